@@ -1,4 +1,4 @@
-"""``python -m app``: serves the API until SIGINT or SIGTERM."""
+"""``python -m app``: serve the API until SIGINT or SIGTERM."""
 
 import asyncio
 import signal
@@ -19,14 +19,14 @@ KEEP_ALIVE_SECONDS = 60
 
 
 class Server(uvicorn.Server):
-    """Says when it is ready, and ends open event streams before it waits for connections to close."""
+    """Reports readiness, and ends open event streams before it waits for connections to close."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
         self._stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then write the one line that a parent process may wait for."""
+        """Listen, then print a line that a parent process can wait for."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -35,13 +35,13 @@ class Server(uvicorn.Server):
             sys.stdout.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, streams first."""
+        """End the event streams, then stop."""
         self._stopping.set()
         await super().shutdown(sockets)
 
 
 def main() -> None:
-    """Serve until a signal comes; the exit status is 0 then."""
+    """Serve until a signal; then exit with 0."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)
     settings = read_settings(AppSettings)
@@ -55,8 +55,8 @@ def main() -> None:
         http=Protocol,
         host=settings.host,
         port=settings.port,
-        log_config=None,  # its loggers write as all others do
-        access_log=False,  # its lines have query strings; the app has lines of its own
+        log_config=None,  # uvicorn's loggers use our handler
+        access_log=False,  # uvicorn logs query strings; the app has its own access log
         server_header=False,
         timeout_graceful_shutdown=settings.stop_seconds,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:
-    """Uvicorn raises the signal again once it has stopped."""
+    """Uvicorn raises the signal again after it has stopped."""
     sys.exit(0)
 
 

@@ -1,7 +1,9 @@
-"""Whether a model can be compiled as a request wants. Pure: the answer depends on the documents alone."""
+"""Whether a request for a compilation can be accepted. Pure functions of the documents."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
+
+from pydantic_core import PydanticCustomError
 
 from bessemer.contract.dynamic import EXPORT_OPEN
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
@@ -9,37 +11,40 @@ from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_probl
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.service import Worker
+from bessemer.contract.target import Target
+from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
 
 
 def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
-    """Why a request cannot be taken, or None where it can.
+    """Why a request cannot be accepted, or None if it can.
 
-    A model that is still being inspected is taken: the job reads the same signature.
+    A model that is still being inspected is accepted: the job reads the same signature.
 
     Args:
-        request: what is asked for.
-        model: the uploaded model that the request names; None where there is none.
+        request: the request.
+        model: the model that the request names; None if it does not exist.
     """
     if model is None:
-        return make_problem(ErrorCode.MODEL_MISSING, f"No model has the digest {request.model}.")
+        return make_problem(ErrorCode.MODEL_MISSING, f"Model {request.model} not found.")
     if model.problem is not None and model.defective:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
-    if model.inspection is None:
-        return None
+    problem = _target_refusal(request.target)
+    if problem is not None or model.inspection is None:
+        return problem
     return _inputs_refusal(request.inputs, model.inspection.signature) or _names_refusal(
         request.inputs, model.inspection
     )
 
 
 def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | None:
-    """Why no live worker has time for a search, or None where one may have.
+    """Why no live worker allows a search this much time, or None if one may.
 
     Args:
-        search_seconds: what the search may take.
-        workers: those that are alive.
+        search_seconds: the time limit of the search.
+        workers: the live workers.
     """
     limits = [worker.limit_seconds for worker in workers if QueueName.COMPILE in worker.queues]
     known = [limit for limit in limits if limit is not None]
@@ -47,14 +52,30 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
         return None
     message = (
         f"the search may take {search_seconds:g} s, but the service ends every compilation after "
-        f"{max(known):g} s: ask for less, or raise BESSEMER_LIMIT_WALL_SECONDS on a worker"
+        f"{max(known):g} s: reduce it, or raise BESSEMER_LIMIT_WALL_SECONDS on a worker"
     )
     error = FieldError(field="tune.seconds", message=message)
     return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
 
 
+def _target_refusal(target: Target) -> Problem | None:
+    """Refuse here what would end as a failed build.
+
+    The contract does not refuse it, since it reads the requests of earlier compilations too.
+    """
+    found = unknown_part(target)
+    if found is None:
+        return None
+    field, error = found
+    is_unsupported = isinstance(error, PydanticCustomError) and error.type == UNSUPPORTED
+    code = ErrorCode.TARGET_UNSUPPORTED if is_unsupported else ErrorCode.REQUEST_INVALID
+    message = error.message() if isinstance(error, PydanticCustomError) else str(error)
+    errors = (FieldError(field=f"target.{field}", message=message),)
+    return make_problem(code, f"target.{field}: {message}", errors=errors)
+
+
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
-    """What was fixed when a model was exported stays so: only other formats are exported here."""
+    """A `.pt2` cannot get new dynamic axes: only other formats are exported here."""
     if inspection.format is not ModelFormat.PT2:
         return None
     opened = {(axis.tensor, axis.axis) for axis in inspection.signature.dynamic.inputs}
@@ -87,7 +108,7 @@ def _inputs_refusal(inputs: tuple[InputSpec, ...], signature: Signature) -> Prob
 
 
 def _contradictions(inputs: tuple[InputSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
-    """What cannot be. Inputs are known by name, in any order; what has no known shape may have a default."""
+    """Mismatches with the signature, in any order of inputs. An input of unknown shape may be optional."""
     known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
     for index, given in enumerate(inputs):
@@ -115,7 +136,7 @@ def _spec_contradictions(index: int, given: InputSpec, known: TensorSpec) -> lis
 
 
 def _arguments(signature: Signature) -> str:
-    """The model's arguments in the form of the command line, as far as they are known."""
+    """The model's arguments in the syntax of the command line, as far as they are known."""
     parts = [_argument(name, spec) for name, spec in zip_longest(signature.input_names, signature.inputs)]
     return f"The model takes, in this order: {', '.join(parts)}."
 

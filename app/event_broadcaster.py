@@ -1,8 +1,8 @@
-"""News of followed jobs: one look at the database serves every stream of this process.
+"""Polls followed jobs for new events, once for all event streams of this process.
 
-Each job keeps count of its events in its row. The broadcaster reads the counts of all due jobs in one
-query, and wakes the streams of those that have news; of several streams on one job, the first reads the
-events and the others share them.
+Each job's row counts its events. The broadcaster reads the counts of all due jobs in one query, and wakes the
+streams of jobs with new events. Of several streams on one job, the first reads the events and the others
+share them.
 """
 
 import asyncio
@@ -25,28 +25,29 @@ log = logging.getLogger(__name__)
 
 
 def wait_seconds(quiet_seconds: float, shortest_seconds: float, longest_seconds: float) -> float:
-    """How long to wait before the next look: a share of the time for which nothing has happened.
+    """The time until the next poll: a share of the time since the last event.
 
-    News are late by at most that share, and a job that is quiet for long costs next to nothing.
+    So events are late by at most that share, and a job that is quiet for long costs little.
     """
     return max(shortest_seconds, min(longest_seconds, quiet_seconds * LAG_SHARE))
 
 
 @dataclass
-class Followed:
-    """A job that somebody follows.
+class FollowedJob:
+    """A job with open event streams.
 
     Attributes:
-        last_seq: the number of its last event, as of the last look.
-        over: whether no event can follow that one.
+        last_seq: the number of its last event, as of the last poll.
+        ended: whether that is its final event.
+        changed: set and replaced when there are new events.
     """
 
     last_seq: int = 0
-    over: bool = False
+    ended: bool = False
     followers: int = 0
-    news_at: float = field(default_factory=monotonic)
-    look_at: float = 0.0
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed_at: float = field(default_factory=monotonic)
+    poll_at: float = 0.0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     batch: tuple[Event, ...] = ()
 
@@ -61,15 +62,15 @@ class EventBroadcaster:
         self._stopping = stopping
         self._shortest_seconds = shortest_seconds
         self._longest_seconds = longest_seconds
-        self._followed: dict[JobId, Followed] = {}
+        self._followed: dict[JobId, FollowedJob] = {}
         self._more = asyncio.Event()
 
     @contextmanager
-    def following(self, job_id: JobId) -> Iterator[Followed]:
-        """Look at a job for as long as the context lasts."""
-        followed = self._followed.setdefault(job_id, Followed())
+    def following(self, job_id: JobId) -> Iterator[FollowedJob]:
+        """Poll a job inside the context."""
+        followed = self._followed.setdefault(job_id, FollowedJob())
         followed.followers += 1
-        followed.look_at = 0.0
+        followed.poll_at = 0.0
         self._more.set()
         try:
             yield followed
@@ -78,8 +79,8 @@ class EventBroadcaster:
             if not followed.followers:
                 del self._followed[job_id]
 
-    async def events_after(self, job_id: JobId, followed: Followed, after: int) -> tuple[Event, ...]:
-        """The events that follow number ``after``, as far as they have happened; some of them, if many.
+    async def events_after(self, job_id: JobId, followed: FollowedJob, after: int) -> tuple[Event, ...]:
+        """The events so far after number ``after``, at most one batch.
 
         Raises:
             StoreUnavailableError: the database cannot be reached.
@@ -92,22 +93,22 @@ class EventBroadcaster:
         return shared[after + 1 - shared[0].seq :] if shared else ()
 
     async def run(self) -> None:
-        """Look until the server begins to stop. A database that is away is looked at again."""
+        """Poll until the server begins to stop; retry if the database is away."""
         while not self._stopping.is_set():
             self._more.clear()
             try:
-                await self._look()
+                await self._poll()
             except StoreUnavailableError as error:
                 log.warning("event streams wait for the database: %s", error)
             except Exception:
-                log.exception("event streams had no look at the database")
+                log.exception("polling for events failed")
             await self._rest()
         for followed in self._followed.values():
             _wake(followed)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         time = monotonic()
-        due = [job_id for job_id, followed in self._followed.items() if followed.look_at <= time]
+        due = [job_id for job_id, followed in self._followed.items() if followed.poll_at <= time]
         if not due:
             return
         counts = await run_in_threadpool(self._jobs.event_counts, due)
@@ -116,18 +117,18 @@ class EventBroadcaster:
             followed = self._followed.get(job_id)
             if followed is None:
                 continue
-            last_seq, over = counts.get(job_id, (followed.last_seq, True))
-            if last_seq > followed.last_seq or over:
-                followed.last_seq, followed.over, followed.news_at = last_seq, over, time
+            last_seq, ended = counts.get(job_id, (followed.last_seq, True))
+            if last_seq > followed.last_seq or ended:
+                followed.last_seq, followed.ended, followed.changed_at = last_seq, ended, time
                 _wake(followed)
-            quiet_seconds = time - followed.news_at
-            followed.look_at = time + wait_seconds(
+            quiet_seconds = time - followed.changed_at
+            followed.poll_at = time + wait_seconds(
                 quiet_seconds, self._shortest_seconds, self._longest_seconds
             )
 
     async def _rest(self) -> None:
-        """Until the next job is due, or somebody follows another one, or the server stops."""
-        soonest = min((followed.look_at for followed in self._followed.values()), default=None)
+        """Wait until the next job is due, another job is followed, or the server stops."""
+        soonest = min((followed.poll_at for followed in self._followed.values()), default=None)
         stopping = asyncio.ensure_future(self._stopping.wait())
         more = asyncio.ensure_future(self._more.wait())
         seconds = None if soonest is None else max(self._shortest_seconds, soonest - monotonic())
@@ -138,6 +139,6 @@ class EventBroadcaster:
             more.cancel()
 
 
-def _wake(followed: Followed) -> None:
-    followed.news.set()
-    followed.news = asyncio.Event()
+def _wake(followed: FollowedJob) -> None:
+    followed.changed.set()
+    followed.changed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The app: its routes, and the life of the store and the queue behind them."""
+"""The app: its routes, and the lifespan of its store and queue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,27 +37,27 @@ from app.routes import (
 )
 from app.service import Service
 from app.settings import AppSettings
-from app.sweeper import sweep_forever
+from app.sweeper import run_sweeps
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.store import open_store
 from bessemer.telemetry.traces import open_tracer
 
-DESCRIPTION = """Upload a PyTorch model, name a target, and get a library that was checked and measured.
+DESCRIPTION = """Upload a PyTorch model, choose a target, and get a verified and benchmarked library.
 
 Errors are RFC 9457 problems with a stable `code`, advice, and whether a retry can help."""
 TAGS = [
     {"name": "models", "description": "Uploading models."},
-    {"name": "compilations", "description": "Turning a model into a library."},
-    {"name": "artifacts", "description": "What a compilation made."},
+    {"name": "compilations", "description": "Compiling a model to a library."},
+    {"name": "artifacts", "description": "The files of a compilation."},
     {"name": "invocations", "description": "Running a compiled library."},
-    {"name": "targets", "description": "What can be compiled for."},
-    {"name": "workers", "description": "Who compiles."},
-    {"name": "health", "description": "The service itself."},
+    {"name": "targets", "description": "The targets to compile for."},
+    {"name": "workers", "description": "The processes that compile."},
+    {"name": "health", "description": "Health and metrics of the service."},
 ]
 
 
 def create_app(settings: AppSettings | None = None) -> FastAPI:
-    """The app, closed until its lifespan begins.
+    """Create the app; its lifespan opens the store and the queue.
 
     Args:
         settings: by default, read from the environment.
@@ -82,7 +82,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.add_middleware(Conditional)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
-    app.add_middleware(RequestIds)  # the last that is added comes first
+    app.add_middleware(RequestIds)  # the middleware added last runs first
     problems.install(app)
     for module in (
         models,
@@ -111,7 +111,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            line = QueuePositions(store, settings.worker_liveness_seconds)
+            positions = QueuePositions(store, settings.worker_liveness_seconds)
             broadcaster = EventBroadcaster(
                 store.jobs,
                 app.state.stopping,
@@ -119,7 +119,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settings.events_quiet_poll_seconds,
             )
             service = Service(
-                settings, store, queue, line, broadcaster, app.state.stopping, app.state.metrics
+                settings, store, queue, positions, broadcaster, app.state.stopping, app.state.metrics
             )
             app.state.service = service
             async with _working(service):
@@ -133,7 +133,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _working(service: Service) -> AsyncIterator[None]:
-    sweeping = asyncio.create_task(sweep_forever(service))
+    sweeping = asyncio.create_task(run_sweeps(service))
     looking = asyncio.create_task(service.broadcaster.run())
     try:
         yield

@@ -1,7 +1,7 @@
-"""Where a queued compilation stands, and when it may start. Pure: of what waits, who works, and what it took.
+"""The queue positions of compilations, and estimates of when they start.
 
-The estimate takes every compilation ahead to last as long as the median of those that ended last, and the
-workers that can take this one to take those ahead of it as well. It cannot know what is yet to come.
+An estimate assumes that every compilation ahead takes the median time of recent ones, and that the workers
+that can take this one take those ahead of it as well. It does not foresee later submissions.
 """
 
 import threading
@@ -17,60 +17,60 @@ from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
 from bessemer.contract.service import Worker, missing, takers_of
-from bessemer.store.rows.queued import WaitingGroup
+from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.store import Store
 
 
 @dataclass(frozen=True)
-class Line:
-    """What was seen at one moment.
+class QueueSnapshot:
+    """The queues at one moment.
 
     Attributes:
-        groups: the waiting jobs.
-        turns: of the waiting jobs by queue and needs, sorted.
-        workers: those that are alive.
-        recent_seconds: of jobs by kind, those that ended last.
-        at: the moment.
+        groups: the queued jobs.
+        ranks: the queued jobs' ranks by queue and needs, sorted.
+        workers: the live workers.
+        recent_seconds: how long recent jobs of each kind took.
+        at: when this was read.
     """
 
-    groups: Sequence[WaitingGroup]
-    turns: Mapping[tuple[QueueName, str | None], Sequence[int]]
+    groups: Sequence[QueuedGroup]
+    ranks: Mapping[tuple[QueueName, str | None], Sequence[int]]
     workers: tuple[Worker, ...]
     recent_seconds: Mapping[TaskKind, Sequence[float]]
     at: datetime
 
-    def turn(self, job: Compilation) -> int:
-        """The turn of a queued job; one that has come since is behind all that go before its like."""
+    def rank(self, job: Compilation) -> int:
+        """A queued job's rank; a job submitted since is behind all of its priority or higher."""
         return next(
-            (group.turns[job.id] for group in self.groups if job.id in group.turns),
-            1 + sum(len(group.turns) for group in self.groups if group.priority >= job.request.priority),
+            (group.ranks[job.id] for group in self.groups if job.id in group.ranks),
+            1 + sum(len(group.ranks) for group in self.groups if group.priority >= job.request.priority),
         )
 
 
-def line_up(groups: Iterable[WaitingGroup]) -> dict[tuple[QueueName, str | None], list[int]]:
-    """The turns of waiting jobs."""
-    turns: dict[tuple[QueueName, str | None], list[int]] = {}
+def ranks_by_needs(groups: Iterable[QueuedGroup]) -> dict[tuple[QueueName, str | None], list[int]]:
+    """The ranks of queued jobs, sorted."""
+    ranks: dict[tuple[QueueName, str | None], list[int]] = {}
     for group in groups:
-        turns.setdefault((QUEUES[group.kind], group.needs), []).extend(group.turns.values())
-    for each in turns.values():
+        ranks.setdefault((QUEUES[group.kind], group.needs), []).extend(group.ranks.values())
+    for each in ranks.values():
         each.sort()
-    return turns
+    return ranks
 
 
-def place(job: Compilation, line: Line) -> QueuePlace:
-    """Where a queued compilation stands."""
+def queue_place(job: Compilation, snapshot: QueueSnapshot) -> QueuePlace:
+    """A queued compilation's position."""
     kind = job_kind(job.request)
     queue = QUEUES[kind]
     needs = needs_of(job.request.target)
-    takers = takers_of(needs, queue, line.workers)
-    turn = line.turn(job)
+    takers = takers_of(needs, queue, snapshot.workers)
+    rank = snapshot.rank(job)
     ahead = sum(
-        bisect_left(turns, turn)
-        for (name, others), turns in line.turns.items()
+        bisect_left(ranks, rank)
+        for (name, others), ranks in snapshot.ranks.items()
         if name is queue and competes(others, takers, needs)
     )
-    recent = line.recent_seconds.get(kind, ())
-    busy = [busy_seconds(worker, queue, line.at, recent) for worker in takers]
+    recent = snapshot.recent_seconds.get(kind, ())
+    busy = [busy_seconds(worker, queue, snapshot.at, recent) for worker in takers]
     return QueuePlace(
         name=queue,
         position=ahead + 1,
@@ -78,14 +78,14 @@ def place(job: Compilation, line: Line) -> QueuePlace:
         workers=len(takers),
         estimated_start_seconds=start_seconds(ahead, busy, recent),
         explanation=explain(kind, len(takers), ahead, recent),
-        waiting_for=missing(needs, queue, line.workers),
+        waiting_for=missing(needs, queue, snapshot.workers),
     )
 
 
 def competes(others: str | None, takers: Sequence[Worker], needs: Needs | None) -> bool:
-    """Whether a job with needs of its own, ``others``, is taken by a worker that could take this one.
+    """Whether a worker that can take this job can also take one that needs ``others``.
 
-    Where no worker can, jobs with the same needs wait for the same.
+    If no worker can take this job, jobs with equal needs compete.
     """
     parsed = None if others is None else Needs.parse(others)
     if not takers:
@@ -94,7 +94,7 @@ def competes(others: str | None, takers: Sequence[Worker], needs: Needs | None) 
 
 
 def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
-    """How long a worker will still be busy: as long as is usual of what has lasted so long already."""
+    """How long a worker will still be busy: the median for recent jobs that took longer than its task has."""
     for task in worker.running:
         if QUEUES[task.kind] is queue:
             elapsed = max(0.0, (at - task.began_at).total_seconds())
@@ -104,15 +104,15 @@ def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequenc
 
 
 def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) -> float | None:
-    """The time until a job starts that has so many ahead of it.
+    """The time until a job with this many ahead of it starts.
 
     Args:
-        ahead: jobs that are taken before.
-        busy: for how long each worker that can take it is still busy.
-        recent: what such jobs took that ended last.
+        ahead: the number of jobs that are taken before it.
+        busy: how long each worker that can take it will still be busy.
+        recent: how long recent jobs of its kind took.
 
-    Returns:
-        None where no worker can take it, and where nothing says how long those before it will take.
+    Reranks:
+        None if no worker can take it, or if there are no recent jobs to estimate from.
     """
     if not busy:
         return None
@@ -123,7 +123,7 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
 
 
 def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -> str:
-    """What the estimate is made of."""
+    """Explain the estimate."""
     if not workers:
         return "no estimate: no live worker can take it"
     who = "1 worker" if workers == 1 else f"{workers} workers"
@@ -135,51 +135,51 @@ def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -
 
 FRESH_SECONDS = 0.5
 REST_SHARE = 20.0
-"""A look is followed by a rest so many times as long: a long line costs a twentieth of a core at most."""
+"""A snapshot is kept this many times as long as it took to read: a long queue costs 5 % of a core at most."""
 
 RECENT_JOBS = 50
 
 
 class QueuePositions:
-    """Adds to queued compilations where they stand. Its methods block and may run in any thread."""
+    """Adds their positions to queued compilations. Its methods block and may run in any thread."""
 
     def __init__(self, store: Store, liveness_seconds: float) -> None:
         self._store = store
         self._liveness_seconds = liveness_seconds
-        self._line: Line | None = None
+        self._snapshot: QueueSnapshot | None = None
         self._stale_at = 0.0
-        self._looking = threading.Lock()
+        self._reading = threading.Lock()
 
-    def placed(self, job: Compilation) -> Compilation:
-        """The compilation, with its place where it is queued.
+    def with_position(self, job: Compilation) -> Compilation:
+        """The compilation, with its position if it is queued.
 
         Raises:
             StoreUnavailableError: the database cannot be reached.
         """
         if job.state is not JobState.QUEUED:
             return job
-        return job.model_copy(update={"queue": place(job, self._current())})
+        return job.model_copy(update={"queue": queue_place(job, self._current())})
 
-    def _current(self) -> Line:
-        line = self._line
-        if line is not None and (time.monotonic() < self._stale_at or self._looking.locked()):
-            return line
-        with self._looking:
-            if self._line is None or time.monotonic() >= self._stale_at:
-                self._line = self._look()
-            return self._line
+    def _current(self) -> QueueSnapshot:
+        snapshot = self._snapshot
+        if snapshot is not None and (time.monotonic() < self._stale_at or self._reading.locked()):
+            return snapshot
+        with self._reading:
+            if self._snapshot is None or time.monotonic() >= self._stale_at:
+                self._snapshot = self._read()
+            return self._snapshot
 
-    def _look(self) -> Line:
+    def _read(self) -> QueueSnapshot:
         began = time.monotonic()
-        waiting = self._store.waiting
-        groups = waiting.groups()
-        line = Line(
+        jobs = self._store.queued_jobs
+        groups = jobs.groups()
+        snapshot = QueueSnapshot(
             groups=groups,
-            turns=line_up(groups),
+            ranks=ranks_by_needs(groups),
             workers=self._store.workers.live(self._liveness_seconds),
-            recent_seconds={kind: waiting.recent_seconds(kind, RECENT_JOBS) for kind in TaskKind},
+            recent_seconds={kind: jobs.recent_seconds(kind, RECENT_JOBS) for kind in TaskKind},
             at=now(),
         )
         ended = time.monotonic()
         self._stale_at = ended + max(FRESH_SECONDS, REST_SHARE * (ended - began))
-        return line
+        return snapshot

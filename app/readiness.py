@@ -1,29 +1,29 @@
-"""Whether the service can take requests, and what its operator should know."""
+"""Readiness of the service, and warnings for its operator."""
 
 from app.service import Service
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.service import LiveWorker, Readiness, Worker
 from bessemer.store.errors import StoreError
 
-NO_WORKER = "no worker is alive: compilations wait in the queue"
+NO_WORKER = "no live worker: compilations wait in the queue"
 
 
 def readiness(service: Service) -> Readiness:
-    """Ask the database, the artifact store and the table of workers. Blocks."""
+    """Check the database, the artifact store and the workers. Blocks."""
     database, workers = service.store.ping(), _workers(service)
-    store = _artifacts_answer(service)
+    store = _artifacts_available(service)
     return Readiness(
         ready=database and store, database=database, store=store, workers=workers, warnings=warnings(workers)
     )
 
 
 def brief(worker: Worker) -> LiveWorker:
-    """Without what it can do, which is long."""
+    """A worker without its capability, which is long."""
     return LiveWorker(id=worker.id, host=worker.host, sandbox=worker.sandbox, seen_at=worker.seen_at)
 
 
 def warnings(workers: tuple[LiveWorker, ...]) -> tuple[str, ...]:
-    """What is short of the service's promises, in words."""
+    """Degraded conditions."""
     if not workers:
         return (NO_WORKER,)
     return tuple(warning for worker in workers for warning in _warnings_of(worker))
@@ -35,7 +35,7 @@ def _warnings_of(worker: LiveWorker) -> tuple[str, ...]:
     if mode is not SandboxMode.REQUIRED:
         found.append(f"worker {worker.id}: the sandbox is {mode}: jobs may run without confinement")
     if lost:
-        found.append(f"worker {worker.id}: sandbox layers that do not hold: {', '.join(lost)}")
+        found.append(f"worker {worker.id}: missing sandbox layers: {', '.join(lost)}")
     return tuple(found)
 
 
@@ -47,7 +47,7 @@ def _workers(service: Service) -> tuple[LiveWorker, ...]:
     return tuple(map(brief, live))
 
 
-def _artifacts_answer(service: Service) -> bool:
+def _artifacts_available(service: Service) -> bool:
     try:
         service.store.artifacts.ping()
     except StoreError:

@@ -11,9 +11,9 @@ from app.event_broadcaster import EventBroadcaster
 from app.observability.metrics import AppMetrics
 from app.queue_position import QueuePositions
 from app.settings import AppSettings
-from bessemer.contract.base import Digest, JobId
 from bessemer.store.errors import StoreError
-from bessemer.store.queue_port import Queue, Task, TaskKind
+from bessemer.store.queue_port import Queue, Task
+from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -26,67 +26,29 @@ class Service:
     settings: AppSettings
     store: Store
     queue: Queue
-    line: QueuePositions
+    queue_positions: QueuePositions
     broadcaster: EventBroadcaster
     stopping: asyncio.Event
     metrics: AppMetrics
 
-    def enqueue_compilation(self, job_id: JobId) -> None:
-        """Hand a job to the workers. Blocks.
+    def enqueue(self, task: Task) -> None:
+        """Put a task in the queue, even if the queue has finished it before. Blocks.
 
         Raises:
-            StoreError: the queue or the database cannot be reached; the sweeper tries again.
+            StoreError: the queue or the database cannot be reached.
         """
-        task = self.store.waiting.task(job_id)
-        if task is not None:
-            self._ask_for(task)
-            self.store.jobs.mark_enqueued(job_id)
-
-    def enqueue_inspection(self, digest: Digest) -> None:
-        """Hand a model's inspection, the first or another one, to the workers. Blocks.
-
-        Raises:
-            StoreError: the queue or the database cannot be reached; the sweeper tries again.
-        """
-        self._ask_for(Task(TaskKind.INSPECT, digest))
-        self.store.models.mark_enqueued(digest)
-
-    def enqueue_invocation(self, invocation_id: JobId) -> None:
-        """Hand an invocation to the workers. Blocks.
-
-        Raises:
-            StoreError: the queue or the database cannot be reached; the sweeper tries again.
-        """
-        task = self.store.invocations.task(invocation_id)
-        if task is not None:
-            self._ask_for(task)
-            self.store.invocations.mark_enqueued(invocation_id)
-
-    def try_enqueue_invocation(self, invocation_id: JobId) -> None:
-        """Like ``enqueue_invocation``; a failure is left to the sweeper, since the row is already kept."""
-        try:
-            self.enqueue_invocation(invocation_id)
-        except StoreError as error:
-            log.warning("invocation %s is not in the queue yet: %s", invocation_id, error)
-
-    def try_enqueue_compilation(self, job_id: JobId) -> None:
-        """Like ``enqueue_compilation``; a failure is left to the sweeper, since the row is already kept."""
-        try:
-            self.enqueue_compilation(job_id)
-        except StoreError as error:
-            log.warning("job %s is not in the queue yet: %s", job_id, error)
-
-    def try_enqueue_inspection(self, digest: Digest) -> None:
-        """Like ``enqueue_inspection``; a failure is left to the sweeper, since the row is already kept."""
-        try:
-            self.enqueue_inspection(digest)
-        except StoreError as error:
-            log.warning("the inspection of model %s is not in the queue yet: %s", digest, error)
-
-    def _ask_for(self, task: Task) -> None:
-        """The queue may be done with it: an inspection is made anew, a deleted row's id is used again."""
         self.queue.enqueue(task)
-        self.queue.revive((task,))
+        self.queue.requeue((task,))  # a model is inspected again, or the id of a deleted row is used again
+        self.store.rows(task.kind).mark_enqueued(task.id)
+
+    def try_enqueue(self, rows: Rows, row_id: str) -> None:
+        """Put a row's task in the queue. If that fails, the sweeper does it later. Blocks."""
+        try:
+            task = rows.task(row_id)
+            if task is not None:
+                self.enqueue(task)
+        except StoreError as error:
+            log.warning("%s is not in the queue yet: %s", row_id, error)
 
 
 async def _service(request: Request) -> Service:

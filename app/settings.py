@@ -1,83 +1,83 @@
-"""The settings of the front end, read from ``BESSEMER_*``."""
+"""The app's settings, read from ``BESSEMER_*``."""
 
 from pydantic import Field
 
-from bessemer.store.blobs.uploads import Pace
+from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
 
 GIBIBYTE = 1 << 30
 MAX_RETENTION_DAYS = 100_000.0
-"""No moment lies before the year 1: so many days ago there still is one."""
+"""Dates cannot lie before the year 1."""
 
 
 class AppSettings(StoreSettings):
-    """The store's settings and those of the HTTP server."""
+    """The settings of the store and the HTTP server."""
 
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
-    port: int = Field(
-        default=8000, ge=0, le=65535, description="The port to listen on; 0 takes any that is free."
-    )
+    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free port.")
     max_upload_bytes: int = Field(
-        default=16 * GIBIBYTE, ge=1, description="The largest model that is accepted, in bytes."
+        default=16 * GIBIBYTE, ge=1, description="The maximum size of a model in bytes."
     )
     max_inputs_bytes: int = Field(
-        default=GIBIBYTE, ge=1, description="The largest inputs of an invocation that are accepted, in bytes."
+        default=GIBIBYTE, ge=1, description="The maximum size of an invocation's inputs in bytes."
     )
     upload_idle_seconds: float = Field(
-        default=60.0, gt=0, description="An upload of which nothing arrives for this long is given up."
+        default=60.0, gt=0, description="An upload fails if no data arrives for this long."
     )
     upload_min_bytes_per_second: float = Field(
         default=16_384.0,
         ge=0,
-        description="A model or inputs that come more slowly, on average after the first "
-        "`upload_idle_seconds`, are given up: 32 uploads are taken at a time, and others wait.",
+        description="An upload fails if its average rate after the first `upload_idle_seconds` is "
+        "lower: only 32 uploads run at a time, others wait.",
     )
     upload_abandoned_seconds: float = Field(
         default=24 * 3600.0,
         gt=0,
-        description="What an upload has left is deleted once nothing was added to it for this long.",
+        description="The remains of an upload are deleted if it has not grown for this long.",
     )
     events_poll_seconds: float = Field(
         default=0.05,
         gt=0,
-        description="How often an event stream looks for news while a job is lively.",
+        description="How often an event stream polls an active job.",
     )
     events_quiet_poll_seconds: float = Field(
-        default=1.0, gt=0, description="How often an event stream looks for news of a job that is long quiet."
+        default=1.0, gt=0, description="How often an event stream polls a job that has been quiet for long."
     )
     worker_liveness_seconds: float = Field(
-        default=15.0, gt=0, description="A worker that was not heard of for this long counts as gone."
+        default=15.0, gt=0, description="A worker without a heartbeat for this long is not live."
     )
     sweep_seconds: float = Field(
-        default=5.0, gt=0, description="How often tasks that are not in the queue are looked for."
+        default=5.0, gt=0, description="How often to look for tasks that are missing from the queue."
     )
     sweep_age_seconds: float = Field(
-        default=5.0, ge=0, description="A task that is not in the queue after this long is enqueued again."
+        default=5.0,
+        ge=0,
+        description="A task that is missing from the queue for this long is enqueued again.",
     )
     retention_days: float | None = Field(
         default=None,
         ge=0,
         le=MAX_RETENTION_DAYS,
-        description="Compilations and invocations that ended so many days ago are deleted; default: never.",
+        description="Delete compilations and invocations this many days after they ended; default: never.",
     )
     model_retention_days: float | None = Field(
         default=None,
         ge=0,
         le=MAX_RETENTION_DAYS,
-        description="Models that were neither uploaded nor compiled for so many days are deleted, unless a "
-        "compilation that has not ended needs them; default: never.",
+        description="Delete models that were not uploaded or compiled for this many days, unless an "
+        "unfinished compilation needs them; default: never.",
     )
     blob_grace_seconds: float = Field(
         default=86_400.0,
         ge=0,
-        description="Files in the artifact store that nothing refers to go to its trash when they are so "
-        "old, and are deleted after as long again. More than any upload takes.",
+        description="Unreferenced files in the artifact store move to its trash at this age, and are "
+        "deleted after the same time again. Must exceed the duration of any upload.",
     )
     stop_seconds: int = Field(
-        default=5, ge=0, description="How long running requests may take to end when the server stops."
+        default=5, ge=0, description="How long running requests may take when the server stops."
     )
 
     @property
-    def upload_pace(self) -> Pace:
-        """How slowly an upload may come."""
-        return Pace(self.upload_idle_seconds, self.upload_min_bytes_per_second)
+    def upload_rate(self) -> MinimumRate:
+        """The minimum rate of uploads."""
+        return MinimumRate(self.upload_idle_seconds, self.upload_min_bytes_per_second)

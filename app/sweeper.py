@@ -1,7 +1,7 @@
-"""Brings back what was lost: tasks that never reached the queue, that it gave up, or whose worker is lost.
+"""Periodic recovery and cleanup: missing tasks, lost workers, abandoned uploads, expired rows and blobs.
 
-The rows say what is still to be done. A task that is brought back though somebody works on it does no harm:
-the new attempt fences the old one out.
+The rows say which tasks remain. Requeueing a task that a worker still handles does no harm: the new attempt
+fences the old one out.
 """
 
 import asyncio
@@ -13,105 +13,85 @@ from starlette.concurrency import run_in_threadpool
 
 from app.service import Service
 from bessemer.store.blobs.sweep import sweep_blobs
-from bessemer.store.queue.reaper import LOOKS_PER_LEASE, Leases, Reaper
-from bessemer.store.queue_port import TaskKind
+from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
 from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
-HOUSE_SECONDS = 3600.0
+CLEANUP_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
 
 def sweep(service: Service) -> int:
-    """Bring back every task that was lost for longer than ``sweep_age_seconds``. Blocks.
+    """Enqueue every task that is missing from the queue for ``sweep_age_seconds``. Blocks.
 
     Returns:
-        How many tasks were brought back.
+        The number of enqueued tasks.
 
     Raises:
         StoreError: the database or the queue cannot be reached.
     """
-    return enqueue_kept(service) + revive_given_up(service)
+    return enqueue_missing(service) + requeue_given_up(service)
 
 
-def enqueue_kept(service: Service) -> int:
-    """Enqueue the rows that never were: an app died between the two."""
+def enqueue_missing(service: Service) -> int:
+    """Enqueue the tasks of rows whose app stopped before it could."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs = service.store.jobs.unenqueued(age_seconds)
-    models = service.store.models.unenqueued(age_seconds)
-    invocations = service.store.invocations.unenqueued(age_seconds)
-    for job_id in jobs:
-        with log_fields(job=job_id):
-            _enqueue(service.enqueue_compilation, job_id)
-    for digest in models:
-        with log_fields(model=digest):
-            _enqueue(service.enqueue_inspection, digest)
-    for invocation in invocations:
-        with log_fields(invocation=invocation.id):
-            _enqueue(service.enqueue_invocation, invocation.id)
-    return len(jobs) + len(models) + len(invocations)
+    tasks = [task for rows in service.store.task_rows for task in rows.unenqueued(age_seconds)]
+    for task in tasks:
+        with log_fields(**task.log_fields):
+            service.enqueue(task)
+            log.warning("%s was not in the queue and is enqueued now", task.id)
+    return len(tasks)
 
 
-def _enqueue(enqueue: Callable[[str], None], subject: str) -> None:
-    enqueue(subject)
-    log.warning("%s had never reached the queue; now it waits there", subject)
-
-
-def revive_given_up(service: Service) -> int:
-    """Enqueue again what the queue is done with although its row is not final: a store was away for long."""
+def requeue_given_up(service: Service) -> int:
+    """Requeue tasks that the queue has given up although their rows are not final."""
     age_seconds = service.settings.sweep_age_seconds
-    jobs, models, invocations = service.store.jobs, service.store.models, service.store.invocations
-    going_on = service.queue.going_on()
-    tasks = [task for rows in (jobs, models, invocations) for task in rows.enqueued(age_seconds, going_on)]
-    marks: dict[TaskKind, Callable[[str], None]] = {
-        TaskKind.COMPILE: jobs.mark_enqueued,
-        TaskKind.PREFLIGHT: jobs.mark_enqueued,
-        TaskKind.INSPECT: models.mark_enqueued,
-        TaskKind.INVOKE: invocations.mark_enqueued,
-    }
-    revived = service.queue.revive(tasks)
-    for task in revived:
-        marks[task.kind](task.id)
-        log.warning("%s had been given up and waits again", task.key, extra={"fields": task.log_fields})
-    return len(revived)
+    in_progress = service.queue.in_progress()
+    tasks = [task for rows in service.store.task_rows for task in rows.enqueued(age_seconds, in_progress)]
+    requeued = service.queue.requeue(tasks)
+    for task in requeued:
+        service.store.rows(task.kind).mark_enqueued(task.id)
+        log.warning("%s was given up and is queued again", task.key, extra={"fields": task.log_fields})
+    return len(requeued)
 
 
 def sweep_uploads(service: Service) -> int:
-    """Delete what uploads left that an app did not live to end. Blocks.
+    """Delete the remains of uploads whose app has died. Blocks.
 
     Returns:
-        How many there were.
+        The number of deleted uploads.
 
     Raises:
         StoreError: the artifact store cannot be reached.
     """
     count = service.store.artifacts.sweep_incoming(service.settings.upload_abandoned_seconds)
     if count:
-        log.warning("deleted %d uploads that never ended", count)
+        log.warning("deleted %d abandoned uploads", count)
     return count
 
 
-async def sweep_forever(service: Service) -> None:
-    """Sweep until cancelled: lost workers several times per lease, tasks often, the rest every hour."""
+async def run_sweeps(service: Service) -> None:
+    """Sweep until cancelled: workers several times per lease, tasks often, the rest every hour."""
     settings = service.settings
     leases = Leases(settings.worker_lost_seconds)
     reaper = Reaper(service.store.workers, service.queue, leases, service.metrics.losses.worker)
     uploads_seconds = min(LONGEST_UPLOADS_SWEEP_SECONDS, settings.upload_abandoned_seconds)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / LOOKS_PER_LEASE))
+        group.create_task(_repeat(reaper.reap, settings.worker_lost_seconds / CHECKS_PER_LEASE))
         group.create_task(_repeat(partial(sweep, service), settings.sweep_seconds))
         group.create_task(_repeat(partial(sweep_uploads, service), uploads_seconds))
-        group.create_task(_repeat(partial(keep_house, service), HOUSE_SECONDS))
+        group.create_task(_repeat(partial(delete_expired, service), CLEANUP_SECONDS))
 
 
 async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
-    """An error is logged and ends nothing."""
+    """Log errors and continue."""
     while True:
         try:
             await run_in_threadpool(sweeping)
         except Exception:
-            log.exception("the sweep failed; it is tried again")
+            log.exception("the sweep failed and is retried")
         await asyncio.sleep(seconds)
 
 
@@ -121,11 +101,11 @@ ENDED_TASKS_DAYS = 1.0
 log = logging.getLogger(__name__)
 
 
-def keep_house(service: Service) -> int:
-    """Delete rows that are past their time, then blobs that no row refers to. Blocks.
+def delete_expired(service: Service) -> int:
+    """Delete expired rows and tasks, then sweep unreferenced blobs. Blocks.
 
     Returns:
-        How many rows were deleted, tasks forgotten, and blobs moved to the trash, put back or deleted.
+        The number of deleted rows and tasks, and of moved, restored and deleted blobs.
 
     Raises:
         StoreError: the database, the queue or the artifact store cannot be reached.
@@ -133,12 +113,12 @@ def keep_house(service: Service) -> int:
     settings, removal = service.settings, service.store.removal
     jobs = _expire(removal.expire_jobs, settings.retention_days)
     models = _expire(removal.expire_models, settings.model_retention_days)
-    tasks = _expire(service.queue.forget_ended, ENDED_TASKS_DAYS)
+    tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
-    count = jobs + models + tasks + swept.discarded + swept.restored + swept.deleted
+    count = jobs + models + tasks + swept.trashed + swept.restored + swept.deleted
     if count:
-        said = "deleted %d compilations and invocations and %d models, forgot %d ended tasks; %s"
+        said = "deleted %d compilations and invocations, %d models and %d ended tasks; %s"
         log.info(said, jobs, models, tasks, swept)
     return count
 

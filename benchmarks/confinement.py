@@ -9,7 +9,7 @@ from worker.job.folder import make_job_folder
 from worker.protocol.messages import Confined
 from worker.protocol.order import ProbeWork, StartJob
 from worker.settings import WorkerSettings
-from worker.supervisor.work_dir import WorkDirectory, claim_workplace
+from worker.supervisor.work_dir import WorkDirectory, claim_work_dir
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 ROUNDS = 30
@@ -26,7 +26,7 @@ def measure_confinement(folder: Path) -> list[Figure]:
 
 
 async def _rounds(settings: WorkerSettings) -> tuple[list[float], SandboxStatus]:
-    with claim_workplace(settings.work_dir) as place:
+    with claim_work_dir(settings.work_dir) as place:
         zygote = ZygoteHandle(place.groups)
         try:
             reports = [await _probe(zygote, settings, place, number) for number in range(ROUNDS)]

@@ -1,8 +1,11 @@
 """Generates ``bessemer/contract/processors.py`` from TVM's LLVM: ``python -m docs.processors``.
 
-The app and the client read LLVM's processor names from that file, because they don't import TVM.
+The app and the client, which do not import TVM, read LLVM's names of processors and features from that file.
 """
 
+import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -16,6 +19,13 @@ OTHER_TRIPLES = {
     "RISCV": ("riscv64-unknown-linux-gnu", "riscv32-unknown-linux-gnu"),
 }
 WIDTH = 100
+FEATURE = re.compile(r"^  (\S+) +- ", re.MULTILINE)
+LIST_FEATURES = f"""
+import tvm
+target = tvm.target.Target({{"kind": "llvm", "mtriple": "{LINUX_X86_64}", "mattr": ["+help"]}})
+tvm.target.codegen.llvm_get_cpu_features(target)
+"""
+"""LLVM prints its features where one of those asked for is ``+help``."""
 
 
 def page() -> str:
@@ -27,7 +37,7 @@ def page() -> str:
         reached = [level for level in LEVELS if known[level] <= known[name]]
         by_level[reached[-1] if reached else LEVELS[0]].append(name)
     parts = [
-        '"""LLVM\'s names of processors. Made by ``python -m docs.processors``; do not edit."""\n',
+        '"""LLVM\'s names of processors and features. Made by `python -m docs.processors`; do not edit."""\n',
         "",
         "def _names(text: str) -> tuple[str, ...]:",
         "    return tuple(text.split())\n\n",
@@ -41,7 +51,17 @@ def page() -> str:
     for name, triples in OTHER_TRIPLES.items():
         found = frozenset().union(*map(known_processors, triples)) - known.keys()
         parts += ["", _listing(name, sorted(found))]
+    parts += ["", _listing("X86_FEATURES", features())]
+    parts.append('"""Features of x86 that a target may add or remove."""')
     return "\n".join(parts) + "\n"
+
+
+def features() -> list[str]:
+    """LLVM's names of the features of x86."""
+    listing = subprocess.run(
+        [sys.executable, "-c", LIST_FEATURES], check=True, capture_output=True, text=True
+    )
+    return sorted(set(FEATURE.findall(listing.stderr.partition("Available features")[2])))
 
 
 def _listing(name: str, words: list[str]) -> str:

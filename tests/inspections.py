@@ -7,6 +7,6 @@ from bessemer.store.store import Store
 
 def inspected(store: Store, digest: str, found: Inspection | Problem) -> None:
     """Inspect a model, as a worker does."""
-    lost_attempts = store.models.take(digest, "w1")
-    assert lost_attempts is not None
-    store.models.finish_inspection(digest, found, "w1", lost_attempts)
+    attempt = store.models.start(digest, "w1")
+    assert attempt is not None
+    store.models.finish_inspection(digest, attempt, found)

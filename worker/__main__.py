@@ -1,4 +1,4 @@
-"""``python -m worker``: a supervisor with its zygote."""
+"""``python -m worker`` runs a supervisor with its zygote."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of which a group is made."""
+    """The single errors in a group."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from _leaves(part)

@@ -2,39 +2,40 @@
 
 ```
 JobError                      one job ends, with a stable code
-├─ MisbehavedError            the job said, or left in its folder, what no job does
-├─ CandidateServerLostError   the candidate server itself is gone      candidates/client.py
-├─ FunctionTooSlowError       a function takes too long to compile     codegen/in_shares.py
-├─ OperatorsUnsupportedError  every operator that the importer lacks, with its places
-└─ StageFailedError           the same, with the stage in which the job ended      pipeline/pipeline.py
+├─ MisbehavedError            the job violated the worker protocol
+├─ CandidateServerLostError   the candidate server itself ended                  candidates/client.py
+├─ FunctionTooSlowError       a function takes too long to compile               codegen/in_shares.py
+├─ OperatorsUnsupportedError  the importer lacks operators
+└─ StageFailedError           a stage failed; names the stage                    pipeline/pipeline.py
 
 WorkerError                   the worker itself cannot work
-├─ MetricsPortError           the port for metrics cannot be listened on
+├─ MetricsPortError           the port for metrics cannot be opened
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
-├─ WorkplaceError             the work folder cannot be used
-└─ AttemptLostError           an attempt ended through no fault of the job's
-   └─ ZygoteLostError         the zygote could not be started, or ended before it answered
+├─ WorkDirError               the work folder cannot be used
+└─ AttemptLostError           an attempt failed, and the job is not to blame
+   └─ ZygoteLostError         the zygote did not start, or ended too early
 
-caught by nobody: the zygote ends while it warms up, and the worker does not start:
-ExtensionError                an entry point gives something else, or twice       extensions.py
+never caught, so that the zygote ends during warm-up and the worker does not start:
+ExtensionError                an entry point has the wrong type or is duplicated extensions.py
 
-caught within their own part of the worker, never a job's end by themselves:
-HostileTreeError              a tree of folders that no honest job makes          usage.py
-LinkError                     the linker refused                                  candidates/link.py
-LibraryCrashedError           the process that ran a library died                 candidates/client.py
-EntrantCrashedError           one of two schedules of a model crashed             tuning/whole_model.py
-NoSuchPlanError               a search's plan is none of its family's             schedules/plans.py
-NoProductError                a search space does not fit a function              spaces/products.py
-ScriptRaisedError             the model itself raised                             torchscript/primitives.py
-ScriptConversionError         neither way led to an exported program              torchscript/convert.py
-UnknownOperatorError          nothing here or in torch computes a node            torchscript/operators.py
-UntranslatableError           a rule does not know these arguments           translation/untranslatable.py
+caught within one part of the worker, never the end of a job by themselves:
+HostileTreeError              a tree of folders that only a hostile job makes    usage.py
+LinkError                     the linker failed                                  codegen/link.py
+LibraryCrashedError           the process that ran a library died                candidates/client.py
+FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
+NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
+NoProductError                a search space does not fit a function             spaces/products.py
+ScriptRaisedError             the model itself raised                            torchscript/primitives.py
+ScriptConversionError         no way led to an exported program                  torchscript/convert.py
+UnknownOperatorError          neither we nor torch can compute a node            torchscript/operators.py
+UntranslatableError           a rule does not support these arguments            translation/untranslatable.py
 ```
-Foreign exceptions are turned into these where they are caught: in the stage that knows what it was doing.
+The code that catches a foreign exception, and knows what it was doing, converts it to one of these.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
@@ -42,7 +43,7 @@ from bessemer.contract.queue import Loss
 
 
 class JobError(Exception):
-    """Ends one job with a problem that its user can act upon."""
+    """Ends one job with a problem that its user can act on."""
 
     def __init__(self, code: ErrorCode, detail: str, places: tuple[SourcePlace, ...] = ()) -> None:
         super().__init__(detail)
@@ -51,15 +52,14 @@ class JobError(Exception):
         self.places = places
 
     def problem(self, stage: str | None) -> Problem:
-        """The problem document of this error."""
+        """The problem document for this error."""
         return make_problem(self.code, self.detail, stage=stage, places=self.places)
 
 
 class OperatorsUnsupportedError(JobError):
     """The importer lacks operators; ``places`` lists all of them.
 
-    ``advice`` says what to do about those that no rule can translate; ``template`` is a rule to fill in for
-    others.
+    ``advice`` covers operators that no rule can translate; ``template`` is a rule to fill in for the others.
     """
 
     def __init__(self, places: tuple[SourcePlace, ...], template: str, advice: tuple[str, ...] = ()) -> None:
@@ -70,7 +70,7 @@ class OperatorsUnsupportedError(JobError):
 
 
 class MisbehavedError(JobError):
-    """A job said, or left in its folder, what no job does."""
+    """A job violated the worker protocol, by a message or by a file in its folder."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.CHILD_MISBEHAVED, detail)
@@ -81,19 +81,19 @@ class WorkerError(Exception):
 
 
 class MetricsPortError(WorkerError):
-    """The port of ``BESSEMER_METRICS_PORT`` is taken, or may not be used."""
+    """The port of ``BESSEMER_METRICS_PORT`` is taken or forbidden."""
 
 
 class SandboxIncompleteError(WorkerError):
-    """A required layer of the confinement does not hold: this worker may take no job."""
+    """A required layer of the confinement does not hold, so this worker must not take jobs."""
 
 
-class WorkplaceError(WorkerError):
+class WorkDirError(WorkerError):
     """The work folder cannot be used."""
 
 
 class AttemptLostError(WorkerError):
-    """An attempt ended through no fault of the job's: another one is made."""
+    """An attempt failed, and the job is not to blame: it is attempted again."""
 
     def __init__(self, detail: str, why: Loss) -> None:
         super().__init__(detail)
@@ -116,7 +116,7 @@ _ALLOCATION_FAILED = (
     "bad_alloc",
     "memoryerror",
 )
-"""How torch, TVM and other processes of the job say in a text that memory ran out, in lower case."""
+"""How torch, TVM and other processes report that memory ran out, in lower case."""
 
 _DISK_FULL = "no space left on device"
 
@@ -126,14 +126,15 @@ _CPP_FRAMES = "Exception raised from"
 def failure_of(
     code: ErrorCode, error: BaseException, detail: str | None = None, places: tuple[SourcePlace, ...] = ()
 ) -> JobError:
-    """What a foreign exception becomes: ``limit-memory`` where memory ran out, ``worker-disk-full`` where the
-    disk did, else ``code``.
+    """Convert a foreign exception to a job error.
+
+    The code is ``limit-memory`` if memory ran out, ``worker-disk-full`` if the disk is full, else ``code``.
 
     Args:
-        code: what it means where it was caught.
-        error: the exception; a job error stays what it is.
-        detail: what to say; by default, its short message.
-        places: where in the model it came from.
+        code: the code for all other causes.
+        error: the exception; a job error is returned unchanged.
+        detail: the detail; by default, the short message of the exception.
+        places: where in the model it happened.
     """
     if isinstance(error, JobError):
         return error
@@ -145,12 +146,12 @@ def failure_of(
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception, or one that it came from, says that an allocation failed."""
+    """Whether an exception, or one of its causes, reports a failed allocation."""
     return any(_is_failed_allocation(link) for link in _chain(error))
 
 
 def short_message(error: BaseException) -> str:
-    """A foreign exception's type and message on one line of a fair length, without torch's C++ frames."""
+    """The type and message of an exception on one line of limited length, without torch's C++ frames."""
     text = " ".join(str(error).partition(_CPP_FRAMES)[0].split())[:MAX_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -165,10 +166,18 @@ def _met_a_full_disk(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, what it was raised from, and so on; an exception may be its own cause."""
+    """An exception and its chain of causes; an exception may be its own cause."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         yield link
         link = link.__cause__
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV``; ``signal 40`` for a signal without a name, such as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

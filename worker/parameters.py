@@ -1,4 +1,4 @@
-"""Parameters that a library does not contain: which they are, and the file that holds them."""
+"""Parameters that a library does not contain, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bessemer.bundle.run import SAFETENSORS_DTYPES
 from bessemer.contract.tensor import DType
 
 PREPARE = "main_transform_params"
-"""The function that ``LiftTransformParams`` makes of what ``main`` computes from its parameters alone."""
+"""The function into which ``LiftTransformParams`` lifts what ``main`` computes from its parameters alone."""
 
 _TAGS = {name: tag for tag, name in SAFETENSORS_DTYPES.items()}
 _ALIGNMENT_BYTES = 64
@@ -26,19 +26,19 @@ _MAX_NAME_CHARACTERS = 1024
 
 @dataclass(frozen=True)
 class ParameterFile:
-    """A ``.safetensors`` file, and its tensors in the order in which the library takes them."""
+    """A ``.safetensors`` file and its tensors, in the order of the library's arguments."""
 
     path: Path
     tensors: tuple[ParameterSpec, ...]
 
     @property
     def document(self) -> SeparateParameters:
-        """As the manifest has it."""
+        """The entry for the manifest."""
         return SeparateParameters(file=self.path.name, prepare=PREPARE, tensors=self.tensors)
 
 
 def separable(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """The tensors of the model's state that a program takes, by their names in the model, in its order."""
+    """The tensors of the model's state that a program takes, by their names in the model, in order."""
     names = [
         str(spec.target)
         for spec in program.graph_signature.input_specs
@@ -53,8 +53,8 @@ def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterF
     The format is https://github.com/huggingface/safetensors.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: a tensor has a name or an element type that no such file can hold.
+        OSError: the file cannot be written.
+        ValueError: the format does not support a tensor's name or element type.
     """
     specs = tuple(_spec(name, tensor) for name, tensor in tensors.items())
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors.values()]
@@ -72,9 +72,9 @@ def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterF
 def _spec(name: str, tensor: torch.Tensor) -> ParameterSpec:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if name == _RESERVED_NAME or len(name) > _MAX_NAME_CHARACTERS:
-        raise ValueError(f"a .safetensors file cannot hold a tensor of the name '{name[:40]}'")
+        raise ValueError(f"a .safetensors file cannot hold a tensor named '{name[:40]}'")
     if dtype not in _TAGS:
-        raise ValueError(f"'{name}' is of {dtype}, which Bessemer writes to no file")
+        raise ValueError(f"'{name}' has the element type {dtype}, which Bessemer cannot write to a file")
     return ParameterSpec(name=name, shape=tuple(tensor.shape), dtype=DType(dtype))
 
 

@@ -15,9 +15,9 @@ MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 RESERVED_BYTES = 16 * GIBIBYTE
 RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
-"""Address space beyond its memory that a job reserves: libraries, stacks and arenas of its threads."""
+"""Address space that a job reserves beyond its memory: libraries, stacks and arenas of its threads."""
 CPU_SLACK_SECONDS = 2
-"""By which the watch is before the kernel, whose SIGKILL looks like anybody's."""
+"""How much earlier the watch acts than the kernel, whose SIGKILL cannot be told from any other."""
 
 
 def _default_work_dir() -> Path:
@@ -30,7 +30,7 @@ def _default_measuring_lock() -> Path:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may use. ``timeout_seconds`` is the request's own limit of wall clock."""
+    """What a job may use. ``timeout_seconds`` is the request's own limit of wall-clock time."""
 
     memory_bytes: int
     disk_bytes: int
@@ -48,47 +48,48 @@ class WorkerSettings(BaseSettings):
 
     sandbox: SandboxMode = Field(
         default=SandboxMode.REQUIRED,
-        description="`required`: the worker does not start where a required layer of the confinement "
-        "does not hold; `best-effort` goes on without it, and says so; `off` confines nothing.",
+        description="`required`: the worker does not start if a required layer of the confinement does not "
+        "hold; `best-effort` continues without that layer and reports it; `off` disables confinement.",
     )
     work_dir: Path = Field(
         default_factory=_default_work_dir,
-        description="Where jobs have their folders while they run. Default: `/tmp/bessemer-work-<uid>`. "
+        description="The parent of the folders of running jobs. Default: `/tmp/bessemer-work-<uid>`. "
         "Other users must be able to pass through its parents.",
     )
     worker_id: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
-        description="The worker's name, different for each. Default: made of the host's name and `work_dir`.",
+        description="The worker's unique name. Default: derived from the host name and `work_dir`.",
     )
     cores: int = Field(
         default_factory=lambda: len(os.sched_getaffinity(0)),
         ge=1,
         le=1024,
-        description="Threads that jobs use where their request names none. Default: the cores at hand.",
+        description="Threads that jobs use if their request sets none. Default: the available cores.",
     )
     slot_uid_base: int = Field(
         default=61_000,
         ge=1000,
         le=2_000_000_000,
-        description="The user of the first job slot, where the worker is root. No account may have these "
-        "numbers; workers on one host take successive ones.",
+        description="The user id of the first job slot, if the worker is root. No account may use these "
+        "ids; workers on one host take successive ranges.",
     )
     store_patience_seconds: float = Field(
         default=60.0,
         ge=0,
-        description="How long a running job waits for a database or an artifact store that is away; then its "
-        "attempt ends, and the task is begun again later.",
+        description="How long a running job waits for an unavailable database or artifact store; then its "
+        "attempt ends, and the task starts again later.",
     )
     measuring_lock: Path = Field(
         default_factory=_default_measuring_lock,
-        description="The file by which the jobs of a host measure one at a time: the same for all workers "
-        "of the host, in containers on a volume that they share. Default: `/tmp/bessemer-measuring-<uid>`.",
+        description="The lock file that lets only one job on a host measure at a time. Use the same file for "
+        "all workers of the host; in containers, put it on a shared volume. Default: "
+        "`/tmp/bessemer-measuring-<uid>`.",
     )
     measuring_patience_seconds: float = Field(
         default=900.0,
         gt=0,
-        description="A job that has waited so long for its turn to measure goes on beside the other.",
+        description="How long a job waits for its turn to measure; then it measures beside the other job.",
     )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
@@ -106,8 +107,8 @@ class WorkerSettings(BaseSettings):
     limit_wall_seconds: float = Field(
         default=1800.0,
         gt=0,
-        description="How long a job may run; a request may ask for less. A search that is to take longer "
-        "needs a worker with a higher limit.",
+        description="How long a job may run; a request may set a lower limit. A longer search needs a worker "
+        "with a higher limit.",
     )
     limit_inspect_seconds: float = Field(
         default=120.0, gt=0, description="How long the inspection of an upload may run."
@@ -116,7 +117,7 @@ class WorkerSettings(BaseSettings):
         default=120.0, gt=0, description="How long an invocation of a library may run."
     )
     limit_processes: int = Field(
-        default=512, ge=16, description="Processes and threads of a job at one time."
+        default=512, ge=16, description="Processes and threads of a job at the same time."
     )
     limit_file_bytes: int = Field(
         default=8 * GIBIBYTE, ge=MEBIBYTE, description="The largest single file that a job may write."
@@ -129,25 +130,25 @@ class WorkerSettings(BaseSettings):
         default=None,
         ge=0,
         le=65535,
-        description="The port at which Prometheus reads this worker's metrics, another for each worker of a "
-        "host; 0 takes any that is free. Default: none.",
+        description="The port where Prometheus reads this worker's metrics, different for each worker of a "
+        "host; 0 picks a free port. Default: none.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
 
     def measuring(self) -> MeasuringLock:
-        """How a job's child comes to its turn."""
+        """The lock that grants a job's child its turns."""
         return MeasuringLock(path=str(self.measuring_lock), patience_seconds=self.measuring_patience_seconds)
 
     def confinement(self, uid: int | None) -> Confinement:
-        """What a job's child is ordered to do.
+        """How to confine a job's child.
 
         Args:
-            uid: the slot's user; None where the worker is not root.
+            uid: the slot's user; None if the worker is not root.
         """
         return Confinement(mode=self.sandbox, uid=uid, rlimits=self.rlimits())
 
     def rlimits(self) -> Rlimits:
-        """The kernel's limits on each single process; the watch holds the tree to the same."""
+        """The kernel's limits on each process; the watch enforces the same limits on the whole tree."""
         reserved = RESERVED_BYTES + self.cores * RESERVED_BYTES_PER_CORE
         return Rlimits(
             data_bytes=self.limit_memory_bytes + self.cores * RESERVED_BYTES_PER_CORE,
@@ -159,10 +160,10 @@ class WorkerSettings(BaseSettings):
         )
 
     def limits(self, timeout_seconds: float | None) -> Limits:
-        """What the watch holds a job to.
+        """The limits that the watch enforces.
 
         Args:
-            timeout_seconds: what the request allows; None leaves it to this worker's own limit.
+            timeout_seconds: the request's limit; None if only this worker's own limit applies.
         """
         return Limits(
             memory_bytes=self.limit_memory_bytes,

@@ -1,4 +1,4 @@
-"""Tensors as arrays and back, bfloat16 included."""
+"""Converts tensors to arrays and back, including bfloat16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor as a contiguous array of its own; bfloat16 as ``ml_dtypes.bfloat16``."""
+    """Copy a tensor to a contiguous array; bfloat16 becomes ``ml_dtypes.bfloat16``."""
     plain = tensor.detach().cpu().contiguous().clone()
     if plain.dtype == torch.bfloat16:
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -19,7 +19,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """An array as a tensor of its own; ``ml_dtypes.bfloat16`` as bfloat16."""
+    """Copy an array to a tensor; ``ml_dtypes.bfloat16`` becomes bfloat16."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(array.copy())

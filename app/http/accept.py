@@ -1,4 +1,4 @@
-"""What a client would rather read (RFC 9110, section 12.5.1). Pure functions."""
+"""Content negotiation between HTML and JSON (RFC 9110, section 12.5.1). Pure functions."""
 
 HTML = "text/html"
 JSON = "application/json"

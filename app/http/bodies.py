@@ -1,4 +1,4 @@
-"""Routes whose bodies are documents: they are read into memory, so their size is bounded, and their time."""
+"""Routes whose bodies are documents, read into memory within limits of size and time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,10 +17,10 @@ MAX_DOCUMENT_BYTES = 1 << 20
 
 
 class DocumentRoute(APIRoute):
-    """A route that refuses bodies of more than ``MAX_DOCUMENT_BYTES``, or that stand still, as they come."""
+    """A route that refuses bodies that exceed ``MAX_DOCUMENT_BYTES``, or that stall."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's handler behind a bounded body."""
+        """Wrap the route's handler to limit the body."""
         handler = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
@@ -35,10 +35,7 @@ class _Document(Request):
 
 
 def in_time(request: Request) -> Receive:
-    """Receives a request, whose body is given up where nothing comes for ``upload_idle_seconds``.
-
-    Receiving raises ``RefusalError`` then.
-    """
+    """Wrap a request's receiver to raise ``RefusalError`` if the body stalls for ``upload_idle_seconds``."""
     service: Service = request.app.state.service
     idle_seconds = service.settings.upload_idle_seconds
     is_complete = False
@@ -49,7 +46,7 @@ def in_time(request: Request) -> Receive:
             async with asyncio.timeout(None if is_complete else idle_seconds):
                 message = await request.receive()
         except TimeoutError as error:
-            detail = f"Nothing of the body came for {idle_seconds:g} seconds."
+            detail = f"No data of the body arrived for {idle_seconds:g} seconds."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
         is_complete = not message.get("more_body", False)
         return message
@@ -65,9 +62,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         size_bytes += len(message.get("body", b""))
         if size_bytes > MAX_DOCUMENT_BYTES:
-            raise refuse(
-                ErrorCode.REQUEST_TOO_LARGE, f"A document may have {MAX_DOCUMENT_BYTES} bytes at most."
-            )
+            raise refuse(ErrorCode.REQUEST_TOO_LARGE, f"The document exceeds {MAX_DOCUMENT_BYTES} bytes.")
         return message
 
     return receive_bounded

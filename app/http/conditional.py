@@ -1,7 +1,7 @@
-"""Documents that the client has already, and `HEAD` (RFC 9110, sections 9.3.2 and 13).
+"""Entity tags of documents, and `HEAD` (RFC 9110, sections 9.3.2 and 13).
 
-A document's entity tag is a hash of its bytes: it costs nothing to keep, and spares the client what has not
-changed. Files bring their own, their digest; streams have none.
+A document's entity tag is a hash of its bytes, which needs no storage. A file's is its digest; streams have
+none.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ from app.http.ranges import not_modified
 PREFIX = "/v1/"
 JSON = "application/json"
 KEPT = ("etag", "cache-control", "vary", "date", "retry-after", "location")
-"""What a 304 repeats of the headers."""
+"""The headers that a 304 repeats."""
 
 
 class Conditional:
-    """Middleware that gives documents entity tags, and answers `HEAD` where there is only `GET`."""
+    """Middleware that adds entity tags to documents, and `HEAD` to routes that have only `GET`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the app does, without the body that the client does not want."""
+        """Pass a request on, and omit a body that the client does not need."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self._app(scope, receive, send)
             return
@@ -49,7 +49,7 @@ def _is_read_by_get_alone(scope: Scope) -> bool:
 
 
 class _Answer:
-    """Holds a document back until its tag is known; lets everything else pass."""
+    """Buffers a document until its tag is known; passes everything else on."""
 
     def __init__(self, send: Send, asked: Mapping[str, str], is_head: bool) -> None:
         self._send = send

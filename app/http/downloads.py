@@ -23,16 +23,16 @@ CONTENT_SECURITY_POLICY = (
 def artifact_response(
     service: Service, request: Request, artifact: Artifact, stem: str | None = None
 ) -> Response:
-    """The artifact, the asked-for part of it, or the word that the client has it. Blocks.
+    """The artifact, the requested range of it, or 304. Blocks.
 
     Args:
-        service: where it is.
-        request: for it.
-        artifact: which.
-        stem: the start of the name under which a browser saves it; by default it keeps its own name.
+        service: the service that stores it.
+        request: the request.
+        artifact: the artifact.
+        stem: the start of the file name for browsers; by default, the artifact's own name.
 
     Raises:
-        RefusalError: 416 for a range that holds no byte.
+        RefusalError: 416, the range is empty.
         BlobMissingError: the artifact's bytes were deleted.
     """
     etag = f'"{artifact.digest}"'
@@ -47,7 +47,7 @@ def artifact_response(
 
 
 def text_response(text: str) -> Response:
-    """What a job said, which may be anything, as plain text that is not kept."""
+    """A job's output, which may be hostile, as plain text that is not cached."""
     headers = {
         "Cache-Control": "no-store",
         "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -63,7 +63,7 @@ def _part(request: Request, etag: str, artifact: Artifact) -> ByteRange | None:
     try:
         return requested_range(asked, request.headers.get("if-range"), etag, artifact.size_bytes)
     except RangeNotSatisfiableError as error:
-        detail = f"'{asked}' holds no byte of {artifact.name}, which has {artifact.size_bytes}."
+        detail = f"Range '{asked}' is outside {artifact.name}, which has {artifact.size_bytes} bytes."
         raise RefusalError(
             make_problem(ErrorCode.RANGE_NOT_SATISFIABLE, detail),
             {"Content-Range": f"bytes */{artifact.size_bytes}"},
@@ -105,7 +105,7 @@ def _file_name(artifact: Artifact, stem: str | None) -> str:
 
 
 def _disposition(artifact: Artifact, stem: str | None) -> str:
-    """Shown where a browser can show it, else saved; the name is escaped, whatever it holds."""
+    """Inline for types that a browser can show, otherwise an attachment, with an escaped name."""
     kind = "inline" if artifact.media_type.partition(";")[0] in INLINE_MEDIA_TYPES else "attachment"
     name = _file_name(artifact, stem)
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in name)

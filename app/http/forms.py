@@ -1,7 +1,6 @@
-"""A submission as a form: the model and the request in one body.
+"""Submissions as forms: the model and the request in one body.
 
-It becomes what two calls would be: the model is stored as an upload is, and the request, which then names
-it, is handed to the route as its JSON body.
+The model is stored as an upload, and the request, with the model's digest, becomes the route's JSON body.
 """
 
 import json
@@ -27,14 +26,14 @@ from bessemer.store.errors import DigestMismatchError
 
 MODEL, REQUEST = "model", "request"
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
-"""What a form may hold beside the model."""
+"""The maximum size of a form without the model."""
 
 
 class SubmissionRoute(DocumentRoute):
-    """A route that takes a form in place of its JSON body."""
+    """A route that also accepts a form instead of a JSON body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's handler behind the reader of forms."""
+        """Wrap the route's handler to read forms."""
         handler = super().get_route_handler()
 
         async def submit(request: Request) -> Response:
@@ -51,7 +50,9 @@ async def _as_json(request: Request, boundary: bytes) -> Request:
         try:
             document = await _read(service, Form(boundary, chunks))
         except ClientDisconnect as error:
-            raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the form did.") from error
+            raise refuse(
+                ErrorCode.UPLOAD_INCOMPLETE, "The connection closed before the form was complete."
+            ) from error
     return _with_body(request, json.dumps(document).encode())
 
 
@@ -68,9 +69,11 @@ async def _read(service: Service, form: Form) -> dict[str, Any]:
         elif part.name == REQUEST and document is None:
             document = await _document(part)
         else:
-            raise _invalid(part.name[:64] or "body", f"a form has one `{MODEL}` and one `{REQUEST}`")
+            raise _invalid(
+                part.name[:64] or "body", f"expected one `{MODEL}` and one `{REQUEST}` in the form"
+            )
     if digest is None or document is None:
-        raise _invalid(MODEL if digest is None else REQUEST, "required: the form does not have it")
+        raise _invalid(MODEL if digest is None else REQUEST, "required: missing from the form")
     if name is not None:
         document.setdefault("name", name)
     named = document.setdefault("model", digest)
@@ -84,7 +87,7 @@ async def _document(part: Part) -> dict[str, Any]:
     async for chunk in part.chunks:
         data += chunk
         if len(data) > MAX_DOCUMENT_BYTES:
-            detail = f"`{REQUEST}` may have {MAX_DOCUMENT_BYTES} bytes at most."
+            detail = f"`{REQUEST}` exceeds {MAX_DOCUMENT_BYTES} bytes."
             raise refuse(ErrorCode.REQUEST_TOO_LARGE, detail)
     try:
         document = read_json(data)
@@ -96,7 +99,7 @@ async def _document(part: Part) -> dict[str, Any]:
 
 
 def _with_body(request: Request, body: bytes) -> Request:
-    """The request with a JSON body in place of its own, which has been read."""
+    """The request with a JSON body instead of its own."""
     kept = [
         (name, value)
         for name, value in request.scope["headers"]
@@ -120,14 +123,14 @@ def _invalid(field: str, message: str) -> RefusalError:
 
 FORM: dict[str, Any] = {
     "requestBody": {
-        "description": "What to make of an uploaded model; as a form, the model comes along.",
+        "description": "The request for an uploaded model, or a form with the model and the request.",
         "content": {
             MULTIPART: {
                 "schema": {
                     "type": "object",
-                    "description": "The model and what to make of it, in either order. What `request` names "
-                    "as `model` may be left out. The file's name is the model's and the compilation's name, "
-                    "unless `request` has a `name`. The model is kept where the request is refused.",
+                    "description": "The model and the request, in any order; `request` needs no `model`. "
+                    "The file's name becomes the name of the model and of the compilation, unless `request` "
+                    "has a `name`. The model stays stored if the request is refused.",
                     "required": [MODEL, REQUEST],
                     "properties": {
                         MODEL: {"type": "string", "format": "binary", "description": "The model's file."},
@@ -148,4 +151,4 @@ FORM: dict[str, Any] = {
         },
     }
 }
-"""The form as the OpenAPI document tells it."""
+"""The form in the OpenAPI document."""

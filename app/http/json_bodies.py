@@ -1,4 +1,4 @@
-"""JSON as requests bring it. A field that is given twice is refused: the second would win in silence."""
+"""JSON bodies of requests. Duplicate fields are refused: the second would silently win."""
 
 import json
 from collections import Counter
@@ -13,8 +13,8 @@ def read_json(data: bytes | bytearray) -> Any:
     """The value of a document.
 
     Raises:
-        RefusalError: 422 with each field that an object has several times.
-        ValueError: it is no JSON.
+        RefusalError: 422, an object has duplicate fields.
+        ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
     """
     return json.loads(data, object_pairs_hook=_once)

@@ -1,4 +1,4 @@
-"""Reads ``multipart/form-data`` (RFC 7578) part by part, as it arrives; never more than a chunk is held."""
+"""Reads ``multipart/form-data`` (RFC 7578) part by part, holding one chunk at a time."""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MULTIPART = "multipart/form-data"
-WITHOUT_BOUNDARY = "its first line is not `--` and the boundary that its Content-Type names"
+WITHOUT_BOUNDARY = "its first line is not `--` and the boundary in its Content-Type"
 MISFORMED_PART = 'a part does not begin with lines such as `Content-Disposition: form-data; name="model"`'
 
 
 def boundary_of(content_type: str) -> bytes | None:
-    """The boundary that a ``Content-Type`` names; None where it is not that of a form.
+    """The boundary in a form's ``Content-Type``; None for other media types.
 
     Raises:
-        RefusalError: it is that of a form, and names none.
+        RefusalError: a form without a boundary.
     """
     media_type, options = parse_options_header(content_type)
     if media_type.decode("latin-1").lower() != MULTIPART:
         return None
     boundary = options.get(b"boundary", b"")
     if not boundary:
-        raise _malformed("its Content-Type names no boundary")
+        raise _malformed("its Content-Type has no boundary")
     return boundary
 
 
@@ -49,7 +49,7 @@ _Event = _Begin | bytes | _End
 
 @dataclass(frozen=True)
 class Part:
-    """A field of a form, with the name of its file if it has one. Its content is read before the next one."""
+    """A field of a form, and its file name if any. Read its content before the next part."""
 
     name: str
     file: str | None
@@ -59,7 +59,7 @@ class Part:
 class Form:
     """The parts of a body.
 
-    Every method raises ``RefusalError`` where the body is no form, or ends before the form does.
+    Each method raises ``RefusalError`` if the body is not a form, or ends before the form does.
     """
 
     def __init__(self, boundary: bytes, chunks: AsyncIterator[bytes]) -> None:
@@ -83,10 +83,10 @@ class Form:
         try:
             self._parser = MultipartParser(boundary, callbacks)
         except FormParserError as error:
-            raise _malformed("the boundary that its Content-Type names is too long") from error
+            raise _malformed("the boundary in its Content-Type is too long") from error
 
     async def parts(self) -> AsyncIterator[Part]:
-        """The parts in their order; what is left of one is skipped when the next is asked for."""
+        """The parts in order; unread content of a part is skipped."""
         while (event := await self._next()) is not None:
             if isinstance(event, _Begin):
                 yield Part(event.name, event.file, self._content())
@@ -132,4 +132,4 @@ class Form:
 
 
 def _malformed(reason: str) -> RefusalError:
-    return RefusalError(invalid_problem((FieldError(field="body", message=f"no form: {reason}"),)))
+    return RefusalError(invalid_problem((FieldError(field="body", message=f"malformed form: {reason}"),)))

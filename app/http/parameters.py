@@ -1,6 +1,6 @@
-"""Parameters of an address that nobody reads are refused: a typing error must not widen a list in silence.
+"""Refuses unknown query parameters, so that a typo does not silently widen a list.
 
-So are those that are given twice where one value is read: of two states, the second would win in silence.
+Duplicates of a single-valued parameter are refused too: the second would silently win.
 """
 
 from collections import Counter
@@ -25,8 +25,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """For every route of the API.
 
     Raises:
-        RefusalError: 422 with each unknown parameter, and the nearest that the route has;
-            what is given twice where it is one value. Of very many, ``MAX_ERRORS``.
+        RefusalError: 422, with up to ``MAX_ERRORS`` unknown or duplicate parameters.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""How a client is told to look again, at what goes on."""
+"""Responses for resources in progress: when to poll, and cancellation."""
 
 from typing import TypeVar
 
@@ -14,29 +14,29 @@ RETRY_AFTER_SECONDS = 1
 Cancelled = TypeVar("Cancelled", Compilation, Invocation)
 
 
-def look_again(response: Response) -> None:
-    """Say when another look may show something new."""
+def poll_later(response: Response) -> None:
+    """Tell the client when to poll again."""
     response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
 
 
 def cancellation(response: Response, kind: str, name: str, after: Cancelled | None) -> Cancelled:
-    """The answer to a request to cancel: 200 where that is done, or else the route's own 202.
+    """The response to a cancellation: 200 if it is cancelled, otherwise the route's 202.
 
     Args:
-        response: of the route.
+        response: the route's response.
         kind: ``compilation`` or ``invocation``.
-        name: the id of the one that was to be cancelled.
-        after: its document after the request; None where it is gone.
+        name: its id.
+        after: its document after the request; None if it was deleted.
 
     Raises:
-        RefusalError: it is gone, or has ended in another way.
+        RefusalError: it was deleted, or has ended in another state.
     """
     if after is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no {kind} '{name}'.")
+        raise refuse(ErrorCode.NOT_FOUND, f"{kind.capitalize()} '{name}' not found.")
     if after.state in (JobState.SUCCEEDED, JobState.FAILED):
-        raise refuse(ErrorCode.STATE_CONFLICT, f"{kind.capitalize()} {name} has {after.state} already.")
+        raise refuse(ErrorCode.STATE_CONFLICT, f"{kind.capitalize()} {name} has already {after.state}.")
     if after.state is JobState.CANCELLED:
         response.status_code = 200
     else:
-        look_again(response)
+        poll_later(response)
     return after

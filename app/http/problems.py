@@ -1,4 +1,4 @@
-"""Every error leaves as an RFC 9457 problem (``application/problem+json``)."""
+"""Every error response is an RFC 9457 problem (``application/problem+json``)."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from bessemer.store.errors import (
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 UNAVAILABLE_STATUS = 503
 ONLY_LOGGED = (ErrorCode.UNAVAILABLE, ErrorCode.INTERNAL)
-"""Store errors of which a client is told nothing more."""
+"""Store errors whose details are logged, not sent."""
 RETRY_AFTER_SECONDS = 2
 ERRORS_SHOWN_IN_DETAIL = 3
 
@@ -71,14 +71,14 @@ class RefusalError(HTTPException):
 
 
 def refuse(code: ErrorCode, detail: str, errors: tuple[FieldError, ...] = ()) -> RefusalError:
-    """An error with a code's own title, status and advice, ready to be raised."""
+    """An exception with the code's title, status and advice."""
     return RefusalError(make_problem(code, detail, errors=errors))
 
 
 def problem_response(
     request: Request, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem as a response. It closes the connection of a body, the rest of which nobody would read."""
+    """A problem as a response. If the request has a body, the connection closes: its rest is not read."""
     response = Response(problem.model_dump_json(), problem.status, headers, media_type=PROBLEM_MEDIA_TYPE)
     response.headers["Cache-Control"] = "no-store"
     if problem.status == UNAVAILABLE_STATUS:
@@ -97,7 +97,7 @@ def install(app: FastAPI) -> None:
 
 
 def store_problem(error: StoreError) -> Problem:
-    """The problem of a store's error. What only the operator may know stays in the log."""
+    """The problem for a store error. Details for the operator go to the log only."""
     code = STORE_CODES[type(error)]
     if code is ErrorCode.UNAVAILABLE:
         return make_problem(code, "The database, the queue or the artifact store did not answer.")
@@ -109,7 +109,7 @@ def store_problem(error: StoreError) -> Problem:
 
 
 def invalid_problem(errors: tuple[FieldError, ...]) -> Problem:
-    """The problem of a request with fields that are not valid."""
+    """The problem for invalid fields."""
     shown = "; ".join(f"{error.field}: {error.message}" for error in errors[:ERRORS_SHOWN_IN_DETAIL])
     rest = len(errors) - ERRORS_SHOWN_IN_DETAIL
     more = f"; and {rest} more" if rest > 0 else ""
@@ -117,7 +117,7 @@ def invalid_problem(errors: tuple[FieldError, ...]) -> Problem:
 
 
 def internal_problem() -> Problem:
-    """The problem of a defect, without a word about its inside."""
+    """The problem for a defect, without internal details."""
     return make_problem(ErrorCode.INTERNAL, "An unexpected error ended the request; the log has the details.")
 
 
@@ -133,13 +133,13 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         if "GET" in methods and answers_head(request.url.path):
             methods = tuple(method for method in METHODS if method in (*methods, "HEAD"))
         allowed = ", ".join(methods)
-        detail = f"{request.url.path} takes {allowed}, not {request.method}."
+        detail = f"{request.url.path} allows {allowed}, not {request.method}."
         return problem_response(request, make_problem(code, detail), {"Allow": allowed})
     if isinstance(error.__cause__, (ValueError, RecursionError)):
         invalid = invalid_problem((FieldError(field="body", message=not_json(error.__cause__)),))
         return problem_response(request, invalid)
     if code is ErrorCode.NOT_FOUND:
-        return problem_response(request, make_problem(code, f"Nothing is served at {request.url.path}."))
+        return problem_response(request, make_problem(code, f"{request.url.path} not found."))
     return problem_response(request, make_problem(code, str(error.detail)), error.headers)
 
 
@@ -160,7 +160,7 @@ async def _answer_store(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
     problem = store_problem(error)
     if problem.code in ONLY_LOGGED:
-        log.warning("the answer is %s: %s", problem.code, str(error).splitlines()[0])
+        log.warning("the response is %s: %s", problem.code, str(error).splitlines()[0])
     return problem_response(request, problem)
 
 
@@ -170,7 +170,7 @@ async def _answer_unexpected(request: Request, error: Exception) -> Response:
 
 
 def answers_head(path: str) -> bool:
-    """Whether `HEAD` is answered wherever `GET` is: all of the API but streams, which never end."""
+    """Whether `HEAD` works wherever `GET` does: everywhere in the API except streams, which never end."""
     return path.startswith("/v1/") and not path.endswith("/events")
 
 

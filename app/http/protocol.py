@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, but with a problem as the answer to what is none."""
+"""Uvicorn's HTTP/1.1 protocol, with a problem as the response to malformed HTTP."""
 
 import sys
 import uuid
@@ -15,10 +15,10 @@ class Protocol(H11Protocol):
     """One connection."""
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong, unless another answer has begun, and close the connection.
+        """Send a problem, unless a response has begun, and close the connection.
 
         Args:
-            msg: what is wrong, where h11, whose error is being handled, does not say more.
+            msg: what is wrong; h11's current exception is appended.
         """
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._answer(f"{msg} {_told(sys.exception())}".strip())

@@ -9,30 +9,29 @@ _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Bytes from ``start`` up to, not including, ``end``."""
+    """Bytes from ``start`` to ``end``, exclusive."""
 
     start: int
     end: int
 
 
 class RangeNotSatisfiableError(ValueError):
-    """The range is malformed, or holds no byte of the artifact."""
+    """The range is malformed, or outside the artifact."""
 
 
 def requested_range(header: str | None, if_range: str | None, etag: str, size_bytes: int) -> ByteRange | None:
-    """The range that is to be sent; None for the whole.
+    """The range to send; None for the whole artifact.
 
-    Several ranges, another unit than bytes, or an ``If-Range`` that does not hold give the whole, as
-    the RFC allows.
+    Several ranges, other units, or an ``If-Range`` that does not match give the whole, as the RFC allows.
 
     Args:
         header: the ``Range`` header.
-        if_range: the ``If-Range`` header: the range holds for this entity tag only.
-        etag: the artifact's own, quoted and strong.
-        size_bytes: of the artifact.
+        if_range: the ``If-Range`` header: the range applies to this entity tag only.
+        etag: the artifact's strong entity tag, quoted.
+        size_bytes: the artifact's size.
 
     Raises:
-        RangeNotSatisfiableError: the range is malformed, or holds no byte of the artifact.
+        RangeNotSatisfiableError: the range is malformed, or outside the artifact.
     """
     if header is None or (if_range is not None and if_range.strip() != etag):
         return None
@@ -56,7 +55,7 @@ def _resolved(first: str, last: str, size_bytes: int) -> ByteRange:
 
 
 def not_modified(if_none_match: str | None, etag: str) -> bool:
-    """Whether the client has this version already, by weak comparison."""
+    """Whether the client already has this version, by weak comparison."""
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in _TAG.findall(if_none_match)

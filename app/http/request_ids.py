@@ -1,4 +1,4 @@
-"""Every request has an id: its client's, or a new one. It is in the answer, and in every line of the log."""
+"""Request ids: the client's or a new one, in the response and in every log line."""
 
 import re
 import uuid
@@ -19,9 +19,9 @@ class RequestIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request under its id.
+        """Pass a request on with its id.
 
-        The log's field stays after the answer: whoever logs an error that escaped does so in the same task.
+        The log field stays after the response: an escaping error is logged in the same task.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -39,5 +39,5 @@ class RequestIds:
 
 
 def accepted_id(given: str | None) -> str:
-    """The client's id where it can be logged as it is, else a new one."""
+    """The client's id if it is safe to log, otherwise a new one."""
     return given if given is not None and _ID.fullmatch(given) else uuid.uuid4().hex

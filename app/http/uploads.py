@@ -1,4 +1,4 @@
-"""Models on their way in: streamed to the store while they are hashed, then registered and inspected."""
+"""Receiving models: streamed to the store, hashed, registered, and queued for inspection."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -19,29 +19,31 @@ from bessemer.telemetry.logs import add_log_fields
 async def receive_model(
     service: Service, chunks: AsyncIterator[bytes], expected: Digest | None, name: str | None = None
 ) -> tuple[Model, bool]:
-    """Store a model and have it inspected.
+    """Store a model and queue its inspection.
 
     Args:
-        service: where to.
+        service: the service.
         chunks: the file.
-        expected: the digest that was promised, if any.
-        name: of the model, unless it has one.
+        expected: the digest that the client named, if any.
+        name: a name for the model, unless it has one.
 
     Returns:
         The model, and whether it is new.
 
     Raises:
-        RefusalError: the connection ended before the file did; nothing was kept.
-        StoreError: the file is too large, empty, stalled or another, or the store is away.
+        RefusalError: the connection closed before the file was complete; nothing is stored.
+        StoreError: the file is too large, empty, stalled or has another digest, or the store is away.
     """
     settings = service.settings
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
             blob = await service.store.artifacts.put_stream(
-                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_pace
+                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_rate
             )
     except ClientDisconnect as error:
-        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+        raise refuse(
+            ErrorCode.UPLOAD_INCOMPLETE, "The connection closed before the body was complete."
+        ) from error
     add_log_fields(model=blob.digest)
     return await run_in_threadpool(_register, service, blob, name)
 
@@ -49,14 +51,14 @@ async def receive_model(
 def refuse_if_too_large(
     request: Request, limit_bytes: int, code: ErrorCode = ErrorCode.MODEL_TOO_LARGE
 ) -> None:
-    """Refuse a body by the length that it declares, before anything is read.
+    """Refuse a body by its declared length, before reading it.
 
     Raises:
         RefusalError: 413.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:
-        raise refuse(code, f"The body has {declared[:20]} bytes; {limit_bytes} are accepted.")
+        raise refuse(code, f"The body has {declared[:20]} bytes; the limit is {limit_bytes}.")
 
 
 def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bool]:
@@ -65,5 +67,5 @@ def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bo
     again = models.inspect_again(blob.digest)
     model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT, name)
     if (created or again) and model.state is ModelState.INSPECTING:
-        service.try_enqueue_inspection(blob.digest)
+        service.try_enqueue(models, blob.digest)
     return model, created

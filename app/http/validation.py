@@ -1,4 +1,4 @@
-"""Pydantic's complaints about a request as field errors that a person can act upon."""
+"""Pydantic's validation errors as field errors with helpful messages."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,36 +36,36 @@ TEXT_FORMS = {
     WORD_PATTERN: f"a name of {WORD_IN_WORDS}",
     FEATURE_PATTERN: f"'+' or '-' and a name of {WORD_IN_WORDS}",
 }
-"""The contract's patterns in words."""
+"""Descriptions of the contract's patterns."""
 
 TYPES_IN_WORDS = {
     "dict_type": "expected a JSON object",
     "model_type": "expected a JSON object",
     "tuple_type": "expected a list",
-    "string_unicode": "expected a text in Unicode, without halves of surrogate pairs",
-    "timezone_aware": "expected a moment with its time zone, such as 2026-11-01T00:00:00Z",
-    "datetime_from_date_parsing": "expected a moment of RFC 3339, such as 2026-11-01T00:00:00Z; "
-    "in an address, `+` is written %2B",
+    "string_unicode": "expected Unicode text without lone surrogates",
+    "timezone_aware": "expected a time with a time zone, such as 2026-11-01T00:00:00Z",
+    "datetime_from_date_parsing": "expected an RFC 3339 time, such as 2026-11-01T00:00:00Z; "
+    "in a URL, write `+` as %2B",
 }
-"""Kinds of errors that pydantic words for programmers."""
+"""Our messages for kinds of errors."""
 
 MAX_NAME_LENGTH = 128
 _QUOTED = re.compile(r"'([^']+)'")
 
 
 def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]:
-    """The errors of a request, of at most ``MAX_ERRORS`` fields.
+    """The errors of a request, at most ``MAX_ERRORS``.
 
-    Where a field may have one of several forms, only the form that was probably meant is reported.
+    If a field has several forms, only the errors of the most likely form are reported.
 
     Args:
-        details: what ``RequestValidationError.errors()`` gives.
+        details: ``RequestValidationError.errors()``.
     """
     return tuple(_field_error(detail) for detail in _probable_forms(details)[:MAX_ERRORS])
 
 
 def not_json(error: Exception) -> str:
-    """Why a body could not be read as JSON, in words of JSON."""
+    """Why a body is not valid JSON."""
     if isinstance(error, JSONDecodeError):
         return f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
@@ -102,7 +102,7 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
 
 def _unknown_field(name: str, known: set[str]) -> str:
     if name in known:
-        return "this field belongs to another form: it does not go with the fields beside it"
+        return "this field belongs to another form and cannot be combined with the fields beside it"
     return f"unknown field{_did_you_mean(name, known)}"
 
 
@@ -111,7 +111,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _known_fields(place: Path) -> set[str]:
-    """The fields that exist where an unknown one was given."""
+    """The known fields at the place of an unknown one."""
     models: set[type[BaseModel]] = {CompilationRequest}
     for step in place[:-1]:
         if isinstance(step, str) and step not in {model.__name__ for model in models}:
@@ -129,7 +129,7 @@ def _models_in(annotation: Any) -> set[type[BaseModel]]:
 
 
 def _probable_forms(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Keep, of each field with several forms, the errors of the form that has the fewest."""
+    """For each field with several forms, keep the errors of the form with the fewest."""
     counts: dict[Path, dict[str, int]] = {}
     for detail in details:
         for prefix, form in _forms(tuple(detail["loc"])):
@@ -146,7 +146,7 @@ def _forms(place: Path) -> list[tuple[Path, str]]:
 
 
 def _is_form(step: str) -> bool:
-    """Pydantic names the members of a union by their classes; the contract's fields are in lower case."""
+    """Pydantic names union members by class; the contract's fields are lower-case."""
     return step[:1].isupper() and step in _FORMS
 
 
@@ -169,5 +169,5 @@ def _dotted(place: Path) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that can be written as UTF-8 and read: lone surrogates are replaced, the length is bounded."""
+    """Text as valid UTF-8 of bounded length."""
     return text.encode("utf-8", "replace").decode()[:1000]

@@ -1,4 +1,4 @@
-"""What a request is about, for the lines that are logged while it is answered."""
+"""Log fields that name a request's resources."""
 
 import re
 
@@ -13,7 +13,7 @@ _DIGEST: TypeAdapter[str] = TypeAdapter(Digest)
 
 
 async def name_subjects(request: Request) -> None:
-    """For every route: the compilation, invocation or model of its address, where the text can be one's."""
+    """Add the valid ids in the path to the log fields, on every route."""
     named = request.path_params
     if is_job_id(named.get("id")):
         add_log_fields(job=named["id"])
@@ -24,12 +24,12 @@ async def name_subjects(request: Request) -> None:
 
 
 def is_job_prefix(text: str | None) -> bool:
-    """Whether a text can be an id, or the start of one."""
+    """Whether a text can be an id or a prefix."""
     return text is not None and re.fullmatch(JOB_PREFIX_PATTERN, text) is not None
 
 
 def is_job_id(text: str | None) -> bool:
-    """Whether a text can be an id at all; a database need not see what cannot."""
+    """Whether a text can be an id."""
     return _is(_JOB_ID, text)
 
 

@@ -1,4 +1,4 @@
-"""What the app knows in numbers: what it counts of itself, and what the tables say at a scrape."""
+"""The app's metrics: its own counters, and what the database says at a scrape."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ from prometheus_client.core import GaugeMetricFamily
 from starlette.concurrency import run_in_threadpool
 
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.rows.census import Census
+from bessemer.store.rows.statistics import Statistics
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import LossMetrics
 
 State = TypeVar("State", bound=StrEnum)
 
-CENSUS_SECONDS = 5.0
-"""Prometheus waits ten seconds for a page: what the database does not say by then is left out."""
+STATISTICS_SECONDS = 5.0
+"""Prometheus waits ten seconds for a page; if the database is slower than this, its part is left out."""
 
 log = logging.getLogger(__name__)
 
@@ -37,65 +37,65 @@ class AppMetrics:
         self._followers = metrics.EVENT_FOLLOWERS.gauge(self.registry)
         self._upload_bytes = metrics.UPLOAD_BYTES.counter(self.registry)
         self._database_up = metrics.DATABASE_UP.gauge(self.registry)
-        self._asking: asyncio.Task[Census | None] | None = None
+        self._asking: asyncio.Task[Statistics | None] | None = None
 
-    async def page(self, take_census: Callable[[], Census]) -> bytes:
-        """Everything in Prometheus's text form; where the database is away, what is known without it.
+    async def page(self, read_statistics: Callable[[], Statistics]) -> bytes:
+        """All metrics in Prometheus's text format; if the database is away, only the app's own.
 
         Args:
-            take_census: blocks, and raises ``StoreUnavailableError``. It is never called while it runs.
+            read_statistics: blocks, and raises ``StoreUnavailableError``. It is never called while it runs.
         """
-        census = await self._census(take_census)
-        self._database_up.set(census is not None)
-        counted = b"" if census is None else generate_latest(CensusCollector(census))
+        statistics = await self._statistics(read_statistics)
+        self._database_up.set(statistics is not None)
+        counted = b"" if statistics is None else generate_latest(StatisticsCollector(statistics))
         return generate_latest(self.registry) + counted
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Count an open event stream for as long as the context lasts."""
+        """Count an event stream as open inside the context."""
         with self._followers.track_inprogress():
             yield
 
     async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-        """Pass the chunks of an upload on, and count their bytes."""
+        """Count the bytes of an upload as its chunks pass."""
         async for chunk in chunks:
             self._upload_bytes.inc(len(chunk))
             yield chunk
 
-    async def _census(self, take_census: Callable[[], Census]) -> Census | None:
+    async def _statistics(self, read_statistics: Callable[[], Statistics]) -> Statistics | None:
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(_taken(take_census))
+            self._asking = asyncio.create_task(_try_read(read_statistics))
         asking = self._asking
-        await asyncio.wait({asking}, timeout=CENSUS_SECONDS)
+        await asyncio.wait({asking}, timeout=STATISTICS_SECONDS)
         return asking.result() if asking.done() else None
 
 
-async def _taken(take_census: Callable[[], Census]) -> Census | None:
+async def _try_read(read_statistics: Callable[[], Statistics]) -> Statistics | None:
     try:
-        return await run_in_threadpool(take_census)
+        return await run_in_threadpool(read_statistics)
     except StoreUnavailableError as error:
         log.warning("metrics are read without the database: %s", error)
         return None
 
 
 @dataclass(frozen=True)
-class CensusCollector:
-    """A census as metrics."""
+class StatisticsCollector:
+    """A statistics as metrics."""
 
-    census: Census
+    statistics: Statistics
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One family for each metric of ``metrics.CENSUS``."""
-        census = self.census
-        waiting = census.waiting.items()
-        yield metrics.QUEUE_TASKS.family([((queue,), tasks.count) for queue, tasks in waiting])
-        yield metrics.QUEUE_OLDEST.family([((queue,), tasks.oldest_seconds) for queue, tasks in waiting])
-        yield metrics.JOBS.family(_by_state(census.jobs))
-        yield metrics.MODELS.family(_by_state(census.models))
-        yield metrics.WORKERS.family([((), census.workers)])
-        kept = census.kept.items()
-        yield metrics.STORE_BYTES.family([((kind,), part.size_bytes) for kind, part in kept])
-        yield metrics.STORE_OBJECTS.family([((kind,), part.count) for kind, part in kept])
+        """One family for each metric of ``bessemer.telemetry.metrics.CENSUS``."""
+        statistics = self.statistics
+        backlogs = statistics.backlogs.items()
+        yield metrics.QUEUE_TASKS.family([((queue,), backlog.count) for queue, backlog in backlogs])
+        yield metrics.QUEUE_OLDEST.family([((queue,), backlog.oldest_seconds) for queue, backlog in backlogs])
+        yield metrics.JOBS.family(_by_state(statistics.jobs))
+        yield metrics.MODELS.family(_by_state(statistics.models))
+        yield metrics.WORKERS.family([((), statistics.workers)])
+        stored = statistics.stored.items()
+        yield metrics.STORE_BYTES.family([((kind,), part.size_bytes) for kind, part in stored])
+        yield metrics.STORE_OBJECTS.family([((kind,), part.count) for kind, part in stored])
 
 
 def _by_state(counts: Mapping[State, int]) -> list[tuple[tuple[str, ...], float]]:

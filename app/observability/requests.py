@@ -1,4 +1,4 @@
-"""Counts and times requests, by route, and logs them where `BESSEMER_ACCESS_LOG` asks for it."""
+"""Counts and times requests by route, and logs them if `BESSEMER_ACCESS_LOG` is set."""
 
 import logging
 import time
@@ -28,7 +28,7 @@ class Metering:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request as the app does, and count it."""
+        """Pass a request on, and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -61,26 +61,26 @@ class Metering:
 
 
 class Answer:
-    """What a request was answered with; one that raised before its answer began is a 500."""
+    """The response's head; a request that raises before its response is a 500."""
 
     status = BROKEN_STATUS
     is_event_stream = False
 
     def saw(self, message: Message) -> None:
-        """Note the head of the answer."""
+        """Note the head of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.is_event_stream = _is_event_stream(message.get("headers", ()))
 
 
 def route_label(scope: Scope) -> str:
-    """The route's own path, such as ``/v1/models/{digest}``: as many values as there are routes."""
+    """The route's path template, such as ``/v1/models/{digest}``, to bound the number of labels."""
     route = scope.get("route")
     return route.path if isinstance(route, APIRoute) else UNMATCHED
 
 
 def method_label(scope: Scope) -> str:
-    """The method, where it is one of HTTP's: a client may send any word."""
+    """A standard method, or ``other``, to bound the number of labels."""
     method: str = scope["method"]
     return method if method in METHODS else OTHER_METHOD
 

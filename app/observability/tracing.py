@@ -1,4 +1,4 @@
-"""A span for each request, within the trace that its client names."""
+"""A span for each request, in its client's trace."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,7 +18,7 @@ class Tracing:
         self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request as the app does, within a span."""
+        """Pass a request on within a span."""
         if scope["type"] != "http" or scope["path"] in UNTRACED:
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the types: examples, and the problems of each route."""
+"""The OpenAPI document: examples, and the problems of each route."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -152,13 +152,13 @@ WORKERS = WorkerList(
 
 
 def file_upload(description: str, file: str, address: str, method: str = "POST") -> dict[str, Any]:
-    """A route's body that is a file, with the command that sends one.
+    """The body of a route that takes a file, with the command that sends one.
 
     Args:
-        description: of the file.
-        file: such as a user's is called.
-        address: where it goes, below the server's.
-        method: of the request.
+        description: describes the file.
+        file: an example of its name.
+        address: the route's path.
+        method: the route's method.
     """
     sent = f"--upload-file {file}" if method == "PUT" else f"--data-binary @{file}"
     command = f"curl {sent} http://127.0.0.1:8000{address}"
@@ -174,15 +174,15 @@ def file_upload(description: str, file: str, address: str, method: str = "POST")
 
 
 ACCEPTED = 202
-NOT_MODIFIED = {"description": "The client has it: `If-None-Match` holds."}
+NOT_MODIFIED = {"description": "The client has this version: `If-None-Match` matches."}
 LOOKUP = (ErrorCode.NOT_FOUND, ErrorCode.ID_AMBIGUOUS, ErrorCode.REQUEST_INVALID)
-"""Of a route whose address names a compilation, an invocation or a model."""
+"""The errors of a route with an id in its path."""
 
 EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
 
 
 def problems(*codes: ErrorCode) -> Responses:
-    """The problem responses of a route, by status; those that every route may give are added."""
+    """The problem responses of a route by status, with those that every route has."""
     by_status: dict[int, list[ErrorCode]] = {}
     for code in (*codes, *EVERYWHERE):
         by_status.setdefault(ERRORS[code].status, []).append(code)
@@ -190,7 +190,7 @@ def problems(*codes: ErrorCode) -> Responses:
 
 
 def answer(status: int, description: str, example: BaseModel, location: str | None = None) -> Responses:
-    """A response that goes well, with an example."""
+    """A successful response, with an example."""
     document: dict[str, Any] = {
         "description": description,
         "content": {"application/json": {"example": example.model_dump(mode="json")}},
@@ -199,12 +199,12 @@ def answer(status: int, description: str, example: BaseModel, location: str | No
     if location is not None:
         document["headers"] = {"Location": _header(location)}
     if status == ACCEPTED:
-        document.setdefault("headers", {})["Retry-After"] = _header("Seconds until it is worth asking again.")
+        document.setdefault("headers", {})["Retry-After"] = _header("Seconds to wait before polling.")
     return {status: document}
 
 
 def described(status: int, description: str, content: dict[str, Any] | None = None) -> Responses:
-    """A response that is no document of the contract: a stream, a file, or nothing at all."""
+    """A response without a document: a stream, a file, or an empty body."""
     return {status: {"description": description} | ({"content": content} if content else {})}
 
 
@@ -230,13 +230,13 @@ def _problem_response(codes: tuple[ErrorCode, ...]) -> dict[str, Any]:
 
 def _example(code: ErrorCode) -> Problem:
     if code is not ErrorCode.REQUEST_INVALID:
-        return make_problem(code, "What exactly is wrong, and where.")
+        return make_problem(code, "What is wrong, and where.")
     wrong = FieldError(field="tune.trial", message="unknown field; did you mean 'trials'?")
     return make_problem(code, f"{wrong.field}: {wrong.message}", errors=(wrong,))
 
 
 def install(app: FastAPI) -> None:
-    """Make the app's OpenAPI document name every default."""
+    """Add defaults, entity tags and the license to the app's OpenAPI document."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -256,7 +256,7 @@ def install(app: FastAPI) -> None:
 
 
 def _with_null_defaults(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI drops defaults that are null: give them back to what is optional and has no other default."""
+    """Restore null as the default of optional fields, which FastAPI omits."""
     for schema in document["components"]["schemas"].values():
         for name, field in schema.get("properties", {}).items():
             if name not in schema.get("required", ()):
@@ -270,7 +270,7 @@ def _with_null_defaults(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_conditions(document: dict[str, Any]) -> dict[str, Any]:
-    """Every document of the API has an entity tag (``app.http.conditional``): so says its route."""
+    """Document the entity tags that ``app.http.conditional`` adds."""
     for path, operations in document["paths"].items():
         answers = operations.get("get", {}).get("responses", {})
         if path.startswith("/v1/") and "application/json" in answers.get("200", {}).get("content", {}):

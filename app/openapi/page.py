@@ -1,4 +1,4 @@
-"""``/docs``: the OpenAPI document as a page. It runs no script and asks no other host for anything."""
+"""``/docs``: the OpenAPI document as a page without scripts or requests to other hosts."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def page(document: Document) -> str:
     parts = [
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
         _prose(info["description"]),
-        '<p>As a document for programs: <a href="openapi.json">openapi.json</a>.</p>',
+        '<p>Machine-readable: <a href="openapi.json">openapi.json</a>.</p>',
         *(part for tag in document["tags"] for part in _tag(tag, document["paths"])),
         "<h2>Documents</h2>",
         *(

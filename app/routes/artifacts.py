@@ -1,4 +1,4 @@
-"""What a compilation made: the list, each file, and the report."""
+"""A compilation's artifacts: the list, each file, and the report."""
 
 from typing import Annotated, Any
 
@@ -21,18 +21,18 @@ ArtifactName = Annotated[
     str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
 ]
 BINARY: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
-"""Of the media type that the list of artifacts names."""
+"""The list of artifacts has each file's media type."""
 
 NOT_MODIFIED: Responses = {304: documentation.NOT_MODIFIED}
 DOWNLOAD = (
     described(200, "The whole artifact.", BINARY)
-    | described(206, "The range that was asked for.", BINARY)
+    | described(206, "The requested range.", BINARY)
     | NOT_MODIFIED
 )
 ARTIFACT_PROBLEMS = problems(*LOOKUP, ErrorCode.RANGE_NOT_SATISFIABLE)
 REPORT_RESPONSE: Responses = {
     200: {
-        "description": "The report: HTML where `Accept` prefers it, else JSON.",
+        "description": "The report: HTML if `Accept` prefers it, otherwise JSON.",
         "content": {"text/html": {"schema": {"type": "string"}}},
         "model": Report,
     }
@@ -49,13 +49,13 @@ ARTIFACTS_EXAMPLE = ArtifactList(
     summary="List the artifacts of a compilation",
     responses=answer(
         200,
-        "The artifacts; none while the compilation runs.",
+        "The artifacts; empty while the compilation runs.",
         ARTIFACTS_EXAMPLE,
     )
     | problems(*LOOKUP),
 )
 async def list_artifacts(job: CompilationDep) -> ArtifactList:
-    """Names, sizes and digests."""
+    """List the names, sizes and digests of its files."""
     return ArtifactList(items=job.artifacts)
 
 
@@ -66,31 +66,31 @@ async def list_artifacts(job: CompilationDep) -> ArtifactList:
     responses=DOWNLOAD | ARTIFACT_PROBLEMS,
 )
 def get_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
-    """Its bytes, with the digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
+    """Download a file, with its digest as `ETag`. Supports `Range`, `If-Range` and `If-None-Match`."""
     return artifact_response(service, request, named_artifact(job, name), job.file_stem)
 
 
 @router.head(
     "/{id}/artifacts/{name:path}",
-    summary="Read an artifact's size and digest",
+    summary="Get an artifact's size and digest",
     response_class=Response,
     responses=described(200, "The headers of the download.") | NOT_MODIFIED | problems(*LOOKUP),
 )
 def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
-    """What `GET` would send, without the bytes."""
+    """Return the headers of the download, without the body."""
     return artifact_response(service, request, named_artifact(job, name), job.file_stem)
 
 
 @router.get(
     "/{id}/report",
-    summary="Read the report of a compilation",
+    summary="Get the report of a compilation",
     response_class=Response,
     responses=REPORT_RESPONSE | NOT_MODIFIED | ARTIFACT_PROBLEMS,
 )
 def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
-    """Accuracy, latency beside the baselines, times of functions, passes and stages.
+    """Return accuracy, latency compared with the baselines, and the times of functions, passes and stages.
 
-    A compilation that stopped early has no page.
+    A compilation that stopped early has only the JSON report.
     """
     has_page = any(artifact.name == REPORT_PAGE for artifact in job.artifacts)
     name = REPORT_PAGE if has_page and prefers_html(request.headers.get("accept")) else REPORT

@@ -26,34 +26,32 @@ router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class
     | problems(ErrorCode.REQUEST_INVALID),
 )
 def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Query()]) -> CompilationPage:
-    """Pass a page's `next` as `cursor` to read on; compilations that arrive meanwhile disturb nothing."""
+    """To get the next page, pass `next` as `cursor`. New compilations do not shift later pages."""
     page = service.store.jobs.page(query.limit, query.cursor, query)
-    return page.model_copy(update={"items": tuple(map(service.line.placed, page.items))})
+    return page.model_copy(update={"items": tuple(map(service.queue_positions.with_position, page.items))})
 
 
 @router.get(
     "/{id}",
-    summary="Read a compilation",
+    summary="Get a compilation",
     responses=documentation.answer(200, "The compilation.", documentation.COMPILATION) | problems(*LOOKUP),
 )
 def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
-    """Where it is, what it found, and what it made."""
-    return service.line.placed(job)
+    """Return its state, results and artifacts."""
+    return service.queue_positions.with_position(job)
 
 
 @router.get(
     "/{id}/logs",
-    summary="Read what a compilation printed",
+    summary="Get the log of a compilation",
     response_class=Response,
-    responses=documentation.described(
-        200, "The log, as text.", {"text/plain": {"schema": {"type": "string"}}}
-    )
+    responses=documentation.described(200, "The log as text.", {"text/plain": {"schema": {"type": "string"}}})
     | problems(*LOOKUP),
 )
 def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Response:
-    """The end of it while it runs, a second late at most; the whole once it has ended.
+    """Return the tail of the log while it runs, at most a second old, and the whole log after it ended.
 
-    Of a compilation that was cancelled, the end is all that is kept.
+    A cancelled compilation keeps only the tail.
     """
     if any(artifact.name == LOG for artifact in job.artifacts):
         return artifact_response(service, request, named_artifact(job, LOG), job.file_stem)
@@ -64,23 +62,24 @@ def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Resp
     "/{id}",
     status_code=204,
     summary="Delete a compilation",
-    responses=documentation.described(204, "It is deleted.") | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
+    responses=documentation.described(204, "The compilation is deleted.")
+    | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
-    """With its events, artifacts and invocations, once it has ended; cancel it first where it has not."""
+    """Delete a finished compilation, its events, artifacts and invocations. Cancel a running one first."""
     if not service.store.removal.delete_job(job.id):
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job.id}'.")
+        raise refuse(ErrorCode.NOT_FOUND, f"Compilation '{job.id}' not found.")
 
 
 @router.post(
     "/{id}/cancel",
     status_code=202,
     summary="Cancel a compilation",
-    responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED)
-    | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING)
+    responses=documentation.answer(200, "The compilation is cancelled.", documentation.CANCELLED)
+    | documentation.answer(202, "The compilation is running and will stop.", documentation.RUNNING)
     | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
-    """A queued compilation is cancelled at once, a running one within a second or so."""
+    """Cancel a compilation: at once if it is queued, within about a second if it is running."""
     after = service.store.jobs.request_cancel(job.id)
     return cancellation(response, "compilation", job.id, after)

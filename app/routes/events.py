@@ -1,4 +1,4 @@
-"""A compilation's events, as server-sent events."""
+"""A compilation's server-sent events."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -21,7 +21,7 @@ LastEventId = Annotated[
         alias="Last-Event-ID",
         ge=0,
         le=MAX_SEQ,
-        description="The last event that was received: the stream goes on after it.",
+        description="The id of the last event received; the stream continues after it.",
         examples=[17],
     ),
 ]
@@ -35,30 +35,32 @@ STREAM: dict[str, Any] = {
                 "data": {
                     "contentMediaType": "application/json",
                     "description": "The event: `seq`, `type`, `at` (RFC 3339, in UTC) and `data`, an object "
-                    "whose fields go by the type: docs/events.md.",
+                    "whose fields depend on the type: see docs/events.md.",
                 },
-                "retry": {"description": "Milliseconds until to connect again; never sent."},
+                "retry": {"description": "Reconnection time in milliseconds; never sent."},
             }
         }
     }
 }
-"""What the fields of an event mean; FastAPI knows their types."""
+"""The fields of an event; FastAPI adds their types."""
 
 
 @router.get(
     "/{id}/events",
     summary="Follow a compilation",
     response_class=EventSourceResponse,
-    responses=described(200, "Each has the event's `seq` as id, its type, and its document as data.", STREAM)
+    responses=described(
+        200, "A stream of events. Each has `seq` as its id, its type, and the event as its data.", STREAM
+    )
     | problems(*LOOKUP),
 )
 async def follow_compilation(
     service: ServiceDep, job: CompilationDep, last_event_id: LastEventId = 0
 ) -> AsyncIterator[ServerSentEvent]:
-    """Everything that happened, then everything that happens; ends with the compilation.
+    """Stream all past events, then new events as they happen. The stream ends with the compilation.
 
-    Comments keep the connection alive while nothing happens. A stream that ends without a final event
-    was cut off: connect again with `Last-Event-ID`.
+    Comments keep an idle connection alive. If the stream ends without a final event, the connection was
+    lost: reconnect with `Last-Event-ID`.
     """
     with service.metrics.following():
         async with aclosing(follow(service, job, last_event_id)) as events:
@@ -69,20 +71,20 @@ async def follow_compilation(
 
 
 async def follow(service: Service, job: Compilation, after: int) -> AsyncGenerator[Event]:
-    """The events that follow number ``after``, as they happen.
+    """Yield the events after number ``after``, as they happen.
 
-    Ends after the final event, where nothing can follow ``after``, or when the server stops.
+    Ends after the final event, or when the server stops.
     """
     broadcaster = service.broadcaster
     with broadcaster.following(job.id) as followed:
         while not service.stopping.is_set():
-            news = followed.news
-            over = followed.over or job.state.final
+            changed = followed.changed
+            ended = followed.ended or job.state.final
             events = await broadcaster.events_after(job.id, followed, after)
             for event in events:
                 yield event
                 after = event.seq
-            if (events and events[-1].type.final) or (over and not events):
+            if (events and events[-1].type.final) or (ended and not events):
                 return
             if not events and not service.stopping.is_set():
-                await news.wait()
+                await changed.wait()

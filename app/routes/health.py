@@ -1,4 +1,4 @@
-"""Health: whether the process lives, and whether the service can take requests."""
+"""Health checks: liveness and readiness."""
 
 from fastapi import APIRouter, Response
 from pydantic import Field
@@ -20,39 +20,39 @@ AWAY = Readiness(ready=False, database=True, store=False, workers=(), warnings=(
 
 
 class Health(Document):
-    """The process answers."""
+    """The process is alive."""
 
-    status: str = Field(default="ok", description="Nothing else: a process that is not does not answer.")
+    status: str = Field(default="ok", description="Always `ok`.")
 
 
 @router.get(
     "/healthz",
-    summary="Whether the process lives",
-    responses=documentation.answer(200, "It does.", Health()) | problems(),
+    summary="Check liveness",
+    responses=documentation.answer(200, "The process is alive.", Health()) | problems(),
 )
 @router.head("/healthz", include_in_schema=False)
 async def healthz() -> Health:
-    """Touches neither the database nor the store."""
+    """Does not use the database or the artifact store."""
     return Health()
 
 
 @router.get(
     "/readyz",
-    summary="Whether requests are taken",
+    summary="Check readiness",
     responses=problems()
-    | documentation.answer(200, "They are.", READY)
+    | documentation.answer(200, "The service is ready.", READY)
     | documentation.answer(
         UNAVAILABLE_STATUS,
-        "The database or the artifact store cannot be reached: the fields say which.",
+        "The database or the artifact store cannot be reached; the fields say which.",
         AWAY,
     ),
 )
 @router.head("/readyz", include_in_schema=False)
 def readyz(service: ServiceDep, response: Response) -> Readiness:
-    """503 only where the database or the artifact store cannot be reached.
+    """Return 503 only if the database or the artifact store cannot be reached.
 
-    Then, too, the body is this document, the one exception to the rule that errors are problems.
-    `warnings` name what is short of the service's promises: a sandbox with layers lost, or no worker.
+    Even then, the body is this document: the only error response that is not a problem. `warnings` lists
+    degraded conditions, such as a sandbox with missing layers, or no live worker.
     """
     state = readiness(service)
     if not state.ready:

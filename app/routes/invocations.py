@@ -1,4 +1,4 @@
-"""Running a compiled library: inputs up, outputs and times down."""
+"""Running a compiled library on uploaded inputs."""
 
 from contextlib import aclosing
 from functools import partial
@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from app.http.downloads import artifact_response
 from app.http.idempotency import IdempotencyKey, resource_id
-from app.http.polling import cancellation, look_again
+from app.http.polling import cancellation, poll_later
 from app.http.problems import refuse
 from app.http.uploads import refuse_if_too_large
 from app.observability.log_fields import is_job_prefix
@@ -34,15 +34,13 @@ from bessemer.telemetry.traces import current_traceparent
 
 router = APIRouter(prefix="/v1/compilations/{id}/invocations", tags=["invocations"])
 
-INPUTS_FILE = (
-    "One array for each input of the library, by name: the bytes of an `.npz` or a `.safetensors` file."
-)
+INPUTS_FILE = "An `.npz` or `.safetensors` file with one array for each input of the library, by name."
 Runs = Annotated[
     int,
     Query(
         ge=0,
         le=MAX_RUNS,
-        description="How often to time the library, after a first run.",
+        description="How often to time the library after a warm-up run.",
         examples=[100],
     ),
 ]
@@ -55,7 +53,7 @@ def _invocation(
         str,
         Path(
             alias="invocation",
-            description="The invocation's id, or enough of its first characters (at least 4).",
+            description="The invocation's id, or a unique prefix of at least 4 characters.",
             examples=[documentation.INVOCATION.id],
         ),
     ],
@@ -80,7 +78,7 @@ InvocationDep = Annotated[Invocation, Depends(_invocation)]
     status_code=202,
     summary="Run the compiled library",
     responses=documentation.answer(
-        202, "The invocation is queued.", documentation.NEW_INVOCATION, "The invocation's address."
+        202, "The invocation is queued.", documentation.NEW_INVOCATION, "The URL of the invocation."
     )
     | problems(
         ErrorCode.NOT_FOUND,
@@ -103,7 +101,7 @@ async def invoke_library(
     runs: Runs = DEFAULT_RUNS,
     idempotency_key: IdempotencyKey = None,
 ) -> Invocation:
-    """Queue a run of the library on uploaded inputs, confined as a job is; read it under `Location`."""
+    """Queue a run of the library on the uploaded inputs, in the sandbox. Poll it at `Location`."""
     _require_bundle(job)
     needs = _needs(job)
     await run_in_threadpool(_require_able_worker, service, job, needs)
@@ -112,7 +110,7 @@ async def invoke_library(
     add_log_fields(invocation=invocation_id)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
-    look_again(response)
+    poll_later(response)
     return invocation
 
 
@@ -127,19 +125,19 @@ def list_invocations(
     job: CompilationDep,
     query: Annotated[Page, Query()],
 ) -> InvocationPage:
-    """Pass a page's `next` as `cursor` to read on; invocations that arrive meanwhile disturb nothing."""
+    """To get the next page, pass `next` as `cursor`. New invocations do not shift later pages."""
     return service.store.invocations.page(job.id, query.limit, query.cursor)
 
 
 @router.get(
     "/{invocation}",
-    summary="Read an invocation",
+    summary="Get an invocation",
     responses=documentation.answer(200, "The invocation.", documentation.INVOCATION) | problems(*LOOKUP),
 )
 async def get_invocation(response: Response, invocation: InvocationDep) -> Invocation:
-    """Its state; then times and outputs, or a problem."""
+    """Return its state, and then its times and outputs, or a problem."""
     if not invocation.state.final:
-        look_again(response)
+        poll_later(response)
     return invocation
 
 
@@ -152,20 +150,23 @@ async def get_invocation(response: Response, invocation: InvocationDep) -> Invoc
 def get_outputs(
     service: ServiceDep, request: Request, job: CompilationDep, invocation: InvocationDep
 ) -> Response:
-    """An `.npz` file, with its digest as `ETag`. Takes `Range`, `If-Range` and `If-None-Match`."""
+    """Download the outputs as an `.npz` file, with its digest as `ETag`.
+
+    Supports `Range`, `If-Range` and `If-None-Match`.
+    """
     return artifact_response(service, request, _outputs(invocation), job.file_stem)
 
 
 @router.head(
     "/{invocation}/outputs",
-    summary="Read the outputs' size and digest",
+    summary="Get the outputs' size and digest",
     response_class=Response,
     responses=documentation.described(200, "The headers of the download.") | NOT_MODIFIED | problems(*LOOKUP),
 )
 def head_outputs(
     service: ServiceDep, request: Request, job: CompilationDep, invocation: InvocationDep
 ) -> Response:
-    """What `GET` would send, without the bytes."""
+    """Return the headers of the download, without the body."""
     return artifact_response(service, request, _outputs(invocation), job.file_stem)
 
 
@@ -173,12 +174,12 @@ def head_outputs(
     "/{invocation}/cancel",
     status_code=202,
     summary="Cancel an invocation",
-    responses=documentation.answer(200, "It is cancelled.", documentation.CANCELLED_INVOCATION)
-    | documentation.answer(202, "It runs, and was asked to stop.", documentation.RUNNING_INVOCATION)
+    responses=documentation.answer(200, "The invocation is cancelled.", documentation.CANCELLED_INVOCATION)
+    | documentation.answer(202, "The invocation is running and will stop.", documentation.RUNNING_INVOCATION)
     | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
 def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
-    """A queued invocation is cancelled at once, a running one within a second or so."""
+    """Cancel an invocation: at once if it is queued, within about a second if it is running."""
     after = service.store.invocations.request_cancel(invocation.id)
     return cancellation(response, "invocation", invocation.id, after)
 
@@ -196,15 +197,17 @@ async def _receive(service: Service, request: Request) -> Blob:
     try:
         async with aclosing(request.stream()) as chunks:
             return await service.store.artifacts.put_stream(
-                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_pace
+                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_rate
             )
     except TooLargeError as error:
-        detail = f"The inputs have more than {error.max_bytes} bytes."
+        detail = f"The inputs exceed {error.max_bytes} bytes."
         raise refuse(ErrorCode.INPUTS_TOO_LARGE, detail) from error
     except EmptyUploadError as error:
         raise refuse(ErrorCode.INPUTS_UNREADABLE, "The body is empty.") from error
     except ClientDisconnect as error:
-        raise refuse(ErrorCode.UPLOAD_INCOMPLETE, "The connection ended before the body did.") from error
+        raise refuse(
+            ErrorCode.UPLOAD_INCOMPLETE, "The connection closed before the body was complete."
+        ) from error
 
 
 def _needs(job: Compilation) -> Needs | None:
@@ -215,12 +218,12 @@ def _needs(job: Compilation) -> Needs | None:
 
 
 def _require_able_worker(service: Service, job: Compilation, needs: Needs | None) -> None:
-    """Refuse what none of the live workers can run; where none is alive, it may wait for one."""
+    """Refuse a library that no live worker can run. Without live workers, it is queued."""
     workers = service.store.workers.live(service.settings.worker_liveness_seconds)
     lacking = {worker.id: lacks(worker.capability, needs) for worker in workers}
     if workers and all(lacking.values()):
         lines = "; ".join(f"{worker} lacks {', '.join(names)}" for worker, names in lacking.items())
-        detail = f"No live worker runs the library of compilation {job.id}: {lines}."
+        detail = f"No live worker can run the library of compilation {job.id}: {lines}."
         raise refuse(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
@@ -240,7 +243,7 @@ def _submit(
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")
     if invocation.state is JobState.QUEUED:
-        service.try_enqueue_invocation(invocation.id)
+        service.try_enqueue(service.store.invocations, invocation.id)
     return invocation
 
 

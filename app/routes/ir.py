@@ -1,4 +1,4 @@
-"""The module between the passes: the list, each snapshot, and what each pass changed."""
+"""Snapshots of the module between passes: the list, each snapshot, and each diff."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ StepName = Annotated[
     Path(
         min_length=1,
         max_length=200,
-        description="The `step` of an entry of the list, or its `name` where only one entry has that name.",
+        description="The `step` of an entry in the list, or its `name` if that is unique.",
         examples=["FuseTIR"],
     ),
 ]
@@ -41,50 +41,51 @@ StepName = Annotated[
 @router.get(
     "/{id}/ir",
     summary="List the snapshots of the module",
-    responses=documentation.answer(200, "The snapshots, in their order.", documentation.IR) | REFUSALS,
+    responses=documentation.answer(200, "The snapshots, in order.", documentation.IR) | REFUSALS,
 )
 def list_ir(service: ServiceDep, job: CompilationDep) -> IrListing:
-    """After translate, after every pass of optimize, after tune; where the request said `inspect.ir`.
+    """List the snapshots after `translate`, after each pass of `optimize`, and after `tune`.
 
-    They are there once the compilation has ended; one that failed has those from before.
+    Requires `inspect.ir` in the request. The snapshots are available after the compilation has ended; a
+    failed compilation has those taken before the failure.
     """
     return read_listing(service, job)
 
 
 @router.get(
     "/{id}/ir/{step}",
-    summary="Read a snapshot",
+    summary="Get a snapshot",
     response_class=Response,
     responses=described(200, "TVMScript, without the elements of constants.", PLAIN) | REFUSALS,
 )
 def get_ir(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
-    """The module after a step, as TVMScript."""
+    """Return the module after a step as TVMScript."""
     entry = named_step(job, read_listing(service, job), step)
     return Response(read_text(service, job, entry.text), headers=HEADERS, media_type=MEDIA_TYPE)
 
 
 @router.get(
     "/{id}/ir/{step}/diff",
-    summary="Read what a step changed",
+    summary="Get the diff of a step",
     response_class=Response,
-    responses=described(200, "A unified diff from the step before; empty where nothing changed.", PLAIN)
+    responses=described(200, "A unified diff against the previous step; empty if nothing changed.", PLAIN)
     | REFUSALS,
 )
 def get_ir_diff(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
-    """What the step changed, as a unified diff."""
+    """Return what the step changed as a unified diff."""
     entry = named_step(job, read_listing(service, job), step)
     return Response(read_text(service, job, entry.diff), headers=HEADERS, media_type=MEDIA_TYPE)
 
 
 MAX_WINDOW_BYTES = 1 << 23
-"""More than any text of ours needs; a frame that asks for more is refused."""
+"""More than any of our texts needs; frames that need more are refused."""
 
 
 def read_listing(service: Service, job: Compilation) -> IrListing:
     """The list of a compilation's snapshots. Blocks.
 
     Raises:
-        RefusalError: 404 where the request did not ask for them, or none was taken (yet).
+        RefusalError: 404, the request did not ask for them, or there are none yet.
         BlobMissingError: the artifact's bytes were deleted.
     """
     artifact = _snapshot_artifact(job, IR_INDEX)
@@ -98,10 +99,10 @@ def read_listing(service: Service, job: Compilation) -> IrListing:
 
 
 def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
-    """The step with that number, or else with that name.
+    """The step with this number or, if none has it, with this name.
 
     Raises:
-        RefusalError: 404 where there is none, or where several have the name.
+        RefusalError: 404, no step or several steps match.
     """
     found = [entry for entry in listing.items if str(entry.step) == step]
     found = found or [entry for entry in listing.items if entry.name == step]
@@ -109,7 +110,7 @@ def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
         return found[0]
     if found:
         numbers = ", ".join(str(entry.step) for entry in found)
-        detail = f"Compilation {job.id} has several steps named {step}: name one by its number, {numbers}."
+        detail = f"Compilation {job.id} has several steps named {step}: use a number instead: {numbers}."
     else:
         near = did_you_mean(step, (entry.name for entry in listing.items))
         detail = f"Compilation {job.id} has no step {step}: it has {len(listing.items)}, from 0{near}"
@@ -120,7 +121,7 @@ def read_text(service: Service, job: Compilation, text: IrText) -> bytes:
     """One text, unpacked. Blocks.
 
     Raises:
-        RefusalError: 404 where it is not what the list says.
+        RefusalError: 404, the text does not match the list.
         BlobMissingError: the artifact's bytes were deleted.
     """
     artifact = _snapshot_artifact(job, IR_TEXTS) if text.packed_bytes else None

@@ -1,4 +1,4 @@
-"""The compilation that an address names."""
+"""Looking up resources by id or prefix."""
 
 from collections.abc import Callable
 from typing import Annotated, TypeVar
@@ -21,7 +21,7 @@ def _compilation(
         str,
         Path(
             alias="id",
-            description="The compilation's id, or enough of its first characters (at least 4).",
+            description="The compilation's id, or a unique prefix of at least 4 characters.",
             examples=[documentation.COMPILATION.id],
         ),
     ],
@@ -29,16 +29,16 @@ def _compilation(
     jobs = service.store.jobs
     job = look_up("compilation", job_id, jobs.get, jobs.starting) if is_job_prefix(job_id) else None
     if job is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"There is no compilation '{job_id[:64]}'.{hint(job_id)}")
+        raise refuse(ErrorCode.NOT_FOUND, f"Compilation '{job_id[:64]}' not found.{hint(job_id)}")
     add_log_fields(job=job.id)
     return job
 
 
 def named_artifact(job: Compilation, name: str) -> Artifact:
-    """The artifact of that name.
+    """The artifact with this name.
 
     Raises:
-        RefusalError: 404 where the job has none of that name (yet).
+        RefusalError: 404, the job does not have it, or not yet.
     """
     for artifact in job.artifacts:
         if artifact.name == name:
@@ -62,13 +62,13 @@ def look_up(
     get: Callable[[str], Found | None],
     starting: Callable[[str, int], tuple[str, ...]],
 ) -> Found | None:
-    """Find something by its id, or by a prefix that only its id has; None if no id starts with it.
+    """Find a resource by its id or by a unique prefix; None if no id starts with it.
 
     Args:
-        kind: what the ids are of, such as ``compilation``.
-        given: an id, or its first characters.
-        get: finds one by its whole id.
-        starting: lists the ids that start with a text, up to a number.
+        kind: the kind of resource, such as ``compilation``.
+        given: an id or a prefix.
+        get: returns the resource with an id.
+        starting: lists the ids with a prefix, up to a number.
 
     Raises:
         RefusalError: 409, several ids start with it.
@@ -85,5 +85,5 @@ def look_up(
 
 
 def hint(given: str) -> str:
-    """A sentence on short ids, for the answer that no id matches."""
-    return f" A shortened id has at least {MIN_PREFIX} characters." if len(given) < MIN_PREFIX else ""
+    """A sentence on prefixes that are too short."""
+    return f" A prefix needs at least {MIN_PREFIX} characters." if len(given) < MIN_PREFIX else ""

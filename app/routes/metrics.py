@@ -13,16 +13,16 @@ router = APIRouter(tags=["health"])
 
 @router.get(
     "/metrics",
-    summary="Metrics, in Prometheus's text form",
+    summary="Get metrics in Prometheus's text format",
     response_class=Response,
     responses=problems()
     | described(200, "Every metric.", {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}),
 )
 @router.head("/metrics", include_in_schema=False)
 async def read_metrics(service: ServiceDep) -> Response:
-    """Requests, queues, compilations, workers, and what is kept.
+    """Return metrics on requests, queues, compilations, workers and storage.
 
-    Where the database is away, `bessemer_database_up` is 0, and what is read from it is missing.
+    If the database is unavailable, `bessemer_database_up` is 0 and the metrics from the database are missing.
     """
-    census = partial(service.store.census, service.settings.worker_liveness_seconds)
-    return Response(await service.metrics.page(census), media_type=CONTENT_TYPE_LATEST)
+    statistics = partial(service.store.statistics, service.settings.worker_liveness_seconds)
+    return Response(await service.metrics.page(statistics), media_type=CONTENT_TYPE_LATEST)

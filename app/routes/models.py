@@ -1,4 +1,4 @@
-"""Uploading models. The body is the file itself, streamed to the store while it is hashed."""
+"""Uploading and reading models."""
 
 from contextlib import aclosing
 from typing import Annotated
@@ -22,16 +22,14 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 UploadName = Annotated[
     Name | None,
-    Query(
-        description="What people call the model; kept from its first upload that has one.", examples=["mlp"]
-    ),
+    Query(description="A name for the model. The first upload with a name sets it.", examples=["mlp"]),
 ]
 PathPrefix = Annotated[
     DigestPrefix,
     Path(
         alias="digest",
-        description="The file's SHA-256 in lower-case hexadecimal, or enough of its first "
-        "characters (at least 4).",
+        description="The file's SHA-256 in lower-case hexadecimal, or a unique prefix of at "
+        "least 4 characters.",
         examples=[documentation.MODEL.digest],
     ),
 ]
@@ -39,7 +37,7 @@ PathDigest = Annotated[
     Digest,
     Path(description="The file's SHA-256 in lower-case hexadecimal.", examples=[documentation.MODEL.digest]),
 ]
-MODEL_FILE = "The bytes of the file that torch saved, as they are."
+MODEL_FILE = "The file that torch saved, unchanged."
 UPLOAD_PROBLEMS = (
     ErrorCode.UPLOAD_INCOMPLETE,
     ErrorCode.MODEL_TOO_LARGE,
@@ -48,8 +46,10 @@ UPLOAD_PROBLEMS = (
     ErrorCode.REQUEST_INVALID,
 )
 UPLOADED = {
-    **documentation.answer(200, "The model was there already.", documentation.MODEL, "The model's address."),
-    **documentation.answer(201, "The model was stored.", documentation.NEW_MODEL, "The model's address."),
+    **documentation.answer(
+        200, "The model was already stored.", documentation.MODEL, "The URL of the model."
+    ),
+    **documentation.answer(201, "The model was stored.", documentation.NEW_MODEL, "The URL of the model."),
 }
 
 
@@ -91,9 +91,9 @@ async def put_model(
 async def post_model(
     service: ServiceDep, request: Request, response: Response, name: UploadName = None
 ) -> Model:
-    """Store a file; the answer names its digest.
+    """Store a file. The response has its digest.
 
-    Its state is `inspecting` until a worker has read its format and signature.
+    The state is `inspecting` until a worker has read the model's format and signature.
     """
     return await _receive(service, request, response, None, name)
 
@@ -105,28 +105,28 @@ async def post_model(
     | problems(ErrorCode.REQUEST_INVALID),
 )
 def list_models(service: ServiceDep, query: Annotated[ModelQuery, Query()]) -> ModelPage:
-    """Pass a page's `next` as `cursor` to read on; models that arrive meanwhile disturb nothing."""
+    """To get the next page, pass `next` as `cursor`. New models do not shift later pages."""
     return service.store.models.page(query.limit, query.cursor, query)
 
 
 @router.get(
     "/{digest}",
-    summary="Read a model's state and signature",
+    summary="Get a model's state and signature",
     responses=documentation.answer(200, "The model.", documentation.MODEL) | problems(*LOOKUP),
 )
 def get_model(service: ServiceDep, prefix: PathPrefix) -> Model:
-    """The state is `inspecting`, then `ready` with what was found, or `rejected` with a problem."""
+    """The state is `inspecting`, then `ready` with the inspection's result, or `rejected` with a problem."""
     return _found(service, prefix)
 
 
 @router.head(
     "/{digest}",
-    summary="Ask whether a model is there",
+    summary="Check whether a model exists",
     response_class=Response,
-    responses=documentation.described(200, "It is there.") | problems(*LOOKUP),
+    responses=documentation.described(200, "The model exists.") | problems(*LOOKUP),
 )
 def head_model(service: ServiceDep, prefix: PathPrefix) -> Response:
-    """200 where the model need not be uploaded, else 404."""
+    """Return 200 if the model exists and need not be uploaded, otherwise 404."""
     return Response(_found(service, prefix).model_dump_json(), media_type="application/json")
 
 
@@ -134,13 +134,14 @@ def head_model(service: ServiceDep, prefix: PathPrefix) -> Response:
     "/{digest}",
     status_code=204,
     summary="Delete a model",
-    responses=documentation.described(204, "It is deleted.") | problems(*LOOKUP, ErrorCode.MODEL_IN_USE),
+    responses=documentation.described(204, "The model is deleted.")
+    | problems(*LOOKUP, ErrorCode.MODEL_IN_USE),
 )
 def delete_model(service: ServiceDep, prefix: PathPrefix) -> None:
-    """Refused while a compilation that has not ended needs it; those that have ended stay as they are."""
+    """Delete a model, unless an unfinished compilation needs it. Finished compilations are not affected."""
     digest = _found(service, prefix).digest
     if not service.store.removal.delete_model(digest):
-        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {digest}.")
+        raise refuse(ErrorCode.NOT_FOUND, f"Model {digest} not found.")
 
 
 async def _receive(
@@ -158,6 +159,6 @@ def _found(service: Service, prefix: str) -> Model:
     models = service.store.models
     model = look_up("model", prefix, models.get, models.starting)
     if model is None:
-        raise refuse(ErrorCode.NOT_FOUND, f"No model has the digest {prefix}.")
+        raise refuse(ErrorCode.NOT_FOUND, f"Model {prefix} not found.")
     add_log_fields(model=model.digest)
     return model

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Response
 from app.admission import refusal, time_refusal
 from app.http.forms import FORM, SubmissionRoute
 from app.http.idempotency import IdempotencyKey, resource_id
-from app.http.polling import look_again
+from app.http.polling import poll_later
 from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
@@ -27,7 +27,7 @@ REQUEST_EXAMPLES = {
         "value": documentation.REQUEST.model_dump(mode="json", exclude_defaults=True),
     },
     "a processor": {
-        "summary": "LLVM's name of a processor; a `.pt2` carries its inputs",
+        "summary": "LLVM's name of a processor; a `.pt2` file contains its inputs",
         "value": {"model": documentation.REQUEST.model, "target": "skylake-avx512"},
     },
     "a processor in the compiler's own terms": {
@@ -35,7 +35,7 @@ REQUEST_EXAMPLES = {
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
     },
     "a preflight": {
-        "summary": "What would not compile, in seconds",
+        "summary": "Check in seconds whether a model compiles",
         "value": {"model": documentation.REQUEST.model, "target": "host", "stop_after": "translate"},
     },
     "looking inside": {
@@ -56,7 +56,7 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
     status_code=202,
     summary="Compile a model for a target",
     responses=documentation.answer(
-        202, "The compilation is queued.", documentation.COMPILATION, "The compilation's address."
+        202, "The compilation is queued.", documentation.COMPILATION, "The URL of the compilation."
     )
     | problems(
         ErrorCode.REQUEST_INVALID,
@@ -77,10 +77,10 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
 def submit_compilation(
     service: ServiceDep, response: Response, request: RequestBody, idempotency_key: IdempotencyKey = None
 ) -> Compilation:
-    """Queue a compilation of an uploaded model; follow it under `Location`, or its `/events`.
+    """Queue a compilation of an uploaded model. Poll it at `Location`, or follow its `/events`.
 
-    A model that inspection rejected is refused with the code that inspection gave it. A form brings the
-    model along, which saves the upload of its own.
+    A request for a rejected model fails with the code of the model's inspection. A form can include the
+    model, which saves a separate upload.
     """
     job_id = resource_id(idempotency_key, DEFAULT_TENANT)
     add_log_fields(job=job_id, model=request.model)
@@ -89,14 +89,14 @@ def submit_compilation(
     job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
     if job.state is JobState.QUEUED:
         _require_model(service, job)
-        service.try_enqueue_compilation(job_id)
+        service.try_enqueue(service.store.jobs, job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
-    look_again(response)
-    return service.line.placed(job)
+    poll_later(response)
+    return service.queue_positions.with_position(job)
 
 
 def _require_model(service: Service, job: Compilation) -> None:
-    """Take back a job whose model was deleted after it was found admissible; none can be from here on."""
+    """Withdraw a job whose model was deleted since the check; from here on, the job protects the model."""
     if not service.store.models.touch(job.request.model):
         service.store.removal.withdraw(job.id)
         problem = refusal(job.request, None)

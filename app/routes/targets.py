@@ -1,4 +1,4 @@
-"""The targets that a request may name."""
+"""The targets to compile for."""
 
 from fastapi import APIRouter
 
@@ -20,7 +20,7 @@ TARGETS = TargetList(items=PRESETS, processors=X86_64)
     responses=documentation.answer(200, "The targets.", TARGETS) | problems(ErrorCode.REQUEST_INVALID),
 )
 async def list_targets() -> TargetList:
-    """A request names a preset, one of LLVM's x86-64 processors, or gives the compiler's own terms.
+    """A request names a preset or one of LLVM's x86-64 processors, or gives LLVM options.
 
     Arm and RISC-V processors are planned, then NVIDIA GPUs (CUDA).
     """

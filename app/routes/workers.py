@@ -1,4 +1,4 @@
-"""The workers that are alive."""
+"""Live workers."""
 
 from fastapi import APIRouter
 
@@ -18,9 +18,9 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
     | problems(ErrorCode.REQUEST_INVALID),
 )
 def list_workers(service: ServiceDep) -> WorkerList:
-    """Those heard of lately, each with what it has in hand as of `seen_at`.
+    """List live workers, each with its tasks as of `seen_at`.
 
-    A compilation is taken only by a worker whose processor runs the target's code: `capability` says what
-    it does not run.
+    Only a worker whose processor can run the target's code takes a compilation. `capability` says what its
+    processor cannot run.
     """
     return WorkerList(items=service.store.workers.live(service.settings.worker_liveness_seconds))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bessemer.contract.options import Tolerance
-from worker.compiler.checking.compare import Array, compare
-from worker.compiler.checking.rounding import scale_of
+from worker.compiler.checking.compare import Array, compare, scale_of
 
 
 def share_of_scale(output: Array, reference: Array) -> float:

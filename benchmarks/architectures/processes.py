@@ -23,9 +23,9 @@ def warm_up() -> None:
     """Initialize torch and TVM once for all forked processes."""
     torch.set_num_threads(1)
     os.environ.setdefault("TVM_NUM_THREADS", "1")
-    from worker.job.rehearsal import rehearse
+    from worker.job.compiler_warmup import warm_up_compiler
 
-    rehearse()
+    warm_up_compiler()
     torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
 
 

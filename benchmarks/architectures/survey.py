@@ -28,7 +28,7 @@ from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.schedules.default import schedule_rest
-from worker.compiler.target import host_mcpu, tvm_target
+from worker.compiler.target import compile_target, host_mcpu
 from worker.compiler.values import Captured, StageContext, Translated, Upload
 from worker.errors import JobError
 
@@ -104,7 +104,7 @@ def _operators(module: tvm.IRModule) -> int:
 
 def _compile(translated: Translated, context: StageContext) -> relax.VMExecutable:
     module = optimize(translated, context).module
-    target = tvm_target(translated.captured.upload.target)
+    target = translated.captured.upload.target.llvm
     return compile_module(schedule_rest(module, target), target)
 
 
@@ -138,7 +138,7 @@ def _upload(path: Path, form: Form, inputs: Inputs) -> Upload:
     target = ResolvedTarget(
         name="host", kind="llvm", mcpu=host_mcpu(), triple=LINUX_X86_64, features=(), cores=1
     )
-    return Upload(path=path, request=request, target=target)
+    return Upload(path=path, request=request, target=compile_target(target))
 
 
 def _specs(path: Path, form: Form, inputs: Inputs) -> tuple[TensorSpec, ...]:
@@ -167,7 +167,6 @@ def _workshop(folder: Path) -> StageContext:
         scratch=folder,
         output=folder,
         candidates=None,  # type: ignore[arg-type]
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

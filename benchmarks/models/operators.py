@@ -9,10 +9,8 @@ from benchmarks.models.runtimes import Subject
 from benchmarks.models.side import RUN_SECONDS, print_to, receive
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.report import FunctionTime
-from worker.candidates import wire
 from worker.candidates.library import LoadedLibrary
-from worker.candidates.process import fork_process
-from worker.candidates.threads import use_threads
+from worker.candidates.process import fork_process, send_value, use_threads
 
 _PROFILE_SECONDS = 1.0
 _RUNS = (5, 200)
@@ -31,7 +29,7 @@ def profile(subject: Subject, log: Path) -> tuple[FunctionTime, ...]:
         library = LoadedLibrary(subject.bundle / LIBRARY)
         library.run(subject.arrays())
         runs = int(_PROFILE_SECONDS / min(library.time(3)))
-        wire.send(writer, library.profile(min(max(runs, _RUNS[0]), _RUNS[1])))
+        send_value(writer, library.profile(min(max(runs, _RUNS[0]), _RUNS[1])))
 
     process = fork_process(work)
     try:

@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.models.runtimes import Subject, tensors_to_arrays
 from benchmarks.models.side import LOAD_SECONDS, Arrays, SideFailedError, print_to, receive
 from examples.models.save import SavedAs, save
-from worker.candidates import wire
-from worker.candidates.process import fork_process
+from worker.candidates.process import fork_process, send_value
 
 _GIGA = 1e9
 
@@ -46,7 +45,7 @@ def prepare(subject: Subject, log: Path, with_onnx: bool) -> Prepared:
         save(subject.example, SavedAs.PT2, subject.exported)
         if with_onnx:
             _export_onnx(subject)
-        wire.send(writer, _run(subject))
+        send_value(writer, _run(subject))
 
     process = fork_process(work)
     try:

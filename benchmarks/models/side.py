@@ -15,8 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from worker.candidates import wire
-from worker.candidates.process import ForkedProcess, Work, fork_process
+from worker.candidates.process import ForkedProcess, Work, fork_process, receive_value, send_value
 from worker.measure.timed import timed
 
 Arrays = tuple[np.ndarray, ...]
@@ -171,15 +170,15 @@ def side_work(load: Callable[[], Loaded], log: Path) -> Work:
             loaded = load()
             with loaded.mode():
                 outputs = loaded.read(loaded.call())
-                wire.send(writer, Ready(outputs, time.perf_counter() - start))
+                send_value(writer, Ready(outputs, time.perf_counter() - start))
                 while True:
-                    wire.send(writer, _answer(loaded, wire.receive(reader)))
+                    send_value(writer, _answer(loaded, receive_value(reader)))
         except (EOFError, BrokenPipeError):
             raise
         except MissingError as error:
-            wire.send(writer, Unready(str(error), missing=True))
+            send_value(writer, Unready(str(error), missing=True))
         except Exception as error:
-            wire.send(writer, Unready(f"{type(error).__name__}: {error}"[:500], missing=False))
+            send_value(writer, Unready(f"{type(error).__name__}: {error}"[:500], missing=False))
 
     return work
 

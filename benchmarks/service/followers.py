@@ -21,7 +21,7 @@ from bessemer.contract.job import Event, Progress
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.jobs import Jobs
-from worker.supervisor.journal import PROGRESS_SECONDS
+from worker.supervisor.job_record import PROGRESS_SECONDS
 
 WORKER = "benchmark"
 SILENCE_SECONDS = 25.0

@@ -12,7 +12,7 @@ from benchmarks.service.followers import LIVELY_JOBS, SILENCE_SECONDS
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread
 from benchmarks.tables import describe_machine, from_file, newest, table
 from worker.report.words import TIMES
-from worker.supervisor.journal import PROGRESS_SECONDS
+from worker.supervisor.job_record import PROGRESS_SECONDS
 
 TOPIC = "load"
 

@@ -108,7 +108,7 @@ class Killer:
         jobs = sa.select(JOBS.c.worker).where(
             JOBS.c.state == JobState.RUNNING.value, JOBS.c.lost_attempts >= last
         )
-        models = sa.select(MODELS.c.inspector).where(
+        models = sa.select(MODELS.c.worker).where(
             MODELS.c.state == ModelState.INSPECTING.value, MODELS.c.lost_attempts >= last
         )
         invocations = sa.select(INVOCATIONS.c.worker).where(

@@ -161,7 +161,7 @@ def read_draft(
     for path, value in _read_options(options or ()).items():
         _place(fields, path.split("."), value)
     if target is not None or "mcpu" not in fields.get("target", {}):
-        fields["target"] = {"preset": target or HOST, **fields.get("target", {})}
+        fields["target"] = {"preset": HOST if target is None else target, **fields.get("target", {})}
     if inputs:
         fields["inputs"] = tuple(_read_input(text) for text in inputs)
     ranges = _read_dimensions(dimensions or ())

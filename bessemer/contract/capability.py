@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field
 
 from bessemer.contract.base import Document
-from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target
+from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target, architecture_of
 
 
 class Capability(Document):
@@ -58,9 +58,9 @@ class Needs:
 def needs_of(target: Target) -> Needs | None:
     """What a target requires; None for ``host``, which any worker can run."""
     if isinstance(target, ExplicitTarget):
-        return Needs(_architecture(target.triple), target.mcpu, target.features)
+        return Needs(architecture_of(target.triple), target.mcpu, target.features)
     preset = PRESETS_BY_NAME[target.preset]
-    return None if preset.mcpu is None else Needs(_architecture(preset.triple), preset.mcpu)
+    return None if preset.mcpu is None else Needs(architecture_of(preset.triple), preset.mcpu)
 
 
 def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
@@ -82,7 +82,3 @@ def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
         else:
             lacking -= {name, *capability.dependents.get(name, ())}
     return tuple(sorted(lacking))
-
-
-def _architecture(triple: str) -> str:
-    return triple.split("-", 1)[0]

@@ -26,7 +26,7 @@ class QueueName(StrEnum):
 
 
 class Postponement(StrEnum):
-    """Why an attempt is postponed, which does not count against the task."""
+    """Why an attempt is retried later, which costs the task nothing."""
 
     STORE_AWAY = "store-away"
     DISK_FULL = "disk-full"

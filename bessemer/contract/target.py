@@ -31,6 +31,11 @@ def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
     return features
 
 
+def architecture_of(triple: str) -> str:
+    """The processor's architecture, which is the first word of a triple."""
+    return triple.split("-", 1)[0]
+
+
 class PresetTarget(Document):
     """A target by the name of a preset; see ``GET /v1/targets``."""
 

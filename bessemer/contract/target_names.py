@@ -1,4 +1,4 @@
-"""The names of targets, and the errors for unsupported targets."""
+"""The names of targets, and the errors for targets that Bessemer or LLVM does not know."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,16 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from bessemer.contract.nearest import did_you_mean
-from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64
-from bessemer.contract.target import HOST, PRESETS_BY_NAME, PresetTarget
+from bessemer.contract.processors import ARM, RISCV, X86_32, X86_64, X86_FEATURES
+from bessemer.contract.target import (
+    HOST,
+    LINUX_X86_64,
+    PRESETS_BY_NAME,
+    ExplicitTarget,
+    PresetTarget,
+    Target,
+    architecture_of,
+)
 
 PROCESSORS = frozenset(name for names in X86_64.values() for name in names)
 UNSUPPORTED = "target_unsupported"
@@ -34,6 +42,7 @@ class TargetFamily(StrEnum):
     X86_32 = "an x86 processor without 64-bit code"
 
 
+PLANNED_FAMILIES = (TargetFamily.ARM, TargetFamily.RISCV)
 NAMES = {TargetFamily.ARM: ARM, TargetFamily.RISCV: RISCV, TargetFamily.X86_32: X86_32}
 PATTERNS = {
     TargetFamily.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
@@ -45,16 +54,19 @@ PATTERNS = {
     r"|m[1-9]|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
     TargetFamily.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
 }
-"""Names missing from LLVM's lists, in lower case with hyphens."""
+"""Names that LLVM's lists lack, in lower case with hyphens."""
+
+NARROW_ABIS = ("x32", "ilp32", "abin32")
+"""Environments in which 64-bit processors have 32-bit addresses, such as ``gnux32``."""
 
 OTHER_NAMES = {"native": HOST, "cpu": HOST} | dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64")
 
 
 def read_target(value: Any) -> Any:
-    """Normalize the target of a request: the name of an LLVM processor becomes a full LLVM target.
+    """Replace LLVM's name of an x86-64 processor by an explicit target; leave other targets as they are.
 
     Raises:
-        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer knows the target but does not support it.
+        PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for the target.
         ValueError: the name is unknown.
     """
     if isinstance(value, str):
@@ -71,6 +83,60 @@ def read_target(value: Any) -> Any:
     if name not in PROCESSORS:
         raise _refusal(name)
     return {"mcpu": name, **{key: given for key, given in value.items() if key != "preset"}}
+
+
+def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
+    """The first field of an explicit target that LLVM's tables do not know, with the error; None if all do.
+
+    The features of other architectures than x86-64 are left to the worker's LLVM.
+    """
+    if not isinstance(target, ExplicitTarget):
+        return None
+    error = _triple_error(target.triple)
+    if error is not None:
+        return "triple", error
+    error = _processor_error(target)
+    if error is not None:
+        return "mcpu", error
+    if architecture_of(target.triple) != "x86_64":
+        return None
+    for index, feature in enumerate(target.features):
+        if feature[1:] not in X86_FEATURES:
+            near = did_you_mean(feature, sorted(feature[0] + name for name in X86_FEATURES))
+            return f"features[{index}]", ValueError(f"LLVM knows no feature '{feature}'{near}")
+    return None
+
+
+def unfit_system(triple: str) -> str | None:
+    """Why Bessemer makes no libraries for a triple's system; None if it does."""
+    if "linux" not in triple.split("-"):
+        return f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
+    if triple.endswith(NARROW_ABIS):
+        return f"the triple '{triple}' has 32-bit addresses, the runtime's libraries 64-bit: end it with gnu"
+    return None
+
+
+def _triple_error(triple: str) -> PydanticCustomError | ValueError | None:
+    architecture = architecture_of(triple)
+    family = _family(architecture)
+    if architecture != "x86_64" and family not in PLANNED_FAMILIES:
+        if family is not None:
+            return _unsupported(architecture)
+        return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{LINUX_X86_64}'?")
+    reason = unfit_system(triple)
+    return None if reason is None else ValueError(reason)
+
+
+def _processor_error(target: ExplicitTarget) -> PydanticCustomError | ValueError | None:
+    family = _family(architecture_of(target.triple))
+    known = PROCESSORS if family is None else NAMES[family] | {"generic"}
+    if target.mcpu in known:
+        return None
+    other = _family(target.mcpu)
+    if other is not None and other is not family:
+        return _unsupported(target.mcpu)
+    near = did_you_mean(target.mcpu, sorted(known))
+    return ValueError(f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}")
 
 
 def _refusal(name: str) -> Exception:

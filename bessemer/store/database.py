@@ -1,4 +1,4 @@
-"""Connections: one engine per process, readers and writers apart, foreign exceptions mapped."""
+"""Database connections: one engine per process, separate readers and writers, mapped exceptions."""
 
 import json
 import sqlite3
@@ -17,17 +17,17 @@ CONNECT_TIMEOUT_SECONDS = 10
 UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
 _READ_ONLY = "25006"
-"""PostgreSQL's word (SQLSTATE) for a write to a standby, or to a server that was made read-only."""
+"""PostgreSQL's SQLSTATE for a write to a standby or a read-only server."""
 _SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
-"""In the form in which SQLAlchemy keeps moments there, with microseconds."""
+"""In SQLAlchemy's format for SQLite, with microseconds."""
 
 
 class Database:
     """Transactions on one database.
 
     Raises:
-        StoreUnavailableError: from every transaction, where the database cannot be reached, stays locked,
-            may only be read, or does not keep text as UTF-8.
+        StoreUnavailableError: from every transaction, if the database cannot be reached, stays locked, is
+            read-only, or does not use UTF-8.
     """
 
     def __init__(self, url: URL) -> None:
@@ -36,40 +36,40 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether this is the embedded database."""
+        """Whether this is SQLite."""
         return self.engine.dialect.name == SQLITE
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A transaction that only reads."""
+        """A read transaction."""
         with mapped_errors(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """A transaction that writes; SQLite takes its write lock at once, so that nothing fails half-way."""
+        """A write transaction. SQLite takes its write lock at once, so it cannot fail half-way."""
         with mapped_errors(), self._writer.begin() as connection:
             yield connection
 
     @property
     def clock(self) -> sa.ColumnElement[Any]:
-        """The moment, by the database's clock: those of the hosts that use it may differ."""
+        """The current time by the database's clock; the hosts' clocks may differ."""
         return sa.literal_column(_SQLITE_CLOCK if self.is_sqlite else "clock_timestamp()")
 
-    def hold_still(self, connection: sa.Connection, table: sa.Table) -> None:
-        """Let nobody else write a table until the transaction ends; on SQLite nobody can anyway."""
+    def lock_table(self, connection: sa.Connection, table: sa.Table) -> None:
+        """Block other writers of a table until the transaction ends; SQLite does so anyway."""
         if not self.is_sqlite:
             connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     def require_writable(self, connection: sa.Connection) -> None:
-        """Refuse to go on, and give the connection up, where others cannot write either.
+        """Raise and drop the connection if the database is read-only.
 
         Raises:
-            StoreUnavailableError: the server is a standby, or was made read-only.
+            StoreUnavailableError: the server is a standby or read-only.
         """
         if not self.is_sqlite and connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
             connection.invalidate()
-            raise StoreUnavailableError("the database may only be read just now")
+            raise StoreUnavailableError("the database is read-only now")
 
     def close(self) -> None:
         """Close every connection."""
@@ -78,7 +78,7 @@ class Database:
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """Turn a driver's complaint about the connection into the store's own error."""
+    """Turn a driver's connection errors into ``StoreUnavailableError``."""
     try:
         yield
     except (
@@ -97,16 +97,16 @@ def _is_read_only(error: BaseException | None) -> bool:
 
 
 def _give_up_connection(context: sa.ExceptionContext) -> None:
-    """One to a server that is no primary any more: the next one may be to its successor."""
+    """Drop a connection to a server that is no longer primary: the next may reach its successor."""
     if _is_read_only(context.original_exception):
         context.is_disconnect = True
 
 
-sa.event.listen(sa.Engine, "handle_error", _give_up_connection)  # of every engine, the job engine's too
+sa.event.listen(sa.Engine, "handle_error", _give_up_connection)  # on every engine, DBOS's included
 
 
 def _to_json(value: Any) -> str:
-    """JSON that every database takes: no NaN, no infinity."""
+    """JSON without NaN and infinity, which not every database accepts."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
@@ -119,7 +119,7 @@ def _server_engine(url: URL) -> sa.Engine:
         max_overflow=8,
         connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "bessemer"},
     )
-    # before SQLAlchemy's own first questions, which fail on the bytes that SQL_ASCII makes of every text
+    # before SQLAlchemy's first queries, which fail on the bytes that SQL_ASCII returns for text
     sa.event.listen(engine, "connect", _require_utf8, insert=True)
     return engine
 
@@ -130,8 +130,8 @@ def _require_utf8(connection: Any, _record: object) -> None:
         name = connection.info.dbname
         connection.close()
         raise StoreUnavailableError(
-            f"the database '{name}' keeps text as {encoding} and must keep it as {UTF8}: make another with "
-            f"`CREATE DATABASE name ENCODING '{UTF8}' TEMPLATE template0` and name it in the URL"
+            f"the database '{name}' stores text as {encoding} but must use {UTF8}: create another with "
+            f"`CREATE DATABASE name ENCODING '{UTF8}' TEMPLATE template0` and use it in the URL"
         )
 
 
@@ -149,7 +149,7 @@ def _sqlite_engine(url: URL) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself: _begin_sqlite does
+    connection.isolation_level = None  # _begin_sqlite begins transactions, not the driver
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=NORMAL")
 

@@ -6,21 +6,21 @@ StoreError
 ├─ IdempotencyConflictError  the id was used for another request
 ├─ JobNotFinalError          the job has not ended
 ├─ ModelInUseError           jobs that have not ended need the model
-├─ CursorInvalidError        the cursor is none that a page gave
-├─ TooLargeError             the upload exceeds what is accepted
-├─ EmptyUploadError          the upload holds no byte
-├─ UploadStalledError        the upload stopped half-way
-├─ DigestMismatchError       the upload is not what its digest says
-├─ BlobMissingError          no blob has that digest
-├─ DamagedError              a stored blob is not what its digest says
+├─ CursorInvalidError        the cursor is not from a page
+├─ TooLargeError             the upload exceeds the limit
+├─ EmptyUploadError          the upload is empty
+├─ UploadStalledError        the upload is too slow
+├─ DigestMismatchError       the upload has another digest
+├─ BlobMissingError          the blob does not exist
+├─ DamagedError              a stored blob no longer matches its digest
 └─ StoreUnavailableError     the database, the engine or the artifact store cannot be reached
 ```
-SQLAlchemy's, DBOS's and obstore's exceptions are turned into these where they are called.
+The modules that call SQLAlchemy, DBOS and obstore map their exceptions to these.
 """
 
 
 class StoreError(Exception):
-    """Anything that the store refuses or cannot do."""
+    """The base class of the store's errors."""
 
 
 class FencedError(StoreError):
@@ -59,7 +59,7 @@ class ModelInUseError(StoreError):
 
 
 class CursorInvalidError(StoreError):
-    """The cursor was not made by this store."""
+    """The cursor is not from this store."""
 
     def __init__(self, cursor: str) -> None:
         super().__init__(f"'{cursor[:80]}' is not a cursor")
@@ -67,7 +67,7 @@ class CursorInvalidError(StoreError):
 
 
 class TooLargeError(StoreError):
-    """An upload exceeds ``max_bytes``; nothing was kept."""
+    """An upload exceeds ``max_bytes``; nothing is stored."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the upload exceeds {max_bytes} bytes")
@@ -75,21 +75,21 @@ class TooLargeError(StoreError):
 
 
 class EmptyUploadError(StoreError):
-    """An upload holds no byte."""
+    """An upload is empty."""
 
     def __init__(self) -> None:
-        super().__init__("the upload holds no byte")
+        super().__init__("the upload is empty")
 
 
 class UploadStalledError(StoreError):
-    """An upload came too slowly, or not at all; nothing was kept."""
+    """An upload is too slow; nothing is stored."""
 
     def __init__(self, how: str) -> None:
         super().__init__(f"the upload stalled: {how}")
 
 
 class DigestMismatchError(StoreError):
-    """An upload hashes to another digest than was promised; nothing was kept."""
+    """An upload's digest is not the expected one; nothing is stored."""
 
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(f"expected SHA-256 {expected}, received {actual}")
@@ -98,10 +98,10 @@ class DigestMismatchError(StoreError):
 
 
 class BlobMissingError(StoreError):
-    """No blob is stored under the digest."""
+    """No blob with this digest is stored."""
 
     def __init__(self, digest: str) -> None:
-        super().__init__(f"no blob has the digest {digest}")
+        super().__init__(f"blob {digest} not found")
         self.digest = digest
 
 
@@ -109,7 +109,7 @@ class DamagedError(StoreError):
     """A stored blob no longer hashes to its digest."""
 
     def __init__(self, digest: str, actual: str) -> None:
-        super().__init__(f"the blob {digest} is damaged: it hashes to {actual}")
+        super().__init__(f"blob {digest} is damaged: its digest is {actual}")
         self.digest = digest
         self.actual = actual
 

@@ -1,4 +1,4 @@
-"""Bring a database to the newest schema; safe when app and workers start at the same moment."""
+"""Migrates a database to the newest schema. App and workers may do so at the same time."""
 
 import fcntl
 import sqlite3
@@ -9,6 +9,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from bessemer.store.database import BUSY_TIMEOUT_SECONDS, Database
 from bessemer.store.errors import StoreUnavailableError
@@ -17,10 +19,10 @@ _ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
 
 
 def migrate(database: Database) -> None:
-    """Run the migrations that are missing, in one transaction.
+    """Run the missing migrations in one transaction.
 
     Raises:
-        StoreUnavailableError: the database cannot be reached.
+        StoreUnavailableError: the database cannot be reached, or a newer release has migrated it.
     """
     if not database.is_sqlite:
         with database.write() as connection:
@@ -36,10 +38,10 @@ def migrate(database: Database) -> None:
 
 @contextmanager
 def sqlite_starter_lock(path: Path) -> Iterator[None]:
-    """Hold a lock beside a SQLite file: switching to WAL does not wait for other starters by itself.
+    """Hold a lock file beside a SQLite file: switching to WAL does not wait for other processes.
 
     Raises:
-        StoreUnavailableError: the folder cannot be made or written.
+        StoreUnavailableError: the folder cannot be created or written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +54,10 @@ def sqlite_starter_lock(path: Path) -> Iterator[None]:
 
 
 def set_wal(path: Path) -> None:
-    """Make readers and the writer of a SQLite file independent of each other; kept in the file.
+    """Switch a SQLite file to WAL, so that readers do not block the writer.
 
     Raises:
-        StoreUnavailableError: the file is no database, or cannot be written.
+        StoreUnavailableError: the file is not a database, or cannot be written.
     """
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
@@ -69,4 +71,11 @@ def _upgrade(connection: sa.Connection) -> None:
     config.set_main_option("script_location", "bessemer.store:migrations")
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    revision = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise StoreUnavailableError(
+            f"the database has schema revision {revision}, which this release does not know: "
+            "run the release that created it, or name another database in BESSEMER_DATABASE_URL"
+        )
     command.upgrade(config, "head")

@@ -1,7 +1,7 @@
-"""The queue as app and worker know it: tasks go in by kind and id, each is handled once it is taken.
+"""The queue's interface: the app enqueues tasks by kind and id, workers handle them.
 
-A queue only says *what* is to be done. Whether it still needs doing, and who may write the result, is the
-row's to say (``Jobs.start`` gives a fenced attempt), so a task that is handed out twice does no harm.
+A queue only says *what* to do. The row says whether it is still to be done, and which attempt may write the
+result (``Rows.start``), so a task that is handled twice does no harm.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -28,17 +28,18 @@ __all__ = [
 
 
 def task_key(kind: str, task_id: str) -> str:
-    """A task's identity in the queue; there is no blank in it."""
+    """A task's identity in the queue; it contains no space."""
     return f"{kind}:{task_id}"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: a job or invocation by its id, a model by its digest. Kind and id make its identity.
+    """A unit of work: a compilation or invocation by its id, a model by its digest. Kind and id identify it.
 
     Attributes:
-        priority: tasks of a higher one are taken first; of equals, the one that was asked for first.
-        needs: what it needs of a worker, as ``contract.capability.Needs`` writes it; None: nothing.
+        priority: higher is taken first; equal priorities are taken in order.
+        needs: what a worker must provide, as ``contract.capability.Needs`` writes it; None if any worker will
+            do.
     """
 
     kind: TaskKind
@@ -53,18 +54,18 @@ class Task:
 
     @classmethod
     def of_key(cls, key: str) -> "Task":
-        """The task of that identity."""
+        """The task with this key."""
         kind, _, task_id = key.partition(":")
         return cls(TaskKind(kind), task_id)
 
     @property
     def log_fields(self) -> LogFields:
-        """What a line about the task names."""
+        """The log fields that name the task."""
         return task_fields(self.kind, self.id)
 
 
 class PostponedError(Exception):
-    """A worker cannot do a task just now, through no fault of the task's: it is begun again later."""
+    """A worker cannot do a task now, for a reason that is not the task's: it is retried later."""
 
     def __init__(self, why: Postponement, detail: str) -> None:
         super().__init__(detail)
@@ -73,64 +74,49 @@ class PostponedError(Exception):
 
 Handle = Callable[[Task], Awaitable[None]]
 CanTake = Callable[[str], bool]
-"""Whether a worker can take tasks with such needs."""
+"""Whether a worker meets a task's needs."""
 
 
 class Queue(Protocol):
-    """The side that asks for work. Its methods block and may run in any thread."""
+    """The app's side. Its methods block and may run in any thread.
+
+    Each method raises ``StoreUnavailableError`` if the queue cannot be reached.
+    """
 
     def enqueue(self, task: Task) -> None:
-        """Ask for a task; asking again changes nothing, also after it was handled, until it is forgotten.
+        """Put a task in the queue.
 
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
+        Repeating this has no effect, even after the task ended, until it is deleted.
         """
 
-    def going_on(self) -> frozenset[str]:
-        """The keys of the tasks that wait or are in a worker's hand.
+    def in_progress(self) -> frozenset[str]:
+        """The keys of the tasks that are queued or in flight."""
 
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
-        """
+    def requeue(self, tasks: Collection[Task]) -> tuple[Task, ...]:
+        """Queue those of the tasks again that are neither queued nor in flight.
 
-    def revive(self, tasks: Collection[Task]) -> tuple[Task, ...]:
-        """Ask anew for those of the tasks that neither wait nor are in a worker's hand.
-
-        A task ends in the queue when it was handled, and when handling it failed too often; the caller names
-        those whose rows say that they are still to be done.
+        The queue finishes a task when it was handled, or when handling it failed too often. The caller passes
+        tasks whose rows are not final.
 
         Returns:
-            The tasks that wait again.
-
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
+            The tasks that were queued again.
         """
 
-    def forget_ended(self, older_than_seconds: float) -> int:
-        """Forget some of the tasks that ended so long ago, never one that waits or is in a worker's hand.
+    def delete_ended(self, older_than_seconds: float) -> int:
+        """Delete some of the tasks that ended at least this long ago, none that is queued or in flight.
 
         Returns:
-            How many there were; 0 at the end.
-
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
+            The number of deleted tasks; 0 when none are left.
         """
 
-    def holders(self) -> frozenset[str]:
-        """The ids of the workers that have tasks in hand, as far as the queue knows.
+    def workers_with_tasks(self) -> frozenset[str]:
+        """The ids of the workers with tasks in flight, as far as the queue knows."""
 
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
-        """
-
-    def hand_over(self, worker_id: str) -> tuple[Task, ...]:
-        """Put back what a worker has in hand, so that any worker can take it; for one that is lost.
+    def hand_back(self, worker_id: str) -> tuple[Task, ...]:
+        """Queue a lost worker's tasks in flight again, for any worker.
 
         Returns:
-            The tasks that went back, each by kind and id alone.
-
-        Raises:
-            StoreUnavailableError: the queue cannot be reached.
+            The tasks, with kind and id only.
         """
 
     def close(self) -> None:
@@ -138,15 +124,15 @@ class Queue(Protocol):
 
 
 class Consumer(Protocol):
-    """The side that does the work."""
+    """The worker's side."""
 
     async def run(self, handle: Handle) -> None:
         """Handle tasks until cancelled, at most one per queue at a time.
 
-        A task that was in hand when this worker died is handled again when a consumer with the same worker
-        id runs, or once ``Queue.hand_over`` was called; so is one that was in hand when ``run`` was
-        cancelled. ``handle`` is cancelled where it is to stop; where it raises ``StoreUnavailableError`` or
-        ``PostponedError``, it is called again after a while.
+        A task that is in flight when this worker dies is handled again when a consumer with the same worker
+        id runs, or after ``Queue.hand_back``; so is a task that is in flight when ``run`` is cancelled.
+        ``run`` cancels ``handle`` to stop it, and calls it again later if it raises ``StoreUnavailableError``
+        or ``PostponedError``.
 
         Raises:
             StoreUnavailableError: the queue cannot be reached at the start.

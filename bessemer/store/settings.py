@@ -1,4 +1,4 @@
-"""Where the store keeps its things."""
+"""The locations of the store's data."""
 
 import sys
 from pathlib import Path
@@ -19,13 +19,13 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 
 
 class StoreSettings(BaseSettings):
-    """Read from ``BESSEMER_*``; the defaults need nothing but a folder."""
+    """Read from ``BESSEMER_*``; the defaults need only a folder."""
 
     model_config = SettingsConfigDict(
         env_prefix="BESSEMER_", extra="ignore", frozen=True, allow_inf_nan=False
     )
 
-    data: Path = Field(default=Path("bessemer-data"), description="The folder of everything that is kept.")
+    data: Path = Field(default=Path("bessemer-data"), description="The folder of all stored data.")
     database_url: str | None = Field(
         default=None,
         description="`postgresql://user:password@host/name`, or `sqlite:///file`; default: a file in `data`.",
@@ -37,16 +37,16 @@ class StoreSettings(BaseSettings):
     artifacts_url: str | None = Field(
         default=None,
         description="`s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder`; default: within `data`. "
-        "For S3, `AWS_REGION`, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are read as well, "
-        "`AWS_ENDPOINT_URL` where it is not Amazon's, and `AWS_ALLOW_HTTP=true` where that is no `https://`. "
+        "For S3, `AWS_REGION`, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are read too, "
+        "`AWS_ENDPOINT_URL` if it is not Amazon's, and `AWS_ALLOW_HTTP=true` if that is not `https://`. "
         "The bucket must exist.",
     )
 
     worker_lost_seconds: float = Field(
         default=10.0,
         ge=1.0,
-        description="A worker's lease on its tasks, the same everywhere: one that was not heard of for this "
-        "long is given up, and its tasks go to others.",
+        description="A worker's lease on its tasks, the same in every process: a worker without a "
+        "heartbeat for this long is lost, and other workers take its tasks.",
     )
 
     @field_validator("database_url", "engine_url")
@@ -57,14 +57,14 @@ class StoreSettings(BaseSettings):
         except (ArgumentError, ValueError):
             known = False
         if not known:
-            raise ValueError("is no URL such as postgresql://user:password@host/name or sqlite:////file")
+            raise ValueError("not a URL such as postgresql://user:password@host/name or sqlite:////file")
         return text
 
     @field_validator("artifacts_url")
     @classmethod
     def _artifact_store_is_known(cls, text: str | None) -> str | None:
         if text and urlsplit(text).scheme not in ARTIFACT_SCHEMES:
-            raise ValueError("is no URL such as s3://bucket/prefix or file:///folder")
+            raise ValueError("not a URL such as s3://bucket/prefix or file:///folder")
         return text
 
     @property
@@ -74,12 +74,12 @@ class StoreSettings(BaseSettings):
 
     @property
     def database(self) -> URL:
-        """The database of jobs, models and workers, with the driver that is installed."""
+        """The URL of the database, with the installed driver."""
         return _with_driver(make_url(self.database_url or f"sqlite:///{self.folder / 'bessemer.sqlite'}"))
 
     @property
     def engine(self) -> URL:
-        """The job engine's database. SQLite keeps it in a file of its own: its writers would block ours."""
+        """The URL of the job engine's database. A separate file on SQLite: its writers would block ours."""
         if self.engine_url:
             return _with_driver(make_url(self.engine_url))
         if self.database.get_backend_name() == POSTGRESQL:
@@ -93,7 +93,7 @@ class StoreSettings(BaseSettings):
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Read a program's settings, or end the program with a line for each variable that is not valid.
+    """Read a program's settings, or exit with a line for each invalid variable.
 
     Raises:
         SystemExit: with status 2.

@@ -1,37 +1,53 @@
-"""The store as app and worker open it."""
+"""The store that the app and the workers open."""
 
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
-from bessemer.store.blobs.logs import Logs
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
-from bessemer.store.rows.census import Census, take_census
+from bessemer.store.queue_port import TaskKind
 from bessemer.store.rows.invocations import Invocations
-from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.jobs import Jobs, Logs
+from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.rows.models import Models
-from bessemer.store.rows.queued import Waiting
+from bessemer.store.rows.queued_jobs import QueuedJobs
 from bessemer.store.rows.removal import Removal
+from bessemer.store.rows.statistics import Statistics, read_statistics
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 
 
 @dataclass(frozen=True)
 class Store:
-    """Everything that is kept, over one pool of connections. Its methods block and may run in any thread."""
+    """All stored data, over one pool of connections. Its methods block and may run in any thread."""
 
     database: Database
     jobs: Jobs
-    waiting: Waiting
+    queued_jobs: QueuedJobs
     invocations: Invocations
     logs: Logs
     models: Models
     workers: Workers
     removal: Removal
     artifacts: Artifacts
+
+    @property
+    def task_rows(self) -> tuple[Rows, ...]:
+        """All rows that workers handle."""
+        return (self.jobs, self.models, self.invocations)
+
+    def rows(self, kind: TaskKind) -> Rows:
+        """The rows behind the tasks of a kind."""
+        match kind:
+            case TaskKind.COMPILE | TaskKind.PREFLIGHT:
+                return self.jobs
+            case TaskKind.INSPECT:
+                return self.models
+            case TaskKind.INVOKE:
+                return self.invocations
 
     def ping(self) -> bool:
         """Whether the database answers."""
@@ -42,9 +58,9 @@ class Store:
             return False
         return True
 
-    def census(self, liveness_seconds: float) -> Census:
-        """How much there is of everything. Raises as ``take_census`` does."""
-        return take_census(self.database, liveness_seconds)
+    def statistics(self, liveness_seconds: float) -> Statistics:
+        """The service in numbers. Raises as ``read_statistics`` does."""
+        return read_statistics(self.database, liveness_seconds)
 
     def close(self) -> None:
         """Close every connection."""
@@ -53,7 +69,7 @@ class Store:
 
 
 def open_store(settings: StoreSettings) -> Store:
-    """Open the store, making what is missing: the folder, the schema, the artifacts' folder.
+    """Open the store; create the folder, the schema and the artifacts' folder if missing.
 
     Raises:
         StoreUnavailableError: the database or the artifact store cannot be used.
@@ -64,7 +80,7 @@ def open_store(settings: StoreSettings) -> Store:
         return Store(
             database=database,
             jobs=Jobs(database),
-            waiting=Waiting(database),
+            queued_jobs=QueuedJobs(database),
             invocations=Invocations(database),
             logs=Logs(database),
             models=Models(database),

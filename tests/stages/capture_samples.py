@@ -11,6 +11,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec
 from worker.compiler.pipeline.capture import capture
+from worker.compiler.target import compile_target
 from worker.compiler.values import Captured, StageContext, Upload
 from worker.errors import JobError
 
@@ -33,7 +34,9 @@ def capture_file(
         translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
     )
-    return capture(Upload(path=path, request=request, target=TARGET), _stage_context(path.parent))
+    return capture(
+        Upload(path=path, request=request, target=compile_target(TARGET)), _stage_context(path.parent)
+    )
 
 
 def refusal(path: Path, *inputs: str) -> JobError:
@@ -48,7 +51,6 @@ def _stage_context(folder: Path) -> StageContext:
         scratch=folder,
         output=folder,
         candidates=None,  # type: ignore[arg-type]
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

@@ -17,8 +17,9 @@ from tvm import relax
 from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.pipeline.passes import default_phases
+from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.processors import machine_of
 
 Array = NDArray[Any]
 
@@ -58,7 +59,7 @@ def main_of(build: Callable[..., relax.Expr], *inputs: Array) -> tvm.IRModule:
 def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The module after the optimize stage's passes and the default schedules."""
     with target, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases():
+        for phase in default_phases(machine_of(target)):
             for step in phase.passes:
                 module = step(module)
     return schedule_rest(module, target)

@@ -20,11 +20,11 @@ from tvm.ir import GenericConst
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 
 Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
-AVX2 = tvm_target(TARGET.model_copy(update={"mcpu": "x86-64-v3"}))
+AVX2 = compile_target(TARGET.model_copy(update={"mcpu": "x86-64-v3"}))
 """Vectors of eight float32, on any machine that runs the tests."""
 
 _SCRIPT = """\
@@ -108,7 +108,7 @@ def loops_of(module: tvm.IRModule, name: str) -> str:
 
 def check(apply: Pass, parameters: str, before: str, after: str, **given: Any) -> tvm.IRModule:
     """Assert what ``main`` becomes, and return the module; ``given`` goes to ``program``."""
-    with AVX2:
+    with AVX2.llvm:
         module = apply(program(parameters, before, **given))
     assert body_of(module) == dedent(after).strip()
     return module

@@ -18,6 +18,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.target import compile_target
 from worker.compiler.values import (
     Benchmarked,
     Built,
@@ -86,7 +87,7 @@ def benchmarked(
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(SHAPE)
     request = CompilationRequest(model=MODEL, target=PresetTarget(preset=TARGET.name))
     captured = Captured(
-        upload=Upload(path=library, request=request, target=TARGET),
+        upload=Upload(path=library, request=request, target=compile_target(TARGET)),
         format=ModelFormat.PT2,
         program=None,
         eager=lambda *tensors: None,
@@ -115,7 +116,6 @@ def context(folder: Path) -> StageContext:
         scratch=folder / "scratch",
         output=folder / "output",
         candidates=None,
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

@@ -15,7 +15,7 @@ from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.legalize.lowerings import register_lowerings
-from worker.compiler.pipeline.translate import decomposition_table
+from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
 
 Tensors = tuple[torch.Tensor, ...]

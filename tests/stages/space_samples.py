@@ -13,10 +13,10 @@ import tvm
 from tvm import relax, s_tir, te
 
 from worker.compiler.schedules.annotations import SCHEDULED
-from worker.compiler.spaces.registry import GROUP
+from worker.compiler.spaces.registry import POINT as SPACES
 from worker.compiler.spaces.space import Space
 
-POINT = EntryPoint(name="sample", value="sample_spaces:SPACES", group=GROUP)
+POINT = EntryPoint(name="sample", value="sample_spaces:SPACES", group=SPACES.group)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.target import host_mcpu
+from worker.compiler.target import compile_target, host_mcpu
 from worker.compiler.values import Captured, Optimized, StageContext, Tuned, Upload
 from worker.tensors import as_array
 
@@ -66,7 +66,7 @@ def capture_module(
         {"model": "0" * 64, "target": PresetTarget(preset="host"), **request}
     )
     return Captured(
-        upload=Upload(path=Path("unused"), request=wanted, target=target),
+        upload=Upload(path=Path("unused"), request=wanted, target=compile_target(target)),
         format=ModelFormat.PT2,
         program=program,
         eager=module,
@@ -98,7 +98,6 @@ def make_context(folder: Path, candidates: Any = None) -> StageContext:
         scratch=scratch,
         output=output,
         candidates=candidates,
-        advance=lambda done, total, detail: None,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,

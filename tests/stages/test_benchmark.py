@@ -10,12 +10,12 @@ from stage_samples import CORES, Perceptron, capture_module, make_context, untun
 
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
-from worker.compiler.pipeline.benchmark import Entrant, benchmark, describe_baseline
+from worker.compiler.pipeline.benchmark import BaselineSide, benchmark, describe_baseline
 from worker.compiler.pipeline.build import build
 from worker.compiler.values import Captured, StageContext, Verified
 from worker.errors import JobError
-from worker.measure.looks import LEAST_RUNS
 from worker.measure.rounds import MIN_ROUNDS, Rounds
+from worker.measure.samples import LEAST_RUNS
 
 
 @pytest.fixture
@@ -78,24 +78,24 @@ def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(context:
     assert opened == [1, CORES, eager.threads]
 
 
-def test_figures_that_change_at_a_second_look_are_left_out_of_the_headline() -> None:
+def test_figures_that_change_in_a_second_sample_are_left_out_of_the_headline() -> None:
     side: Any = SimpleNamespace(name="torch eager")
-    entrant = Entrant("torch-eager", side, 1, {1: (0.0003,) * 20})
+    baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
     ours, theirs = ((0.00005,) * 5,) * 4, ((0.026,),) * 4
 
-    result = describe_baseline(entrant, "", Rounds((ours, theirs)), 1, (0.0003,) * 20)
+    result = describe_baseline(baseline, "", Rounds((ours, theirs)), 1, (0.0003,) * 20)
 
     assert not result.is_steady
-    assert result.doubt == "torch eager took 0.3 ms at one look and 26 ms at another"
+    assert result.doubt == "torch eager took 0.3 ms in one sample and 26 ms in another"
 
 
 def test_a_library_that_is_unsteady_leaves_no_ratio_steady() -> None:
     side: Any = SimpleNamespace(name="torch eager")
-    entrant = Entrant("torch-eager", side, 1, {1: (0.0003,) * 20})
+    baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
     rounds = Rounds((((0.0001,) * 5,) * 4, ((0.0003,) * 5,) * 4))
 
-    assert describe_baseline(entrant, "", rounds, 1, (0.0003,) * 20).is_steady
-    assert describe_baseline(entrant, "the library stalled", rounds, 1, (0.0003,) * 20).doubt
+    assert describe_baseline(baseline, "", rounds, 1, (0.0003,) * 20).is_steady
+    assert describe_baseline(baseline, "the library stalled", rounds, 1, (0.0003,) * 20).doubt
 
 
 def test_size_memory_and_functions_are_reported(context: StageContext) -> None:

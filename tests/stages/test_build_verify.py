@@ -11,7 +11,6 @@ from stage_samples import (
     Function,
     Perceptron,
     capture_module,
-    optimized,
     untuned,
 )
 from torch import nn
@@ -21,10 +20,10 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from worker.compiler.pipeline.build import build, imported_functions
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.target import missing_features
+from worker.compiler.target import compile_target, missing_features
 from worker.compiler.values import Captured, StageContext
 from worker.errors import JobError
-from worker.job.capabilities import capability
+from worker.job.compiler_warmup import capability
 from worker.tensors import as_array
 
 
@@ -73,12 +72,9 @@ def test_functions_that_kernels_call_are_among_the_imports(
         {"features": ("-sse",)},
     ],
 )
-def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], context: StageContext) -> None:
-    captured = perceptron()
-    upload = replace(captured.upload, target=TARGET.model_copy(update=change))
-
+def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(JobError) as raised:
-        optimized(replace(captured, upload=upload), context)
+        compile_target(TARGET.model_copy(update=change))
 
     assert raised.value.code is ErrorCode.BUILD_FAILED
 
@@ -90,7 +86,9 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any], con
 def test_a_workers_missing_features_match_its_compilers(mcpu: str, features: tuple[str, ...]) -> None:
     target = ExplicitTarget(mcpu=mcpu, features=features)
 
-    assert lacks(capability(), needs_of(target)) == missing_features(resolve_target(target, mcpu, 1))
+    assert lacks(capability(), needs_of(target)) == missing_features(
+        compile_target(resolve_target(target, mcpu, 1))
+    )
 
 
 class Silent:

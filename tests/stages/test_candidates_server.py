@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError
+from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError, Timeouts
 from worker.candidates.measuring import fill
 from worker.candidates.requests import (
     BuildBatch,
@@ -33,12 +33,11 @@ from worker.candidates.requests import (
     TensorArgument,
 )
 from worker.candidates.server import fork_server
-from worker.candidates.timeouts import Timeouts
 from worker.compiler.codegen import link
+from worker.compiler.codegen.compile_functions import write_object
 from worker.compiler.codegen.link import LinkError, link_shared
-from worker.compiler.codegen.objects import write_object
 from worker.compiler.target import host_mcpu
-from worker.compiler.tuning.builder import build_library
+from worker.compiler.tuning.meta_schedule import build_library
 from worker.errors import JobError
 
 SIZE = 64

@@ -21,10 +21,10 @@ from worker.compiler.schedules.conditions import fold_conditions
 from worker.compiler.schedules.default import default_schedule, schedule_rest
 from worker.compiler.schedules.repeated_loads import count_nodes
 from worker.compiler.schedules.vector_math import with_vector_math
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext
 
-LLVM = tvm_target(TARGET)
+LLVM = compile_target(TARGET).llvm
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*assigned during export:UserWarning")
 

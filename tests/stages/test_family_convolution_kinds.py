@@ -21,7 +21,6 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile
 from worker.compiler.schedules.processors import Machine
-from worker.compiler.target import tvm_target
 
 op = relax.op
 ORDINARY = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -245,7 +244,7 @@ def test_a_model_stays_in_blocks_from_its_input_to_its_pooled_output(
     model: nn.Module, shape: tuple[int, ...], server: CandidateClient, tmp_path: Path
 ) -> None:
     captured = capture_module(model, torch.randn(shape))
-    target = tvm_target(captured.upload.target)
+    target = captured.upload.target.llvm
     module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     actual = run_compiled(server, module, target, captured.inputs, tmp_path)
@@ -259,7 +258,7 @@ def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_
     model = nn.Sequential(nn.Conv2d(5, 13, 3), nn.ReLU())
     image = torch.randn(2, 5, 8, 9).contiguous(memory_format=torch.channels_last)
     captured = capture_module(model, image)
-    target = tvm_target(captured.upload.target)
+    target = captured.upload.target.llvm
     module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     inputs = (np.ascontiguousarray(image.numpy()),)

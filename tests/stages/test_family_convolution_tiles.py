@@ -27,7 +27,7 @@ from worker.compiler.schedules.default import default_schedule, schedule_rest
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, rank_convolution_tiles
 from worker.compiler.schedules.families.convolution.depthwise import choose_band, choose_columns
 from worker.compiler.schedules.processors import Machine, machine_of
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)
@@ -177,7 +177,7 @@ def compile_for(mcpu: str, model: nn.Module, folder: Path) -> tvm.IRModule:
     module = optimized(
         capture_module(model, torch.randn(2, 3, 37, 41), target=target), make_context(folder)
     ).module
-    return schedule_rest(module, tvm_target(target))
+    return schedule_rest(module, compile_target(target).llvm)
 
 
 def test_no_layout_changes_between_the_image_and_the_pooled_features(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_no_layout_changes_between_the_image_and_the_pooled_features(tmp_path: P
 def test_the_families_build_for_other_processors(mcpu: str, tmp_path: Path) -> None:
     module = compile_for(mcpu, Bottleneck(channels=20, groups=5), tmp_path)
 
-    tvm.compile(module, tvm_target(TARGET.model_copy(update={"mcpu": mcpu})))
+    tvm.compile(module, compile_target(TARGET.model_copy(update={"mcpu": mcpu})).llvm)
     assert module.script().count("T.unroll") > 10
 
 

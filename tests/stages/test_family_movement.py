@@ -17,7 +17,7 @@ from worker.compiler.legalize.resize import find_taps
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.families.columns import chunk_vectors
 from worker.compiler.schedules.families.transpose import transposing_network
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 
 SIZES = (1, 2, 3, 7, 8, 13, 16, 33, 49, 100)
 
@@ -80,9 +80,9 @@ def test_wide_vectors_build(tmp_path: Path) -> None:
     inputs = tuple(tensor for case in cases for tensor in case.inputs())
     wide = TARGET.model_copy(update={"name": "x86-64-v4", "mcpu": "x86-64-v4"})
     captured = capture_module(Together(cases), *inputs, target=wide)
-    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, tvm_target(wide))
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, compile_target(wide).llvm)
 
-    assert "<16 x float>" in source_of(tvm.compile(module, tvm_target(wide)).mod)
+    assert "<16 x float>" in source_of(tvm.compile(module, compile_target(wide).llvm).mod)
 
 
 @pytest.mark.parametrize(("lanes", "bits"), [(4, 32), (4, 64), (8, 16), (8, 32), (8, 64), (16, 8), (16, 32)])

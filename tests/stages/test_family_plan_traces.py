@@ -20,9 +20,10 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.compiler.pipeline.passes import default_phases
+from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
 from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of, space_of
+from worker.compiler.schedules.processors import machine_of
 
 TARGET = target_of("x86-64-v3")
 op = relax.op
@@ -65,7 +66,7 @@ def optimized(name: str) -> tvm.IRModule:
     build, inputs = FUNCTIONS[name]
     module = main_of(build, *inputs)
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases():
+        for phase in default_phases(machine_of(TARGET)):
             for step in phase.passes:
                 module = step(module)
     return module

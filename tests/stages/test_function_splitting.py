@@ -15,6 +15,7 @@ from torch import nn
 from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.stage import Stage
 from worker.candidates.client import CandidateClient
 from worker.candidates.requests import CompileBatch, CompileFunctions
 from worker.candidates.server import fork_server
@@ -23,6 +24,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
+from worker.protocol.observer import JobObserver
 
 AT_ONCE = 0.001
 
@@ -148,19 +150,23 @@ def test_a_function_with_dynamic_sizes_is_split(server: CandidateClient, tmp_pat
 def test_build_reports_which_function_of_how_many_it_compiles(
     server: CandidateClient, tmp_path: Path
 ) -> None:
-    progress: list[tuple[int, int, str]] = []
-    context = make_context(tmp_path, server)
-    context = replace(context, advance=lambda *news: progress.append(news))
+    news: list[tuple[int, int, str]] = []
+
+    class Progress(JobObserver):
+        def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+            news.append((done, total, detail))
+
+    context = replace(make_context(tmp_path, server), observer=Progress())
     module = Function(lambda self, x: torch.tanh(self.linear(x).cumsum(0)), linear=nn.Linear(6, 5))
     captured = capture_module(module, torch.randn(4, 6))
     tuned = tune(optimized(captured, context), context)
-    progress.clear()
+    news.clear()
     library = build(tuned, context)
     functions = [f for f in library.module.functions.values() if isinstance(f, tirx.PrimFunc)]
     names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
-    assert {total for _, total, _ in progress} == {len(functions)}
-    assert sorted({done for done, _, _ in progress}) == list(range(len(functions) + 1))
-    assert {name for *_, name in progress} <= names | {""}
+    assert {total for _, total, _ in news} == {len(functions)}
+    assert sorted({done for done, _, _ in news}) == list(range(len(functions) + 1))
+    assert {name for *_, name in news} <= names | {""}
 
 
 def test_only_the_slow_function_of_a_slow_group_is_split(server: CandidateClient, tmp_path: Path) -> None:

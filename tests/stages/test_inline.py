@@ -10,7 +10,7 @@ from tvm import te
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.schedules.default import default_schedule, schedule_rest
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 
 
 def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, t
 
     module = Function(body, first=nn.Conv2d(8, 8, 1), second=nn.Conv2d(8, 8, 1))
     ready = optimized(capture_module(module, torch.randn(1, 16, 8, 8)), make_context(tmp_path))
-    target = tvm_target(ready.captured.upload.target)
+    target = ready.captured.upload.target.llvm
     path = tmp_path / "model.so"
     build_library(schedule_rest(ready.module, target), target, path, tmp_path / "objects")
     with server.open_library(path, threads=2) as library:
@@ -59,7 +59,7 @@ def test_the_rest_of_a_shift_is_written_too() -> None:
 
 def compute(tensors: list[te.Tensor], *inputs: np.ndarray) -> np.ndarray:
     """The output of the scheduled function, in a buffer of NaN."""
-    target = tvm_target(TARGET)
+    target = compile_target(TARGET).llvm
     function = default_schedule(te.create_prim_func(tensors), target)
     found = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))
     tvm.compile(function, target)(*map(tvm.runtime.tensor, inputs), found)

@@ -8,38 +8,34 @@ import pytest
 import torch
 import tvm
 import zstandard
-from stage_samples import Perceptron, capture_module, make_context
+from stage_samples import TARGET, Perceptron, capture_module, make_context
 from torch import nn
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrText
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline import optimize as optimizing
-from worker.compiler.pipeline.observer import StageObserver
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, default_phases
+from worker.compiler.pipeline.optimize import Phase, default_phases, optimization_phases, optimize
+from worker.compiler.pipeline.pipeline import finish_stage
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated
 from worker.errors import JobError
 from worker.snapshots import recorder as recording
 from worker.snapshots.counts import count_module
 from worker.snapshots.recorder import IrRecorder, unified_diff
 
-
-class Silent:
-    def stage_started(self, stage: Stage) -> None: ...
-
-    def stage_finished(self, stage: Stage, seconds: float) -> None: ...
+MACHINE = compile_target(TARGET).machine
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> StageContext:
     plain = make_context(tmp_path)
-    return replace(plain, recorder=IrRecorder(plain.output))
+    return replace(plain, observer=IrRecorder(plain.output))
 
 
 def translated(context: StageContext, module: nn.Module | None = None) -> Translated:
     value = translate(capture_module(module or Perceptron(), torch.randn(1, 16)), context)
-    StageObserver(Silent(), context.recorder).stage_finished(Stage.TRANSLATE, 0.5, value)
+    finish_stage(Stage.TRANSLATE, 0.5, value, context.observer)
     return value
 
 
@@ -55,7 +51,7 @@ def text(context: StageContext, part: IrText) -> str:
 def test_every_pass_leaves_a_snapshot_and_its_changes(context: StageContext) -> None:
     optimize(translated(context), context)
     steps = listing(context).items
-    names = [step.info.name for phase in default_phases() for step in phase.passes]
+    names = [step.info.name for phase in default_phases(MACHINE) for step in phase.passes]
     assert [step.name for step in steps] == ["translate", *names]
     assert [step.step for step in steps] == list(range(len(names) + 1))
     legalized = next(step for step in steps if step.name == "LegalizeOps")
@@ -99,11 +95,12 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
     def breaks(module: tvm.IRModule, _context: Any) -> tvm.IRModule:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(optimizing, "OPTIMIZATION", (OPTIMIZATION[0], Phase("broken", (breaks,))))
+    phases = (optimization_phases(MACHINE)[0], Phase("broken", (breaks,)))
+    monkeypatch.setattr(optimizing, "optimization_phases", lambda _machine: phases)
     with pytest.raises(JobError, match="pass Breaks of phase 'broken'"):
         optimize(translated(context), context)
     steps = listing(context).items
-    assert len(steps) == 1 + len(OPTIMIZATION[0].passes)
+    assert len(steps) == 1 + len(phases[0].passes)
     assert "R.matmul" in text(context, steps[-1].text)
 
 
@@ -121,7 +118,7 @@ def test_a_long_text_is_cut_at_a_line_and_marked_as_cut(
 def test_all_texts_together_are_bounded(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = IrRecorder(context.output)
     monkeypatch.setattr(recorder, "_left_bytes", 5000)
-    bounded = replace(context, recorder=recorder)
+    bounded = replace(context, observer=recorder)
     optimize(translated(bounded), bounded)
     steps = listing(context).items
     assert sum(step.text.text_bytes + step.diff.text_bytes for step in steps) <= 5000

@@ -18,10 +18,14 @@ from worker.compiler.layout.memory.share_storage import share_storage
 from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 
+BLOCK_CONVOLUTIONS = block_convolutions(AVX2.machine)
+PACK_LINEAR_WEIGHTS = pack_linear_weights(AVX2.machine)
+SHARE_MEMORY = share_memory(AVX2.machine)
+
 
 def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
     module = check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 6, 6)",
         before="""
             c = R.nn.conv2d(x, W, padding=1)
@@ -48,7 +52,7 @@ def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
 
 def test_a_plain_image_of_few_channels_needs_no_conversion() -> None:
     module = check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 3, 8, 8)",
         before="out = R.nn.conv2d(x, W)",
         after="""
@@ -65,7 +69,7 @@ def test_a_plain_image_of_few_channels_needs_no_conversion() -> None:
 
 def test_variable_weights_are_packed_by_a_kernel() -> None:
     check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4), W: (16, 16, 1, 1)",
         before="out = R.nn.conv2d(x, W)",
         after="""
@@ -79,7 +83,7 @@ def test_variable_weights_are_packed_by_a_kernel() -> None:
 
 def test_a_depthwise_convolution_and_a_pool_slide_over_blocks() -> None:
     module = check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 8, 8)",
         before="""
             c = R.nn.conv2d(x, W, groups=16)
@@ -127,7 +131,7 @@ def test_groups_begin_at_the_first_lane_of_a_block(groups: int, shape: tuple[int
     blocked = "\n".join(line.strip() for line in after.strip().split("\n"))
     last = blocked.rpartition("\n")[2].partition(" = ")[0]
     check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4)",
         before=f"out = R.nn.conv2d(x, W, groups={groups})",
         after="lv = R.call_tir(to_blocks, (x,), (1, 2, 4, 4, 8))\n"
@@ -139,7 +143,7 @@ def test_groups_begin_at_the_first_lane_of_a_block(groups: int, shape: tuple[int
 
 def test_a_transposed_convolution_sums_the_taps_that_meet_a_pixel() -> None:
     module = check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4)",
         before="out = R.nn.conv2d_transpose(x, W, strides=[2, 2])",
         after="""
@@ -157,7 +161,7 @@ def test_a_transposed_convolution_sums_the_taps_that_meet_a_pixel() -> None:
 
 def test_joins_slices_and_means_stay_in_blocks() -> None:
     check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4)",
         before="""
             a = R.nn.conv2d(x, W)
@@ -182,7 +186,7 @@ def test_joins_slices_and_means_stay_in_blocks() -> None:
 
 def test_an_operator_without_a_rule_reads_the_plain_tensor() -> None:
     check(
-        block_convolutions,
+        BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4)",
         before="out = R.nn.softmax(R.nn.conv2d(x, W), axis=1)",
         after="""
@@ -197,7 +201,7 @@ def test_an_operator_without_a_rule_reads_the_plain_tensor() -> None:
 
 def test_a_linear_layer_reads_panels() -> None:
     module = check(
-        pack_linear_weights,
+        PACK_LINEAR_WEIGHTS,
         "x: (64, 64)",
         before="out = R.matmul(x, W)",
         after="out = R.call_tir(linear, (x, const(7, 64, 16)), (64, 100))",
@@ -219,7 +223,7 @@ def test_a_linear_layer_reads_panels() -> None:
 
 def test_a_matrix_narrower_than_a_panel_is_filled_up() -> None:
     check(
-        pack_linear_weights,
+        PACK_LINEAR_WEIGHTS,
         "x: (2, 3)",
         before="out = R.matmul(x, W)",
         after="out = R.call_tir(linear, (x, const(1, 3, 8)), (2, 5))",
@@ -229,7 +233,7 @@ def test_a_matrix_narrower_than_a_panel_is_filled_up() -> None:
 
 def test_separate_weights_of_a_linear_layer_are_packed_by_a_kernel() -> None:
     module = check(
-        pack_linear_weights,
+        PACK_LINEAR_WEIGHTS,
         "x: (64, 64), W: (64, 100)",
         before="out = R.matmul(x, W)",
         after="""
@@ -250,7 +254,7 @@ def test_separate_weights_of_a_linear_layer_are_packed_by_a_kernel() -> None:
 
 
 def test_a_product_of_two_inputs_stays() -> None:
-    check(pack_linear_weights, "x: (2, 3), y: (3, 40)", *["out = R.matmul(x, y)"] * 2)
+    check(PACK_LINEAR_WEIGHTS, "x: (2, 3), y: (3, 40)", *["out = R.matmul(x, y)"] * 2)
 
 
 def test_attention_reads_through_splits_reshapes_and_transpositions() -> None:
@@ -307,7 +311,7 @@ def in_turn(*passes: tvm.transform.Pass) -> Pass:
     return lambda module: tvm.transform.Sequential(passes)(module)
 
 
-blocked_and_shared = in_turn(block_convolutions, share_memory)
+blocked_and_shared = in_turn(BLOCK_CONVOLUTIONS, SHARE_MEMORY)
 TWO_CONVOLUTIONS = """
     a = R.nn.conv2d(x, W)
     b = R.nn.conv2d(a, W)
@@ -368,14 +372,14 @@ def test_a_join_that_needs_a_copy_stays(shape: str, joined: str) -> None:
     module = program(
         f"x: {shape}", TWO_CONVOLUTIONS + f"    out = R.concat({joined}, axis=1)", W=array(16, 16, 1, 1)
     )
-    with AVX2:
+    with AVX2.llvm:
         assert "R.concat" in body_of(blocked_and_shared(module))
 
 
 def test_joined_tensors_lie_in_one_storage() -> None:
     lowered = in_turn(
-        block_convolutions,
-        share_memory,
+        BLOCK_CONVOLUTIONS,
+        SHARE_MEMORY,
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
@@ -384,7 +388,7 @@ def test_joined_tensors_lie_in_one_storage() -> None:
     module = program(
         "x: (1, 16, 4, 4)", TWO_CONVOLUTIONS + "    out = R.concat((a, b), axis=1)", W=array(16, 16, 1, 1)
     )
-    with AVX2:
+    with AVX2.llvm:
         bindings = body_of(lowered(module))
 
     assert [line for line in bindings.split("\n") if "storage" in line or "offset" in line] == [

@@ -17,7 +17,7 @@ def legalize(module: tvm.IRModule) -> tvm.IRModule:
 
 def loops(parameters: str, call: str, function: str, **constants: np.ndarray) -> str:
     """The loops of a function that legalizing one call makes."""
-    with AVX2:
+    with AVX2.llvm:
         return loops_of(legalize(program(parameters, f"out = {call}", **constants)), function)
 
 

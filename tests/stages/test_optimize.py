@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 import tvm
-from stage_samples import Perceptron, capture_module, make_context, optimized
+from stage_samples import TARGET, Perceptron, capture_module, make_context, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.pipeline import optimize as stage
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.passes import Phase, default_phases
+from worker.compiler.pipeline.optimize import Phase, default_phases, optimize
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext
 from worker.errors import JobError
 
@@ -39,7 +39,8 @@ def calls(module: tvm.IRModule) -> list[str]:
 def test_every_pass_of_every_phase_is_timed_in_order(context: StageContext) -> None:
     passes = optimized(capture_module(Perceptron(), torch.randn(1, 16)), context).passes
 
-    expected = [(phase.name, step.info.name) for phase in default_phases() for step in phase.passes]
+    phases = default_phases(compile_target(TARGET).machine)
+    expected = [(phase.name, step.info.name) for phase in phases for step in phase.passes]
     assert [(timed.phase, timed.name) for timed in passes] == expected
     assert passes[-1].functions == 3
 
@@ -70,7 +71,7 @@ def test_a_failing_pass_is_named_with_its_phase(
     def breaks(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         raise ValueError("what went wrong\nand where")
 
-    monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (breaks,)),))
+    monkeypatch.setattr(stage, "optimization_phases", lambda _machine: (Phase("fold", (breaks,)),))
     with pytest.raises(
         JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong and where$"
     ) as raised:
@@ -86,7 +87,7 @@ def test_a_pass_that_runs_out_of_memory_reports_the_limit(
     def devours(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         raise MemoryError
 
-    monkeypatch.setattr(stage, "OPTIMIZATION", (Phase("fold", (devours,)),))
+    monkeypatch.setattr(stage, "optimization_phases", lambda _machine: (Phase("fold", (devours,)),))
     with pytest.raises(JobError) as raised:
         optimized(capture_module(Perceptron(), torch.randn(1, 16)), context)
 

@@ -16,12 +16,9 @@ import zstandard
 
 from bessemer.bundle.manifest import FFI_LIBRARY, RUNTIME_EXTRA_LIBRARY, RUNTIME_LIBRARY
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.package.archive import MTIME_SECONDS, checksums, describe, write_archive
-from worker.package.arrays import write_arrays
-from worker.package.elf import Dependencies, read_dependencies
-from worker.package.licenses import license_sources
-from worker.package.linkage import linkage_refusal
-from worker.package.runtime import needs_extra, runtime_libraries, runtime_sources
+from worker.package.archive import MTIME_SECONDS, checksums, describe, write_archive, write_arrays
+from worker.package.linkage import Dependencies, linkage_refusal, read_dependencies
+from worker.package.runtime import license_sources, needs_extra, runtime_libraries, runtime_sources
 
 LIST_FUNCTIONS = """
 import ctypes, sys
@@ -87,12 +84,8 @@ def test_the_dependencies_of_a_library_are_read_from_its_dynamic_section() -> No
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"MZ" + bytes(500)])
 def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.so").write_bytes(content)
-    if content.startswith(b"\x7fELF\x02\x01"):
-        with pytest.raises(ValueError, match="program headers"):
-            read_dependencies(tmp_path / "model.so")
-    else:
-        with pytest.raises(ValueError, match="no 64-bit"):
-            read_dependencies(tmp_path / "model.so")
+    with pytest.raises(ValueError, match="ELF file"):
+        read_dependencies(tmp_path / "model.so")
 
 
 @pytest.mark.parametrize(

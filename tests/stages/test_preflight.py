@@ -1,6 +1,7 @@
 """Preflight: the findings for a model without compiling it."""
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,19 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from examples.models import EXAMPLES
-from worker.compiler.pipeline.observer import StageObserver
 from worker.compiler.pipeline.pipeline import StageFailedError, run_pipeline
-from worker.compiler.pipeline.preflight import make_preflight
-from worker.compiler.values import NO_RECORDER, Upload
+from worker.compiler.target import compile_target
+from worker.compiler.values import Upload
 from worker.job.compilation import compiled
+from worker.protocol.observer import JobObserver
+from worker.report.preflight import make_preflight
 
 
-class RecordingSender:
-    """Records the messages for a supervisor."""
+class FinishedStages(JobObserver):
+    """The stages that a supervisor would see finish."""
 
     def __init__(self) -> None:
         self.finished: list[Stage] = []
-
-    def stage_started(self, stage: Stage) -> None: ...
 
     def stage_finished(self, stage: Stage, seconds: float) -> None:
         self.finished.append(stage)
@@ -48,15 +48,17 @@ class Attention(nn.Module):
 
 
 def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str = "translate") -> Report:
-    path, sender = folder / "model", RecordingSender()
+    path, observer = folder / "model", FinishedStages()
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
-    context = make_context(folder)
-    wanted = Upload(path=path, request=CompilationRequest.model_validate(fields), target=TARGET)
-    reached = run_pipeline(wanted, context, StageObserver(sender, NO_RECORDER))
-    result = compiled(reached, context, TARGET)
+    context = replace(make_context(folder), observer=observer)
+    wanted = Upload(
+        path=path, request=CompilationRequest.model_validate(fields), target=compile_target(TARGET)
+    )
+    reached = run_pipeline(wanted, context)
+    result = compiled(reached, context, wanted.target)
     assert result.files == (REPORT,)
-    assert sender.finished == [Stage.CAPTURE, Stage.TRANSLATE]
+    assert observer.finished == [Stage.CAPTURE, Stage.TRANSLATE]
     return Report.model_validate_json((context.output / REPORT).read_text())
 
 

@@ -5,14 +5,14 @@ import pytest
 from bessemer.contract.processors import X86_32, X86_64
 from bessemer.contract.target import ExplicitTarget, resolve_target
 from docs.processors import PAGE, page
-from worker.compiler.target import tvm_target
+from worker.compiler.target import compile_target
 from worker.errors import JobError
 
 NAMES = [name for names in X86_64.values() for name in names]
 
 
 def made(name: str) -> str:
-    return str(tvm_target(resolve_target(ExplicitTarget(mcpu=name), name, 1)).attrs["mcpu"])
+    return str(compile_target(resolve_target(ExplicitTarget(mcpu=name), name, 1)).llvm.attrs["mcpu"])
 
 
 def test_the_table_matches_the_installed_llvm() -> None:

@@ -7,8 +7,9 @@ from stage_samples import TARGET
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
-from worker.compiler.pipeline.names import check_names
+from worker.compiler.target import compile_target
 from worker.errors import JobError
+from worker.job.compilation import check_names
 
 
 def request(**fields: Any) -> CompilationRequest:
@@ -28,7 +29,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(
     fields: dict[str, Any], code: ErrorCode, hint: str
 ) -> None:
     with pytest.raises(JobError, match=f"did you mean {hint}") as caught:
-        check_names(request(**fields), TARGET)
+        check_names(request(**fields), compile_target(TARGET))
     assert caught.value.code is code
 
 
@@ -38,5 +39,5 @@ def test_known_names_pass() -> None:
             optimize={"enable": ["ewise_fma"], "disable": ["gelu_erf"]},
             kernels={"linear": "auto", "relu": "none"},
         ),
-        TARGET,
+        compile_target(TARGET),
     )

@@ -18,10 +18,10 @@ from worker.candidates.client import LibraryCrashedError
 from worker.compiler.layout.separate_parameters import PREPARE, without_preparation
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.pipeline import Reached
-from worker.compiler.pipeline.stopped import write_stopped
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.compiler.values import Built, StageContext
+from worker.job.compilation import write_stopped
 from worker.parameters import ParameterFile, write_parameters
 
 
@@ -154,9 +154,13 @@ def test_a_mismatched_parameter_file_is_refused_with_a_reason(context: StageCont
 @pytest.mark.parametrize(
     ("name", "tensor", "words"),
     [
-        ("__metadata__", torch.ones(2), "cannot hold a tensor of the name '__metadata__'"),
-        ("n" * 1025, torch.ones(2), "cannot hold a tensor of the name 'nnn"),
-        ("mask", torch.ones(2, dtype=torch.uint16), "'mask' is of uint16, which Bessemer writes to no file"),
+        ("__metadata__", torch.ones(2), "cannot hold a tensor named '__metadata__'"),
+        ("n" * 1025, torch.ones(2), "cannot hold a tensor named 'nnn"),
+        (
+            "mask",
+            torch.ones(2, dtype=torch.uint16),
+            "'mask' has the element type uint16, which Bessemer cannot write",
+        ),
     ],
 )
 def test_parameters_that_a_file_cannot_hold_are_refused(

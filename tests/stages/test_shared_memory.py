@@ -15,7 +15,6 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import LOWERING, build_library
 from worker.compiler.schedules.annotations import SHARES
 from worker.compiler.schedules.default import schedule_rest
-from worker.compiler.target import tvm_target
 
 
 def convolution(inputs: int, outputs: int, size: int = 3) -> nn.Conv2d:
@@ -117,7 +116,7 @@ def test_parts_are_written_in_place(server: CandidateClient, tmp_path: Path, nam
     torch.manual_seed(0)
     model, x, marked, left = CASES[name]
     ready = optimized(capture_module(model, x), make_context(tmp_path))
-    target = tvm_target(ready.captured.upload.target)
+    target = ready.captured.upload.target.llvm
     module = schedule_rest(ready.module, target)
     lowered = tvm.transform.Sequential(LOWERING[:4])(module)
     path = tmp_path / "model.so"

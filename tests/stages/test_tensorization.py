@@ -19,7 +19,7 @@ from worker.compiler.codegen.executable import build_library
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.target import host_instruction_sets, tvm_target
+from worker.compiler.target import compile_target, host_instruction_sets
 from worker.job.warmup import import_everything
 
 FLOATS = ("float32", "float32", "float32")
@@ -76,7 +76,7 @@ def test_an_intrinsic_becomes_its_instruction(
 def test_an_intrinsic_computes_the_product(
     space: str, dtypes: tuple[str, str, str], server: CandidateClient, tmp_path: Path
 ) -> None:
-    target = tvm_target(HOST)
+    target = compile_target(HOST).llvm
     module = calling(tensorized(product(32, 48, 64, dtypes), space, target))
     build_library(module, target, tmp_path / "model.so", tmp_path)
     generator = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_p
     captured = capture_module(model, x, tune=asked)
 
     tuned = tune(optimized(captured, make_context(tmp_path)), make_context(tmp_path, server))
-    build_library(tuned.module, tvm_target(HOST), tmp_path / "model.so", tmp_path)
+    build_library(tuned.module, compile_target(HOST).llvm, tmp_path / "model.so", tmp_path)
     with server.open_library(tmp_path / "model.so", threads=2) as library:
         (result,) = library.run(captured.inputs)
 

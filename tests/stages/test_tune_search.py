@@ -23,21 +23,23 @@ from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from worker.candidates.client import CandidateClient, Library, LibraryCrashedError
+from worker.candidates.client import CandidateClient, LibraryCrashedError, ModelProcess
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.tune import apply_records, tune
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
-from worker.compiler.target import host_mcpu, refuse_unrunnable, tvm_target
-from worker.compiler.tuning.builder import build_library
+from worker.compiler.target import compile_target, host_mcpu, refuse_unrunnable
+from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.meta_schedule import build_library
 from worker.compiler.tuning.session import open_database
-from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 from worker.parameters import ParameterFile
+from worker.protocol.observer import JobObserver
 
 HOST = ResolvedTarget(
     name="host",
@@ -61,7 +63,7 @@ class EveryThirdCrashes:
     client: CandidateClient
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> ModelProcess:
         return self.client.open_library(path, threads, parameters)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
@@ -78,16 +80,19 @@ class EveryThirdCrashes:
         if next(self.numbers) % 3 != 2:
             return candidate
         module = tvm.IRModule({"main": aborts.with_attr("global_symbol", "main")})
-        return replace(candidate, payload=pickle.dumps(partial(build_library, module, tvm_target(HOST))))
+        return replace(
+            candidate, payload=pickle.dumps(partial(build_library, module, compile_target(HOST).llvm))
+        )
 
 
 @dataclass
-class Told:
+class Told(JobObserver):
     """What a stage reported."""
 
     steps: list[tuple[int, int, str]] = field(default_factory=list)
 
-    def advance(self, done: int, total: int, detail: str) -> None:
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        assert stage is Stage.TUNE
         self.steps.append((done, total, detail))
 
 
@@ -132,7 +137,7 @@ def run_tune(
     candidates: Any, scratch: Path, options: TuneOptions, module: tvm.IRModule | None = None
 ) -> tuple[Tuned, Told]:
     told = Told()
-    upload = SimpleNamespace(target=HOST, threads=HOST.cores, request=SimpleNamespace(tune=options))
+    upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(), passes=())
     return tune(optimized, make_context(candidates, scratch, told)), told
@@ -143,10 +148,10 @@ def make_context(candidates: Any, scratch: Path, told: Told) -> StageContext:
         scratch=scratch,
         output=scratch,
         candidates=candidates,
-        advance=told.advance,
         sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
         finished_stages=tuple,
         left_seconds=lambda: 1800.0,
+        observer=told,
     )
 
 
@@ -157,7 +162,7 @@ def scheduled_functions(module: tvm.IRModule) -> list[bool]:
 
 def check_outputs(server: CandidateClient, module: tvm.IRModule, folder: Path) -> None:
     path = folder / "model.so"
-    executable = tvm.compile(module, tvm_target(HOST))
+    executable = tvm.compile(module, compile_target(HOST).llvm)
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     x, w, v = make_inputs()
     with server.open_library(path, threads=2) as library:
@@ -211,10 +216,10 @@ def test_a_record_is_applied_as_it_was_measured(server: CandidateClient, tmp_pat
     assert tuned.records is not None
     record = open_database(tuned.records).get_all_tuning_records()[-1]
     candidate = record.as_measure_candidate().sch.mod
-    measured = follow_plans(candidate, tvm_target(HOST))["main"].body
+    measured = follow_plans(candidate, compile_target(HOST).llvm)["main"].body
 
-    assert computing(apply_records(two_layers(), [record], tvm_target(HOST)), measured) == 1
-    assert computing(apply_records(two_layers(), [], tvm_target(HOST)), measured) == 0
+    assert computing(apply_records(two_layers(), [record], compile_target(HOST).llvm), measured) == 1
+    assert computing(apply_records(two_layers(), [], compile_target(HOST).llvm), measured) == 0
 
 
 @dataclass
@@ -240,21 +245,21 @@ class CrashesWithSchedules:
 def test_the_model_that_crashes_has_lost(
     crashing: Schedules, kept: Schedules, server: CandidateClient, tmp_path: Path
 ) -> None:
-    verdict = contest(CrashesWithSchedules(server, crashing), tmp_path)
-    assert verdict == Verdict(kept=kept, crashed=crashing)
+    comparison = compare(CrashesWithSchedules(server, crashing), tmp_path)
+    assert comparison == ModelComparison(kept=kept, crashed=crashing)
 
 
 def test_a_contest_tells_both_latencies(server: CandidateClient, tmp_path: Path) -> None:
-    verdict = contest(server, tmp_path)
-    assert verdict.search_ms is not None
-    assert verdict.default_ms is not None
+    comparison = compare(server, tmp_path)
+    assert comparison.search_ms is not None
+    assert comparison.default_ms is not None
 
 
-def contest(candidates: Any, scratch: Path) -> Verdict:
-    upload = SimpleNamespace(target=HOST, threads=HOST.cores)
+def compare(candidates: Any, scratch: Path) -> ModelComparison:
+    upload = SimpleNamespace(target=compile_target(HOST))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
-    module = schedule_rest(two_layers(), tvm_target(HOST))
-    finalists = Finalists(module, module, module, tvm_target(HOST), captured)
+    module = schedule_rest(two_layers(), compile_target(HOST).llvm)
+    finalists = Finalists(module, module, module, compile_target(HOST).llvm, captured)
     return compare_finalists(finalists, make_context(candidates, scratch, Told()), seconds=0.05)
 
 
@@ -302,7 +307,7 @@ def test_a_model_of_open_sizes_is_not_searched_and_progress_says_so_at_once(
 def test_a_target_that_cannot_run_here_is_refused() -> None:
     target = HOST.model_copy(update={"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"})
     with pytest.raises(JobError) as caught:
-        refuse_unrunnable(target)
+        refuse_unrunnable(compile_target(target))
     assert caught.value.code is ErrorCode.TARGET_NOT_RUNNABLE
     assert "aarch64" in caught.value.detail
 
@@ -317,5 +322,5 @@ def test_a_target_that_cannot_run_here_is_refused() -> None:
 )
 def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(JobError) as caught:
-        tvm_target(HOST.model_copy(update=change))
+        compile_target(HOST.model_copy(update=change))
     assert caught.value.code is ErrorCode.BUILD_FAILED

@@ -1,4 +1,4 @@
-"""Whether a model can be compiled as requested."""
+"""Whether a request for a compilation can be accepted."""
 
 import pytest
 from tensor_samples import tensor

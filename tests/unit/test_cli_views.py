@@ -163,7 +163,7 @@ def test_an_unsteady_baseline_has_no_ratio(unsteady: str, reason: str) -> None:
 
 
 def test_the_reason_for_unsteady_figures_is_given_once() -> None:
-    reason = "the compiled library took 1 ms at one look and 3 ms at another"
+    reason = "the compiled library took 1 ms in one sample and 3 ms in another"
     peer = BaselineResult(
         name="torch-eager", threads=1, latency=LATENCY, ratio=1, ratio_p10=1, ratio_p90=1, unsteady=reason
     )

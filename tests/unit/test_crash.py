@@ -6,7 +6,7 @@ from tensor_samples import tensor
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend.sample_inputs import input_bytes, refuse_oversized
 from worker.errors import JobError
-from worker.supervisor.crash import crash_site
+from worker.supervisor.outcome import crash_site
 
 PYTHON = """a line of the model
 Fatal Python error: Segmentation fault

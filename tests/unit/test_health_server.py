@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from worker.errors import MetricsPortError
-from worker.supervisor.health_server import served
-from worker.supervisor.lease import LeaseHealth
+from worker.supervisor.health_server import serve_health
+from worker.supervisor.heartbeat import LeaseHealth
 from worker.supervisor.metrics import WorkerMetrics
 
 
@@ -22,7 +22,7 @@ class Clock:
 
 def test_a_worker_serves_its_metrics_until_it_stops(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    with served(WorkerMetrics().registry, LeaseHealth(10), "127.0.0.1", 0):
+    with serve_health(WorkerMetrics().registry, LeaseHealth(10), "127.0.0.1", 0):
         address = caplog.messages[-1].rpartition(" ")[2]
         assert "bessemer_build_info" in httpx.get(address).text
     with pytest.raises(httpx.ConnectError):
@@ -32,11 +32,11 @@ def test_a_worker_serves_its_metrics_until_it_stops(caplog: pytest.LogCaptureFix
 def test_a_worker_is_ready_while_its_lease_holds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = Clock()
-    pulse = LeaseHealth(10, clock)
-    with served(CollectorRegistry(), pulse, "127.0.0.1", 0):
+    lease = LeaseHealth(10, clock)
+    with serve_health(CollectorRegistry(), lease, "127.0.0.1", 0):
         address = httpx.URL(caplog.messages[-1].rpartition(" ")[2]).join("/readyz")
         before = httpx.get(address)
-        pulse.feel()
+        lease.renew()
         held = httpx.get(address)
         clock.now += 11
         after = httpx.get(address)
@@ -51,6 +51,6 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(MetricsPortError, match=f"127.0.0.1:{port}"),
-            served(CollectorRegistry(), LeaseHealth(10), "127.0.0.1", port),
+            serve_health(CollectorRegistry(), LeaseHealth(10), "127.0.0.1", port),
         ):
             pass

@@ -19,9 +19,9 @@ OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/transport.py"}
 @pytest.mark.parametrize("package", EXTENSIBLE)
 def test_the_built_in_extensions_lie_beside_their_registry(package: str) -> None:
     folder = f"worker.compiler.{package}."
-    points = importlib.import_module(f"{folder}registry").BUILT_IN
-    assert points
-    assert [point.value for point in points if not point.value.startswith(folder)] == []
+    values = importlib.import_module(f"{folder}registry").POINT.built_in
+    assert values
+    assert [value for value in values if not value.startswith(folder)] == []
 
 
 @pytest.mark.parametrize("module", WITHOUT_COMPILERS)

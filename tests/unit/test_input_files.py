@@ -124,13 +124,13 @@ def named_twice(first: str, second: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"hello", "no .npz and no .safetensors file"),
-        (single_array(), "`numpy.savez` writes"),
+        (b"hello", "not a readable .npz or .safetensors file"),
+        (single_array(), "`numpy.savez`"),
         (named_twice("x", "x.npy"), "'x' twice"),
         (zipped("x.npy", array_of_shape("(0, 999999999999999999999999)")), "cannot be read as an .npz file"),
         (zipped("x.npy", array_of_shape("(True, 6)")), "cannot be read as an .npz file"),
         (safetensors({"x": entry("F8_E4M3", [6], 0, 6)}, bytes(6)), "'x' has the dtype F8_E4M3"),
-        (struct.pack("<Q", 9000) + b"[" * 9000, "its header is no JSON"),
+        (struct.pack("<Q", 9000) + b"[" * 9000, "its header is not JSON"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_explained_in_terms_of_its_format(

@@ -6,28 +6,27 @@ import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.observability.metrics import AppMetrics, CensusCollector
+from app.observability.metrics import AppMetrics, StatisticsCollector
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, QueueName, TaskKind
-from bessemer.store.rows.census import Backlog, Census, Kept, KeptKind
+from bessemer.store.rows.statistics import Backlog, Statistics, StoredFiles, StoredKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import Kind, Metric
-from worker.protocol.messages import ProgressMade, StageFinished, StageStarted
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.usage import Usage
 
 EVERY = tuple({metric.name: metric for metric in (*metrics.APP, *metrics.WORKER)}.values())
 BASE_UNITS = ("_seconds", "_bytes")
-NOTHING = Census(
-    waiting=dict.fromkeys(QueueName, Backlog()),
+NOTHING = Statistics(
+    backlogs=dict.fromkeys(QueueName, Backlog()),
     jobs=dict.fromkeys(JobState, 0),
     models=dict.fromkeys(ModelState, 0),
     workers=0,
-    kept=dict.fromkeys(KeptKind, Kept(0, 0)),
+    stored=dict.fromkeys(StoredKind, StoredFiles(0, 0)),
 )
 
 
@@ -41,7 +40,7 @@ def own_names(families: Iterable[Family]) -> set[str]:
 
 
 def test_the_app_has_its_declared_metrics() -> None:
-    page = [*AppMetrics().registry.collect(), *CensusCollector(NOTHING).collect()]
+    page = [*AppMetrics().registry.collect(), *StatisticsCollector(NOTHING).collect()]
     assert own_names(page) == {metric.name for metric in metrics.APP}
 
 
@@ -147,11 +146,11 @@ def test_counters_of_lost_and_postponed_tasks_start_at_zero(kind: TaskKind) -> N
 def test_a_jobs_stages_and_trials_are_counted_but_its_times_and_huge_counts_are_not() -> None:
     counted = WorkerMetrics()
     with counted.job() as meter:
-        meter.heard(StageStarted(stage=Stage.TUNE))
+        meter.stage_started(Stage.TUNE)
         for done in (4, 2, 16, 1 << 53):
-            meter.heard(ProgressMade(stage=Stage.TUNE, done=done, total=16))
-        meter.heard(ProgressMade(stage=Stage.BENCHMARK, done=400, total=400))
-        meter.heard(StageFinished(stage=Stage.TUNE, seconds=1e300))
+            meter.progress(Stage.TUNE, done, 16, "")
+        meter.progress(Stage.BENCHMARK, 400, 400, "")
+        meter.stage_finished(Stage.TUNE, 1e300)
     assert value(counted, "bessemer_candidates_measured_total") == 100_000
     assert value(counted, "bessemer_stage_duration_seconds_count", stage="tune") == 1
     assert value(counted, "bessemer_stage_duration_seconds_sum", stage="tune") < 60

@@ -54,7 +54,7 @@ async def test_a_malformed_form_is_refused_with_our_own_message(body: bytes, mes
     with pytest.raises(RefusalError) as caught:
         await read(body)
     problem = caught.value.problem
-    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"no form: {message}")
+    assert (problem.code, problem.errors[0].message) == ("request-invalid", f"malformed form: {message}")
 
 
 @pytest.mark.parametrize(

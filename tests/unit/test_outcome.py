@@ -9,26 +9,26 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from worker.protocol.messages import Compiled, Failed, Inspected, ProgressMade
-from worker.supervisor.outcome import Ending, conclude, refuse_early_end
-from worker.supervisor.watch import Verdict
+from worker.supervisor.outcome import JobOutcome, conclude, refuse_early_end
+from worker.supervisor.watch import Termination
 
 INSPECTED = Inspected(
     inspection=Inspection(format=ModelFormat.PT2, signature=Signature(input_names=("x",), parameters=1))
 )
 MISMATCH = Failed(code=ErrorCode.VERIFY_MISMATCH, detail="off", stage=Stage.VERIFY)
-CANCELLED = Verdict(ErrorCode.CANCELLED, "cancelled")
-TOO_BIG = Verdict(ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
+CANCELLED = Termination(ErrorCode.CANCELLED, "cancelled")
+TOO_BIG = Termination(ErrorCode.LIMIT_MEMORY, "9 of 8 GiB")
 
 
-def ending(
+def outcome(
     *,
     last: Inspected | Failed | None = None,
-    verdict: Verdict | None = None,
+    termination: Termination | None = None,
     violation: str | None = None,
     status: int = 0,
     number: int = 0,
-) -> Ending:
-    return Ending(last, verdict, violation, status, number, Stage.TUNE, "some output")
+) -> JobOutcome:
+    return JobOutcome(last, termination, violation, status, number, Stage.TUNE, "some output")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def ending(
 )
 def test_a_job_that_timed_out_names_its_stage(code: ErrorCode, total: int, detail: str) -> None:
     progress = ProgressMade(stage=Stage.BUILD, done=6, total=total, detail="fused_add")
-    given = replace(ending(verdict=Verdict(code, "60.1 s of 60.0 s")), progress=progress)
+    given = replace(outcome(termination=Termination(code, "60.1 s of 60.0 s")), progress=progress)
     problem = conclude(given)
     assert isinstance(problem, Problem)
     assert problem.detail == detail
@@ -51,30 +51,30 @@ def test_a_job_that_timed_out_names_its_stage(code: ErrorCode, total: int, detai
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        (ending(last=INSPECTED, verdict=CANCELLED), ErrorCode.CANCELLED),
-        (ending(last=INSPECTED, verdict=TOO_BIG), ErrorCode.LIMIT_MEMORY),
-        (ending(last=INSPECTED, violation="not JSON"), ErrorCode.CHILD_MISBEHAVED),
-        (ending(last=MISMATCH, status=1), ErrorCode.VERIFY_MISMATCH),
-        (ending(last=INSPECTED, number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
-        (ending(number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
-        (ending(number=signal.SIGXCPU), ErrorCode.LIMIT_CPU),
-        (ending(number=signal.SIGXFSZ), ErrorCode.LIMIT_DISK),
-        (ending(), ErrorCode.CHILD_CRASHED),
-        (ending(status=3), ErrorCode.CHILD_CRASHED),
+        (outcome(last=INSPECTED, termination=CANCELLED), ErrorCode.CANCELLED),
+        (outcome(last=INSPECTED, termination=TOO_BIG), ErrorCode.LIMIT_MEMORY),
+        (outcome(last=INSPECTED, violation="not JSON"), ErrorCode.CHILD_MISBEHAVED),
+        (outcome(last=MISMATCH, status=1), ErrorCode.VERIFY_MISMATCH),
+        (outcome(last=INSPECTED, number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
+        (outcome(number=signal.SIGSEGV), ErrorCode.CHILD_CRASHED),
+        (outcome(number=signal.SIGXCPU), ErrorCode.LIMIT_CPU),
+        (outcome(number=signal.SIGXFSZ), ErrorCode.LIMIT_DISK),
+        (outcome(), ErrorCode.CHILD_CRASHED),
+        (outcome(status=3), ErrorCode.CHILD_CRASHED),
     ],
 )
-def test_the_supervisors_findings_override_the_childs_report(given: Ending, code: ErrorCode) -> None:
+def test_the_supervisors_findings_override_the_childs_report(given: JobOutcome, code: ErrorCode) -> None:
     problem = conclude(given)
     assert isinstance(problem, Problem)
     assert problem.code == code
 
 
 def test_a_child_that_sent_its_result_and_exited_cleanly_succeeded() -> None:
-    assert conclude(ending(last=INSPECTED)) is INSPECTED
+    assert conclude(outcome(last=INSPECTED)) is INSPECTED
 
 
 def test_a_crash_names_its_signal_and_the_end_of_the_log() -> None:
-    problem = conclude(ending(number=signal.SIGSEGV))
+    problem = conclude(outcome(number=signal.SIGSEGV))
     assert isinstance(problem, Problem)
     assert "SIGSEGV" in problem.detail
     assert "some output" in problem.detail
@@ -82,14 +82,14 @@ def test_a_crash_names_its_signal_and_the_end_of_the_log() -> None:
 
 
 def test_a_crash_by_a_signal_without_a_name_gives_its_number() -> None:
-    problem = conclude(ending(number=40))
+    problem = conclude(outcome(number=40))
     assert isinstance(problem, Problem)
     assert problem.code is ErrorCode.CHILD_CRASHED
     assert "signal 40" in problem.detail
 
 
 def test_a_childs_problem_has_its_codes_own_words() -> None:
-    assert conclude(ending(last=MISMATCH)) == make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify")
+    assert conclude(outcome(last=MISMATCH)) == make_problem(ErrorCode.VERIFY_MISMATCH, "off", stage="verify")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.errors import WorkplaceError
+from worker.errors import WorkDirError
 from worker.supervisor.groups import Group, GroupsFile, outlives, signal_group
 from worker.supervisor.processes import Process, read_process
-from worker.supervisor.work_dir import claim_workplace, sweep_abandoned
+from worker.supervisor.work_dir import claim_work_dir, sweep_abandoned
 
 
 def process(pid: int, group: int, start_ticks: int, session: int | None = None) -> Process:
@@ -76,24 +76,24 @@ def test_a_group_that_ended_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_supervisors_sharing_a_work_folder_have_separate_places_and_users(tmp_path: Path) -> None:
-    with claim_workplace(tmp_path / "work") as first, claim_workplace(tmp_path / "work") as second:
+    with claim_work_dir(tmp_path / "work") as first, claim_work_dir(tmp_path / "work") as second:
         assert first.folder != second.folder
         uids = {place.slot_uid(60_000, slot) for place in (first, second) for slot in (0, 1)}
         assert len(uids) == (4 if os.geteuid() == 0 else 1)
-    with claim_workplace(tmp_path / "work") as again:
+    with claim_work_dir(tmp_path / "work") as again:
         assert again.folder == first.folder
 
 
 def test_jobs_of_a_crashed_supervisor_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "work" / "0" / "jobs" / "job"
     left.mkdir(parents=True)
-    with claim_workplace(tmp_path / "work") as place:
+    with claim_work_dir(tmp_path / "work") as place:
         assert not left.exists()
         assert place.jobs.is_dir()
 
 
 def test_jobs_of_a_crashed_supervisor_that_never_comes_back_are_removed_by_another(tmp_path: Path) -> None:
-    with claim_workplace(tmp_path / "work") as place:
+    with claim_work_dir(tmp_path / "work") as place:
         left, running = place.folder.parent / "7" / "jobs" / "job", place.jobs / "job"
         for folder in (left, running):
             folder.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_jobs_of_a_crashed_supervisor_that_never_comes_back_are_removed_by_anoth
 def test_a_work_folder_writable_by_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work").chmod(0o777)
-    with pytest.raises(WorkplaceError, match="written by others"), claim_workplace(tmp_path / "work"):
+    with pytest.raises(WorkDirError, match="writable by other users"), claim_work_dir(tmp_path / "work"):
         pass
 
 

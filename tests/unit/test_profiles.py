@@ -3,9 +3,9 @@ from collections.abc import Iterator
 import pytest
 
 from bessemer.contract.report import FunctionTime
+from worker.candidates.client import Timeouts
 from worker.candidates.library import RUNTIME, profile_of
-from worker.candidates.timeouts import Timeouts
-from worker.measure.profiles import choose_profile, total_ms
+from worker.measure.statistics import choose_profile, total_ms
 
 
 def test_one_interrupted_call_does_not_lengthen_a_short_function() -> None:

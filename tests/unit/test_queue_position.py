@@ -1,11 +1,11 @@
-"""A queued compilation's position and estimated start."""
+"""Queue positions and estimated starts, as tables."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
 
-from app.queue_position import Line, line_up, place, start_seconds
+from app.queue_position import QueueSnapshot, queue_place, ranks_by_needs, start_seconds
 from bessemer.contract.capability import Capability, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
@@ -15,7 +15,7 @@ from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.store.queue_port import job_kind
-from bessemer.store.rows.queued import WaitingGroup
+from bessemer.store.rows.queued_jobs import QueuedGroup
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 V4 = "x86_64 x86-64-v4"
@@ -67,10 +67,12 @@ def placed(
 ) -> QueuePlace:
     in_turn = sorted((*line, itself(wanted)), key=lambda waiting: (-waiting.priority, waiting.number))
     groups = [
-        WaitingGroup(waiting.kind, waiting.needs, waiting.priority, {f"waiting-{waiting.number}": turn})
+        QueuedGroup(waiting.kind, waiting.needs, waiting.priority, {f"waiting-{waiting.number}": turn})
         for turn, waiting in enumerate(in_turn, 1)
     ]
-    return place(wanted, Line(groups, line_up(groups), workers, {TaskKind.COMPILE: recent}, NOON))
+    return queue_place(
+        wanted, QueueSnapshot(groups, ranks_by_needs(groups), workers, {TaskKind.COMPILE: recent}, NOON)
+    )
 
 
 def itself(job: Compilation) -> Waits:
@@ -101,12 +103,12 @@ def test_higher_priorities_go_before_and_equals_in_their_order(wanted: Compilati
 @pytest.mark.parametrize(("priority", "ahead"), [(1, 1), (0, 3), (-1, 4)])
 def test_a_later_job_is_behind_jobs_of_equal_priority(priority: int, ahead: int) -> None:
     groups = [
-        WaitingGroup(TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
-        WaitingGroup(TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
-        WaitingGroup(TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
+        QueuedGroup(TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
+        QueuedGroup(TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
+        QueuedGroup(TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
     ]
-    seen = Line(groups, line_up(groups), (worker("a"),), {}, NOON)
-    assert place(job(9, priority), seen).ahead == ahead
+    seen = QueueSnapshot(groups, ranks_by_needs(groups), (worker("a"),), {}, NOON)
+    assert queue_place(job(9, priority), seen).ahead == ahead
 
 
 @pytest.mark.parametrize(

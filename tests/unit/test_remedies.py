@@ -5,7 +5,7 @@ import pytest
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.supervisor.remedies import with_remedy
+from worker.supervisor.outcome import with_remedy
 
 
 def advice(code: ErrorCode, stage: Stage | None, **tune: object) -> str:

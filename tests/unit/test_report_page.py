@@ -210,8 +210,8 @@ def test_torch_eager_is_the_headline_at_any_position() -> None:
     [
         ({"ratio_p10": 0.001, "ratio_p90": 0.02}, "Its rounds range from 0.001 to 0.02."),
         (
-            {"unsteady": "torch eager took 0.3 ms at one look and 26 ms at another"},
-            "Torch eager took 0.3 ms at one look and 26 ms at another.",
+            {"unsteady": "torch eager took 0.3 ms in one sample and 26 ms in another"},
+            "Torch eager took 0.3 ms in one sample and 26 ms in another.",
         ),
     ],
     ids=["rounds", "looks"],

@@ -8,8 +8,7 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.queue import Loss
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import AttemptLostError, failure_of
-from worker.supervisor.retry import is_given_up, lost, retry_helps, unless_lost
-from worker.supervisor.store_retry import StoreRetry, waits
+from worker.supervisor.retry import StoreRetry, is_given_up, retry_helps, unless_lost, waits, worker_lost
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_a_task_is_given_up_after_three_lost_attempts(lost_attempts: int, expect
 
 
 def test_a_task_given_up_names_the_lost_workers() -> None:
-    problem = lost(3, ("a", "b", "a"))
+    problem = worker_lost(3, ("a", "b", "a"))
     assert problem.code is ErrorCode.WORKER_LOST
     assert problem.detail == "3 attempts were lost with their workers (a, b, a)"
 

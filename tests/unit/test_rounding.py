@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bessemer.contract.options import Tolerance
-from worker.compiler.checking.rounding import own_rounding, scale_of, widen
+from worker.compiler.checking.compare import own_rounding, scale_of, widen
 
 NAN, INF = float("nan"), float("inf")
 FLOAT32 = Tolerance(relative=1e-4, absolute=1e-5)

@@ -18,10 +18,10 @@ def messages_from(reader: int) -> list[Message]:
 
 def test_progress_belongs_to_the_running_stage_and_is_throttled() -> None:
     reader, writer = os.pipe()
-    teller = Sender(writer, time.monotonic())
-    teller.stage_started(Stage.TUNE)
+    sender = Sender(writer, time.monotonic())
+    sender.stage_started(Stage.TUNE)
     for done in range(1, 65):
-        teller.advance(done, 64, "trial")
+        sender.progress(Stage.TUNE, done, 64, "trial")
     messages = messages_from(reader)
     os.close(reader)
     os.close(writer)

@@ -38,7 +38,7 @@ def test_a_pattern_without_a_match_is_refused_with_the_function_names() -> None:
         assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.FUNCTION_UNKNOWN,
-        "no function fits 'conv*'; those that can be searched: linear, max_pool, max_pool1",
+        "no function matches 'conv*'; these can be searched: linear, max_pool, max_pool1",
     )
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:
         check_spaces({"*": "plans", "linear": "course"}, KNOWN)
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.SPACE_UNKNOWN,
-        "there is no space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
+        "unknown space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
     )
 
 

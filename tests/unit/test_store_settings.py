@@ -57,7 +57,7 @@ def test_an_invalid_url_is_refused_without_printing_its_secret(name: str, text: 
         StoreSettings.model_validate({name: text})
     (error,) = caught.value.errors()
     assert error["loc"] == (name,)
-    assert "is no URL such as" in error["msg"]
+    assert "not a URL such as" in error["msg"]
     assert "secret" not in error["msg"]
 
 

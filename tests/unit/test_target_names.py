@@ -128,6 +128,11 @@ def test_two_names_for_one_target_are_a_contradiction() -> None:
         request({"preset": "skylake", "mcpu": "haswell"})
 
 
+def test_an_empty_name_on_the_command_line_is_not_the_default() -> None:
+    with pytest.raises(InvalidArgumentError, match="unknown target ''"):
+        read_draft("", (), ())
+
+
 def test_the_command_line_names_the_code() -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape("[target-unsupported]")):
         read_draft("nvidia/tesla-p100", (), ())

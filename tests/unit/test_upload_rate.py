@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.store.blobs.uploads import Pace
+from bessemer.store.blobs.uploads import MinimumRate
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from bessemer.store.blobs.uploads import Pace
 def test_the_mean_rate_counts_after_an_initial_wait(
     received_bytes: int, waited_seconds: float, kept: bool
 ) -> None:
-    pace = Pace(idle_seconds=60, min_bytes_per_second=100)
-    assert pace.is_kept(received_bytes, waited_seconds) is kept
+    rate = MinimumRate(idle_seconds=60, min_bytes_per_second=100)
+    assert rate.is_met(received_bytes, waited_seconds) is kept
 
 
 def test_without_a_minimum_rate_every_upload_passes() -> None:
-    assert Pace(idle_seconds=60, min_bytes_per_second=0).is_kept(1, 10**6)
+    assert MinimumRate(idle_seconds=60, min_bytes_per_second=0).is_met(1, 10**6)

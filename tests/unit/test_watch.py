@@ -15,8 +15,8 @@ from worker.supervisor.watch import (
     TICK_SECONDS,
     describe,
     exceeded,
+    find_termination,
     interval_seconds,
-    judge,
     watch,
 )
 
@@ -66,9 +66,9 @@ def test_the_first_limit_exceeded_decides(usage: Usage, limits: Limits, code: Er
 
 
 def test_a_cancelled_job_counts_as_cancelled_at_any_usage() -> None:
-    verdict = judge(replace(AT_THE_LIMIT, memory_bytes=1 << 40), LIMITS, cancelled=True)
-    assert verdict is not None
-    assert verdict.code is ErrorCode.CANCELLED
+    termination = find_termination(replace(AT_THE_LIMIT, memory_bytes=1 << 40), LIMITS, cancelled=True)
+    assert termination is not None
+    assert termination.code is ErrorCode.CANCELLED
 
 
 def test_a_verdict_names_usage_and_limit() -> None:
@@ -133,9 +133,9 @@ async def test_a_cancelled_job_is_killed_at_the_next_check(
     monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
     job = Endless(tmp_path)
     answers = iter([False, False, False, True])
-    verdict = await watch(job, AMPLE, lambda: next(answers))
-    assert verdict is not None
-    assert (verdict.code, job.rests, list(answers)) == (ErrorCode.CANCELLED, -1, [])
+    termination = await watch(job, AMPLE, lambda: next(answers))
+    assert termination is not None
+    assert (termination.code, job.rests, list(answers)) == (ErrorCode.CANCELLED, -1, [])
 
 
 def test_a_cancel_kills_within_one_poll_and_one_check() -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import pickle
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
-from worker.candidates.library import Answer, Command, PeakMemory, Profile, Raised, Run, Served, Time
+from worker.candidates.library import Answer, Command, Executor, PeakMemory, Profile, Raised, Run, Time
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -36,11 +37,9 @@ from worker.candidates.requests import (
     OpenOriginal,
     Request,
 )
-from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from worker.errors import JobError
+from worker.errors import JobError, signal_name
 from worker.measure.timed import WARM_UP_RUNS
 from worker.measure.turns import ANY_TIME, Turns
-from worker.signals import signal_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,11 +49,14 @@ if TYPE_CHECKING:
     Arrays = tuple[np.ndarray, ...]
 
 _HEARTBEAT_SECONDS = 1.0
-"""How often the progress of a batch is reported, even if it has not changed."""
+"""How often the client reports the progress of a batch, even if it has not changed."""
+
+_SLOWER = 20
+"""A run may take this many times as long as the first: the machine may be busy."""
 
 
 class LibraryCrashedError(Exception):
-    """A process that ran a library died; ``signal`` says how (0: it hung, ended by itself or raised)."""
+    """A process that ran a library or model is lost; ``signal`` is 0 if it hung, exited or raised."""
 
     def __init__(self, signal: int, detail: str) -> None:
         super().__init__(detail)
@@ -62,7 +64,7 @@ class LibraryCrashedError(Exception):
 
 
 class CandidateServerLostError(JobError):
-    """The candidate server itself is gone: killed from outside, or by a defect of ours."""
+    """The candidate server itself ended: killed from outside, or by a defect of ours."""
 
     def __init__(self, number: int) -> None:
         code = ErrorCode.CHILD_KILLED if number == SIGKILL else ErrorCode.CHILD_CRASHED
@@ -70,99 +72,30 @@ class CandidateServerLostError(JobError):
         super().__init__(code, f"the candidate server {how}")
 
 
-class Runner(Protocol):
-    """A library or the original model, loaded in a process of its own that runs nothing else."""
+@dataclass(frozen=True)
+class Timeouts:
+    """How long a library may take to load, to run once, and to answer besides running.
 
-    def __enter__(self) -> Self: ...
+    The limits are generous. A library that hangs ends its stage with the stage's own error instead of the
+    whole job at the job's last limit.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    load_seconds: float = 120.0
+    first_run_seconds: float = 300.0
+    slack_seconds: float = 30.0
 
-    def run(self, inputs: Arrays) -> Arrays:
-        """Run it once on copies of the inputs and return its outputs, nested ones flattened.
-
-        Raises:
-            LibraryCrashedError: the process died or did not answer in time, or the library or model raised.
-            JobError: ``child-killed``: somebody ended the process by SIGKILL.
-        """
-        ...
-
-    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
-        """Seconds of each of ``runs`` single runs on the inputs of the last ``run``; see ``timed``."""
-        ...
+    def for_runs(self, runs: int, run_seconds: float | None) -> float:
+        """How long ``runs`` runs may take; ``run_seconds`` is the time of an earlier run, if any."""
+        if run_seconds is None:
+            return self.first_run_seconds
+        return self.slack_seconds + _SLOWER * runs * run_seconds
 
 
-class Library(Runner, Protocol):
-    """A library, loaded in a process of its own that runs nothing else."""
-
-    def profile(self, runs: int) -> tuple[FunctionTime, ...]:
-        """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
-        ...
-
-    def peak_memory_bytes(self) -> int:
-        """What loading and running have added to the process's largest resident set so far."""
-        ...
-
-
-class Candidates(Protocol):
-    """What the pipeline asks of the candidate server."""
-
-    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> Library:
-        """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``.
-
-        Args:
-            path: the library.
-            threads: with how many it computes.
-            parameters: those that it does not contain.
-
-        Raises:
-            LibraryCrashedError: the library could not be loaded, or not in time.
-            JobError: ``child-killed``: somebody ended the process by SIGKILL.
-        """
-        ...
-
-    def open_original(self, load: Callable[[], Served]) -> Runner:
-        """Fork a process and load the original model in it.
-
-        Args:
-            load: loads the model; called in that process, so it can be pickled.
-
-        Raises:
-            LibraryCrashedError: the model could not be loaded, or not in time.
-            JobError: ``child-killed``: another process sent SIGKILL.
-        """
-        ...
-
-    def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
-        """Compile candidates, several at once; one that fails is an outcome, never an exception."""
-        ...
-
-    def compile_many(
-        self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
-    ) -> tuple[CompileOutcome, ...]:
-        """Compile groups of functions, several at once; one that fails is an outcome, never an exception.
-
-        Args:
-            batch: the groups.
-            on_progress: called with the batch's progress, whenever it changes and about once a second.
-        """
-        ...
-
-    def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
-        """Time candidates one after the other; one that fails is an outcome, never an exception.
-
-        It is a turn of its own.
-        """
-        ...
-
-    def turn(self) -> AbstractContextManager[None]:
-        """While the context lasts, no other job on this host measures."""
-        ...
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class CandidateClient:
-    """Talks to a forked candidate server; one request at a time.
+    """Talks to a forked candidate server, one request at a time.
 
     Attributes:
         lost: how the server was lost, if it was; an exception that passes through TVM's callbacks forgets it.
@@ -188,31 +121,52 @@ class CandidateClient:
         """End the server and everything that it forked."""
         self._server.close()
 
-    def open_library(
-        self, path: Path, threads: int, parameters: ParameterFile | None = None
-    ) -> ServedLibrary:
-        """See ``Candidates.open_library``."""
+    def open_library(self, path: Path, threads: int, parameters: ParameterFile | None = None) -> ModelProcess:
+        """Fork a process and load the library in it with ``TVM_NUM_THREADS`` = ``threads``.
+
+        Args:
+            path: the library.
+            threads: how many threads it computes with.
+            parameters: the parameters that it does not contain.
+
+        Raises:
+            LibraryCrashedError: the library could not be loaded, or not in time.
+            JobError: ``child-killed``: another process sent SIGKILL.
+        """
         return self._open(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
 
-    def open_original(self, load: Callable[[], Served]) -> ServedLibrary:
-        """See ``Candidates.open_original``."""
+    def open_original(self, load: Callable[[], Executor]) -> ModelProcess:
+        """Fork a process and load the original model in it.
+
+        Args:
+            load: loads the model; called in that process, so it must pickle.
+
+        Raises:
+            LibraryCrashedError: the model could not be loaded, or not in time.
+            JobError: ``child-killed``: another process sent SIGKILL.
+        """
         return self._open(OpenOriginal(pickle.dumps(load), self.timeouts.load_seconds))
 
-    def _open(self, request: OpenLibrary | OpenOriginal) -> ServedLibrary:
+    def _open(self, request: OpenLibrary | OpenOriginal) -> ModelProcess:
         opened = self.ask(request)
         if isinstance(opened, Crashed):
-            raise _loss(opened)
+            raise _crash_error(opened)
         assert isinstance(opened, Opened)
-        return ServedLibrary(self, opened.handle)
+        return ModelProcess(self, opened.handle)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:
-        """See ``Candidates.build_many``."""
+        """Build candidates, several at once. One that fails is an outcome, never an exception."""
         return self.ask(batch)
 
     def compile_many(
         self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
     ) -> tuple[CompileOutcome, ...]:
-        """See ``Candidates.compile_many``."""
+        """Compile groups of functions, several at once. One that fails is an outcome, never an exception.
+
+        Args:
+            batch: the groups.
+            on_progress: called with the batch's progress whenever it changes, and about once a second.
+        """
         last = self.ask(batch)
         while isinstance(last, CompileProgress):
             on_progress(last)
@@ -222,19 +176,19 @@ class CandidateClient:
         return last
 
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
-        """See ``Candidates.measure_many``."""
+        """Time candidates one after the other, in one turn. One that fails is an outcome."""
         with self.turn():
             return self.ask(batch)
 
     def turn(self) -> AbstractContextManager[None]:
-        """See ``Candidates.turn``."""
+        """While the context lasts, no other job on this host measures."""
         return self._turns.turn()
 
     def ask(self, request: Request) -> Any:
         """Send a request and wait for its answer.
 
         Raises:
-            CandidateServerLostError: the server is gone.
+            CandidateServerLostError: the server has ended.
         """
         try:
             self._server.send(request)
@@ -253,8 +207,13 @@ class CandidateClient:
         return self.lost
 
 
-class ServedLibrary:
-    """A library or model in a process of the candidate server's."""
+class ModelProcess:
+    """A library or the original model, loaded in a process that runs nothing else.
+
+    Only a library has a profile and a peak memory. The methods raise ``LibraryCrashedError`` if the process
+    ended or did not answer in time, or if the library or model raised; and ``JobError`` (``child-killed``) if
+    another process sent SIGKILL.
+    """
 
     def __init__(self, client: CandidateClient, handle: int) -> None:
         self._client = client
@@ -270,26 +229,26 @@ class ServedLibrary:
         self.close()
 
     def close(self) -> None:
-        """End the library's process."""
+        """End the process."""
         self._client.ask(CloseLibrary(self._handle))
 
     def run(self, inputs: Arrays) -> Arrays:
-        """See ``Library.run``."""
+        """Run once on copies of the inputs and return the outputs, nested ones flattened."""
         start = time.perf_counter()
         outputs = self._ask(Run(inputs), runs=1)
         self._run_seconds = time.perf_counter() - start
         return outputs
 
     def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
-        """See ``Library.time``."""
+        """Seconds of each of ``runs`` single runs on the inputs of the last ``run``; see ``timed``."""
         return self._ask(Time(runs, most_seconds), runs=WARM_UP_RUNS + runs)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
-        """See ``Library.profile``."""
+        """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
         return self._ask(Profile(runs), runs=WARM_UP_RUNS + 2 * runs)
 
     def peak_memory_bytes(self) -> int:
-        """See ``Library.peak_memory_bytes``."""
+        """How much loading and running have added to the process's largest resident set so far."""
         return self._ask(PeakMemory(), runs=0)
 
     def _ask(self, command: Command, runs: int) -> Any:
@@ -301,11 +260,43 @@ class ServedLibrary:
             case Raised(detail):
                 raise LibraryCrashedError(0, detail)
             case Crashed():
-                raise _loss(answer)
+                raise _crash_error(answer)
 
 
-def _loss(crashed: Crashed) -> LibraryCrashedError | JobError:
-    """How a library's process was lost; by SIGKILL it is ended from outside only, or by the kernel."""
+@dataclass(frozen=True)
+class ProcessSide:
+    """A process as a side of an alternation; the server stops it between two turns, so it needs no rest.
+
+    A crash names the side, if it has a ``name``.
+    """
+
+    process: ModelProcess
+    most_seconds: float = math.inf
+    name: str = ""
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        with naming_crashes(self.name):
+            return self.process.time(runs, self.most_seconds)
+
+    def rest(self) -> None:
+        """See ``Side.rest``."""
+
+
+@contextmanager
+def naming_crashes(name: str) -> Iterator[None]:
+    """Put a name before the message of a ``LibraryCrashedError``."""
+    try:
+        yield
+    except LibraryCrashedError as error:
+        if not name:
+            raise
+        raise LibraryCrashedError(error.signal, f"{name}: {error}") from error
+
+
+def _crash_error(crashed: Crashed) -> LibraryCrashedError | JobError:
+    """Only another process or the kernel ends a library's process with SIGKILL."""
     if crashed.signal == SIGKILL:
         return JobError(ErrorCode.CHILD_KILLED, crashed.detail)
     return LibraryCrashedError(crashed.signal, crashed.detail)

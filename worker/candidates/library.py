@@ -1,4 +1,4 @@
-"""The process that holds one library: it loads it, runs it, times it."""
+"""The process that holds one library: it loads, runs and times it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bessemer.contract.report import FunctionTime
-from worker.candidates import wire
-from worker.candidates.process import Work
-from worker.candidates.threads import use_threads
+from worker.candidates.process import Work, receive_value, send_value, use_threads
 from worker.errors import short_message
 from worker.measure.timed import timed
 
@@ -29,19 +27,19 @@ if TYPE_CHECKING:
 _KIBIBYTE = 1024
 _RUNTIME_PREFIX = "vm.builtin."
 RUNTIME = "runtime"
-"""All of the virtual machine's own functions (allocation, checks) together."""
+"""Stands for all of the virtual machine's own functions (allocation, checks) together."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run once on these inputs and answer with the outputs."""
+    """Run once on these inputs and return the outputs."""
 
     inputs: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Time:
-    """Answer with the seconds of each of ``runs`` runs, or of as many as ``most_seconds`` allows."""
+    """Return the seconds of each of ``runs`` runs, or of as many as ``most_seconds`` allows."""
 
     runs: int
     most_seconds: float = math.inf
@@ -49,19 +47,19 @@ class Time:
 
 @dataclass(frozen=True)
 class Profile:
-    """Answer with the time per function over ``runs`` runs."""
+    """Return the time per function over ``runs`` runs."""
 
     runs: int
 
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Answer with the bytes that loading and running have added so far."""
+    """Return how many bytes loading and running have added so far."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The value that a command asked for."""
+    """What a command returned."""
 
     value: Any
 
@@ -76,37 +74,37 @@ class Raised:
 Command = Run | Time | Profile | PeakMemory
 
 
-class Served(Protocol):
-    """What a process of its own holds, and runs on command."""
+class Executor(Protocol):
+    """A library or the original model, loaded in this process."""
 
-    def answer(self, command: Command) -> Any:
-        """Do what the command says, and return what it asks for."""
+    def execute(self, command: Command) -> Any:
+        """Carry out a command and return its result."""
         ...
 
 
 def served_work(payload: bytes) -> Work:
-    """The work of a process that serves commands on what a pickled function loads."""
+    """The work of a process that loads an executor with a pickled function and serves its commands."""
 
     def work(reader: int, writer: int) -> None:
-        serve(lambda: cast("Served", pickle.loads(payload)()), reader, writer)
+        serve(lambda: cast("Executor", pickle.loads(payload)()), reader, writer)
 
     return work
 
 
-def serve(load: Callable[[], Served], reader: int, writer: int) -> None:
-    """Load, say so, and answer commands until they end; what raises is an answer too."""
+def serve(load: Callable[[], Executor], reader: int, writer: int) -> None:
+    """Load, report it, and answer commands until the pipe closes. An exception is an answer, too."""
     try:
-        served = load()
+        executor = load()
     except Exception as error:
-        wire.send(writer, Raised(short_message(error)))
+        send_value(writer, Raised(short_message(error)))
         return
-    wire.send(writer, Answer(None))
+    send_value(writer, Answer(None))
     while True:
-        wire.send(writer, _answer(served, wire.receive(reader)))
+        send_value(writer, _answer(executor, receive_value(reader)))
 
 
 def library_work(path: Path, threads: int, parameters: ParameterFile | None = None) -> Work:
-    """The work of a process that serves commands on the library at ``path``."""
+    """The work of a process that loads the library at ``path`` and serves its commands."""
 
     def work(reader: int, writer: int) -> None:
         use_threads(threads)
@@ -115,15 +113,15 @@ def library_work(path: Path, threads: int, parameters: ParameterFile | None = No
     return work
 
 
-def _answer(served: Served, command: Command) -> Answer | Raised:
+def _answer(executor: Executor, command: Command) -> Answer | Raised:
     try:
-        return Answer(served.answer(command))
+        return Answer(executor.execute(command))
     except Exception as error:
         return Raised(short_message(error))
 
 
 class LoadedLibrary:
-    """A library in this very process."""
+    """A library in this process."""
 
     def __init__(self, path: Path, parameters: ParameterFile | None = None) -> None:
         self._memory_at_start_bytes = _peak_resident_bytes()
@@ -137,8 +135,8 @@ class LoadedLibrary:
             self._main = _with_parameters(self._machine, self._main, parameters)
         self._arguments: tuple[Any, ...] = ()
 
-    def answer(self, command: Command) -> Any:
-        """See ``Served.answer``."""
+    def execute(self, command: Command) -> Any:
+        """See ``Executor.execute``."""
         match command:
             case Run(inputs):
                 return self.run(inputs)
@@ -150,7 +148,7 @@ class LoadedLibrary:
                 return self.added_memory_bytes()
 
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Run once on copies of ``inputs``; the outputs, nested ones flattened."""
+        """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""
         self._arguments = tuple(self._tvm.runtime.tensor(array) for array in inputs)
         return tuple(tensor.numpy() for tensor in _flat(self._main(*self._arguments)))
 
@@ -161,30 +159,30 @@ class LoadedLibrary:
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.
 
-        What remains of an unobserved run is the virtual machine's own time; observed, its many short calls
-        would seem longer than they are.
+        The rest of an unobserved run is the virtual machine's own time. Under observation, its many short
+        calls would seem longer than they are.
         """
         run_seconds = median(self.time(runs))
-        stopwatch = Stopwatch()
-        # An instrument stays for good: the last one is a no-op.
-        self._machine.set_instrument(stopwatch.instrument)
+        timer = FunctionTimer()
+        # TVM cannot remove an instrument, so the last one does nothing
+        self._machine.set_instrument(timer.instrument)
         try:
             for _ in range(runs):
                 self._main(*self._arguments)
         finally:
             self._machine.module["set_instrument"](_ignore)
-        return stopwatch.functions(runs, run_seconds)
+        return timer.functions(runs, run_seconds)
 
     def added_memory_bytes(self) -> int:
-        """How far the process's largest resident set lies above its size when it was forked."""
+        """How much the largest resident set has grown since the fork."""
         return _peak_resident_bytes() - self._memory_at_start_bytes
 
 
-class Stopwatch:
-    """Takes the time between the two calls that the virtual machine makes around each function.
+class FunctionTimer:
+    """Measures the time between the two calls that the virtual machine makes around each function.
 
-    Those calls cost a microsecond or two each; the shortest interval of all is taken to be that cost alone,
-    and is taken off every other.
+    Each pair of calls costs a microsecond or two. The shortest interval counts as that cost and is subtracted
+    from every other.
     """
 
     def __init__(self) -> None:
@@ -192,7 +190,7 @@ class Stopwatch:
         self._start_seconds = 0.0
 
     def instrument(self, _function: object, name: str, before: bool, _result: object, *_rest: object) -> int:
-        """What the virtual machine calls before and after each function."""
+        """The virtual machine calls this before and after each function."""
         now = time.perf_counter()
         if before:
             self._start_seconds = time.perf_counter()
@@ -202,7 +200,7 @@ class Stopwatch:
         return 0
 
     def functions(self, runs: int, run_seconds: float) -> tuple[FunctionTime, ...]:
-        """The time of each function in a run of ``run_seconds``, over ``runs`` runs; largest first."""
+        """See ``profile_of``."""
         return profile_of(self._intervals, runs, run_seconds)
 
 
@@ -211,13 +209,13 @@ def profile_of(
 ) -> tuple[FunctionTime, ...]:
     """The time of each function in one run, largest first.
 
-    A function's calls within a run are added up, and the median over the runs is taken: one call that was
-    interrupted must not make a short function seem long.
+    The time is the median over the runs of the sum of the function's calls: one interrupted call must not
+    make a short function seem long.
 
     Args:
-        intervals: the seconds of all calls of each function, in the order in which they were made.
-        runs: how many runs made them.
-        run_seconds: of one run that nobody observed; what the kernels leave of it is the runtime's.
+        intervals: the seconds of all calls of each function, in order.
+        runs: how many runs made these calls.
+        run_seconds: the time of one unobserved run; whatever the kernels do not use belongs to the runtime.
     """
     overhead = min((min(each) for each in intervals.values()), default=0.0)
     of_runs = {name: _seconds_of_runs(each, runs, overhead) for name, each in intervals.items()}
@@ -245,7 +243,7 @@ def _seconds_of_runs(intervals: Sequence[float], runs: int, overhead: float) -> 
 
 
 def _with_parameters(machine: Any, main: Callable[..., Any], parameters: ParameterFile) -> Callable[..., Any]:
-    """``main`` of the inputs alone, its parameters loaded as a bundle's user loads them."""
+    """``main`` with its parameters bound, loaded as a bundle's user loads them."""
     from bessemer.bundle.run import ParameterReader
 
     wanted = ParameterReader(parameters.document.model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""The measuring process: forked for a batch, it times one candidate after the other."""
+"""The measuring process: forked for a batch, it times one candidate after another."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from worker.candidates import wire
-from worker.candidates.process import ForkedProcess, Work, fork_process, wait_any
+from worker.candidates.process import ForkedProcess, Work, fork_process, send_value, use_threads, wait_any
 from worker.candidates.requests import (
     Evaluation,
     MeasureBatch,
@@ -15,7 +14,6 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
-from worker.candidates.threads import use_threads
 from worker.errors import short_message
 
 _SLOW_SECONDS = 0.2
@@ -25,17 +23,18 @@ _LEAST_REPEATS = 4
 def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...]:
     """Time every candidate of a batch, one at a time.
 
-    A process that dies or hangs costs the candidate that it was timing; a new one goes on with the next.
+    If a process dies or hangs, the candidate that it was timing fails, and a new process goes on with the
+    next.
 
     Args:
         batch: the candidates.
-        parent: the descriptor whose end means that nobody waits for the outcomes any more.
+        parent: a descriptor that ends when the job child is gone.
 
     Returns:
-        One outcome per candidate, in their order.
+        One outcome per candidate, in the same order.
 
     Raises:
-        EOFError: nobody waits any more.
+        EOFError: the job child is gone.
     """
     outcomes: list[MeasureOutcome] = []
     while len(outcomes) < len(batch.candidates):
@@ -72,43 +71,43 @@ def _failed(error: str) -> MeasureOutcome:
 def _measure_work(batch: MeasureBatch, first: int) -> Work:
     def work(_reader: int, writer: int) -> None:
         use_threads(batch.threads)
-        bench = Bench(batch.evaluation)
+        timer = CandidateTimer(batch.evaluation)
         for candidate in batch.candidates[first:]:
             try:
-                outcome = MeasureOutcome(seconds=bench.measure(candidate), error=None)
+                outcome = MeasureOutcome(seconds=timer.measure(candidate), error=None)
             except Exception as error:
                 outcome = _failed(short_message(error))
-            wire.send(writer, outcome)
+            send_value(writer, outcome)
 
     return work
 
 
 @dataclass(frozen=True)
-class Repetition:
+class TimingPlan:
     """How often a candidate is called: ``repeats`` times ``calls``."""
 
     repeats: int
     calls: int
 
 
-def repetition(evaluation: Evaluation, call_seconds: float) -> Repetition:
+def timing_plan(evaluation: Evaluation, call_seconds: float) -> TimingPlan:
     """How often to call a candidate whose first warm call took ``call_seconds``.
 
-    One call may have waited for other processes: only a candidate that is slow beyond doubt is called once
-    more only, and no other one less than ``_LEAST_REPEATS`` times.
+    One call may have waited for other processes. So only a clearly slow candidate gets a single further
+    call; every other gets at least ``_LEAST_REPEATS``.
     """
     if call_seconds >= _SLOW_SECONDS:
-        return Repetition(repeats=1, calls=1)
+        return TimingPlan(repeats=1, calls=1)
     calls = int(evaluation.repeat_seconds / max(call_seconds, 1e-7))
     repeats = int(evaluation.repeats * evaluation.repeat_seconds / max(call_seconds, 1e-7))
-    return Repetition(
+    return TimingPlan(
         repeats=min(max(repeats, _LEAST_REPEATS), evaluation.repeats),
         calls=min(max(calls, 1), evaluation.max_calls),
     )
 
 
-class Bench:
-    """Times candidates in this process; arguments of equal shapes are made once."""
+class CandidateTimer:
+    """Times candidates in this process. Candidates with equal shapes share their arguments."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
@@ -124,7 +123,7 @@ class Bench:
         main(*arguments)
         start = time.perf_counter()
         main(*arguments)
-        plan = repetition(self._evaluation, time.perf_counter() - start)
+        plan = timing_plan(self._evaluation, time.perf_counter() - start)
         evaluator = module.time_evaluator("main", tvm.cpu(), number=plan.calls, repeat=plan.repeats)
         return tuple(float(seconds) for seconds in evaluator(*arguments).results)
 
@@ -135,7 +134,7 @@ class Bench:
 
 
 def fill(argument: TensorArgument) -> Any:
-    """A tensor of normal numbers; integers are zero, so that an index lies within its table."""
+    """A tensor of normally distributed numbers; integers are zero, so that an index stays in its table."""
     import ml_dtypes
     import numpy as np
     import tvm

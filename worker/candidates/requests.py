@@ -1,4 +1,4 @@
-"""What the job child asks of the candidate server, and what it answers."""
+"""The requests of the job child to the candidate server, and the answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class BuildCandidate:
     """A library to build.
 
     Attributes:
-        payload: the pickle of a function that writes a library to a path; opened by the builder only.
-        library: the file that it writes.
+        payload: a pickled function that writes a library to a path; only the builder unpickles it.
+        library: the path.
     """
 
     payload: bytes
@@ -26,7 +26,7 @@ class BuildCandidate:
 
 @dataclass(frozen=True)
 class BuildBatch:
-    """Compile candidates, ``workers`` at a time; each is killed after ``timeout_seconds``."""
+    """Build candidates, ``workers`` at a time; each is killed after ``timeout_seconds``."""
 
     candidates: tuple[BuildCandidate, ...]
     workers: int
@@ -35,7 +35,7 @@ class BuildBatch:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """The library's path, or what went wrong."""
+    """The library's path, or the error."""
 
     library: str | None
     error: str | None
@@ -46,9 +46,9 @@ class CompileFunctions:
     """Functions to compile to one object file.
 
     Attributes:
-        names: the functions'.
-        payload: a pickled call without arguments that writes the object; only the compiler unpickles it.
-        seconds: the processor time that they may take.
+        names: the names of the functions.
+        payload: a pickled function without arguments that writes the object; only the compiler unpickles it.
+        seconds: the limit of processor time.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,7 @@ class CompileBatch:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """How the compilation of a group ended: well, by a failure, or at the end of its time."""
+    """How the compilation of a group ended: with success, with a failure, or at its limit of time."""
 
     failure: tuple[ErrorCode, str] | None = None
     is_late: bool = False
@@ -74,7 +74,7 @@ class CompileOutcome:
 
 @dataclass(frozen=True)
 class CompileProgress:
-    """The progress of a batch: how many functions are compiled, and which are in work, oldest first."""
+    """The progress of a batch: how many functions are done, and which are being compiled, oldest first."""
 
     done: int
     running: tuple[str, ...]
@@ -82,7 +82,7 @@ class CompileProgress:
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """One argument of a candidate: its dtype and its shape."""
+    """The dtype and shape of one argument of a candidate."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -90,7 +90,7 @@ class TensorArgument:
 
 @dataclass(frozen=True)
 class MeasureCandidate:
-    """A library whose function ``main`` is to be timed."""
+    """A library whose function ``main`` to time."""
 
     library: str
     arguments: tuple[TensorArgument, ...]
@@ -98,7 +98,7 @@ class MeasureCandidate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a candidate is timed: ``repeats`` averages over about ``repeat_seconds`` each, after a warm-up."""
+    """How to time a candidate: ``repeats`` averages over about ``repeat_seconds`` each, after a warm-up."""
 
     repeats: int = 8
     repeat_seconds: float = 0.006
@@ -107,7 +107,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MeasureBatch:
-    """Time candidates one after the other; each is given ``timeout_seconds``."""
+    """Time candidates one after another; each may take ``timeout_seconds``."""
 
     candidates: tuple[MeasureCandidate, ...]
     threads: int
@@ -117,7 +117,7 @@ class MeasureBatch:
 
 @dataclass(frozen=True)
 class MeasureOutcome:
-    """Seconds of one call, averaged within each repeat, or what went wrong."""
+    """Seconds of one call, averaged within each repeat, or the error."""
 
     seconds: tuple[float, ...]
     error: str | None
@@ -125,7 +125,7 @@ class MeasureOutcome:
 
 @dataclass(frozen=True)
 class OpenLibrary:
-    """Load a library in a process of its own, within ``seconds``; ``parameters`` where it contains none."""
+    """Load a library in its own process, within ``seconds``; ``parameters`` if it does not contain them."""
 
     path: str
     threads: int
@@ -135,10 +135,7 @@ class OpenLibrary:
 
 @dataclass(frozen=True)
 class OpenOriginal:
-    """Load the original model in a process of its own, within ``seconds``.
-
-    ``payload`` is the pickle of a function that loads it.
-    """
+    """Load the original model in its own process, within ``seconds``; ``payload`` is a pickled loader."""
 
     payload: bytes
     seconds: float
@@ -146,7 +143,7 @@ class OpenOriginal:
 
 @dataclass(frozen=True)
 class CallLibrary:
-    """Pass ``command`` on to the process of a library or model, which has ``seconds`` to answer."""
+    """Forward ``command`` to the process of a library or model, which has ``seconds`` to answer."""
 
     handle: int
     command: Any
@@ -169,7 +166,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Crashed:
-    """The process is gone; ``signal`` is 0 where it raised, hung or ended by itself."""
+    """The process is lost; ``signal`` is 0 if it raised, hung or exited."""
 
     signal: int
     detail: str

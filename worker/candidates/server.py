@@ -1,12 +1,12 @@
 """The candidate server: forked before anything ran in parallel, it forks all that builds or runs code.
 
-It runs neither torch nor a kernel itself, and never opens a candidate. It serves one request after the
-other: several builders at once, one measuring process at a time. A candidate that crashes, hangs or exits is
-a failed candidate; a library that does not answer in time is killed. When the job child's end of the pipe
-closes, the server ends, and the kernel ends what it forked.
+It runs neither torch nor a kernel itself, and never opens a candidate. It serves one request at a time, with
+several builders at once but one measuring process. A candidate that crashes, hangs or exits fails; a library
+that does not answer in time is killed. When the job child closes its end of the pipe, the server exits, and
+the kernel kills what it forked.
 
-A process that runs a library or the original model is stopped between two commands: the idle threads of TVM
-and libgomp look for work for a while, and would take a core from the side that is timed next.
+The server stops a process that runs a library or the original model between two commands: idle threads of TVM
+and libgomp spin for a while and would take a core from the side that is timed next.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from worker.candidates import wire
-from worker.candidates.building import build_batch
-from worker.candidates.client import CandidateClient
-from worker.candidates.compiling import compile_batch
+from worker.candidates.client import DEFAULT_TIMEOUTS, CandidateClient, Timeouts
 from worker.candidates.library import Answer, Raised, library_work, served_work
 from worker.candidates.measuring import measure_batch
-from worker.candidates.process import ForkedProcess, Work, fork_process
+from worker.candidates.pool import build_batch, compile_batch
+from worker.candidates.process import ForkedProcess, Work, fork_process, receive_value, send_value
 from worker.candidates.requests import (
     BuildBatch,
     CallLibrary,
@@ -38,9 +36,8 @@ from worker.candidates.requests import (
     OpenOriginal,
     Request,
 )
-from worker.candidates.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from worker.errors import signal_name
 from worker.measure.turns import ANY_TIME, Turns
-from worker.signals import signal_name
 
 
 def fork_server(
@@ -49,12 +46,12 @@ def fork_server(
     """Fork the candidate server.
 
     Args:
-        scratch: the folder where temporary files may be written.
+        scratch: a folder for temporary files.
         timeouts: how long libraries may take to answer.
         turns: when this job may measure.
 
     Returns:
-        The client; closing it ends the server and everything that it forked.
+        The client. Closing it ends the server and everything that it forked.
     """
 
     def work(reader: int, writer: int) -> None:
@@ -67,17 +64,17 @@ def fork_server(
 
 
 class Server:
-    """Serves requests until the pipe ends."""
+    """Serves requests until the pipe closes."""
 
     def __init__(self) -> None:
         self._libraries: dict[int, ForkedProcess] = {}
         self._handles = itertools.count(1)
 
     def serve(self, reader: int, writer: int) -> None:
-        """Answer requests; returns when the job child has closed its end."""
+        """Answer requests until the job child closes its end of the pipe."""
         try:
             while True:
-                wire.send(writer, self._answer(wire.receive(reader), reader, writer))
+                send_value(writer, self._answer(receive_value(reader), reader, writer))
         finally:
             for handle in tuple(self._libraries):
                 self._close(handle)
@@ -85,7 +82,7 @@ class Server:
     def _answer(self, request: Request, reader: int, writer: int) -> Any:
         match request:
             case CompileBatch():
-                return compile_batch(request, reader, partial(wire.send, writer))
+                return compile_batch(request, reader, partial(send_value, writer))
             case BuildBatch():
                 return build_batch(request, reader)
             case MeasureBatch():
@@ -120,7 +117,7 @@ class Server:
         try:
             process.send(request.command)
         except BrokenPipeError:
-            return self._bury(handle)
+            return self._reap(handle)
         answer = self._receive(handle, request.seconds)
         if handle in self._libraries:
             process.pause()
@@ -134,9 +131,9 @@ class Server:
         try:
             return process.receive()
         except EOFError:
-            return self._bury(handle)
+            return self._reap(handle)
 
-    def _bury(self, handle: int) -> Crashed:
+    def _reap(self, handle: int) -> Crashed:
         number = self._libraries.pop(handle).close()
         return Crashed(number, f"the process {describe_end(number)}")
 
@@ -147,5 +144,5 @@ class Server:
 
 
 def describe_end(number: int) -> str:
-    """Words for the end of a process: the signal's name, or that it left by itself."""
+    """Describe the end of a process, by the number of its signal; 0 if it exited."""
     return f"was ended by {signal_name(number)}" if number else "ended by itself"

@@ -1,4 +1,4 @@
-"""Where in its author's source a part of a model stands, read from the stacks that torch prints."""
+"""Finds an operator's place in its author's source from the stacks that torch prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bessemer.contract.problem import SourcePlace
 if TYPE_CHECKING:
     from torch.fx import Node
 
-# a frame is written `File "file", line 12, in name` in a script, and `file(12): name` in a trace
+# a frame reads `File "file", line 12, in name` in a script and `file(12): name` in a trace
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)|^(?P<traced>/[^\s()]+)\((?P<at>\d+)\):', re.MULTILINE
 )
@@ -22,7 +22,7 @@ _OWN_FOLDER = f"{Path(__file__).resolve().parent}/"
 
 
 def place_of(node: Node) -> SourcePlace:
-    """The operator of a node, its module's path in the model, and the file and line that called it."""
+    """A node's operator, its module's path in the model, and the file and line of the call."""
     file, line = author_frame(node.meta.get("stack_trace") or "")
     return SourcePlace(
         operator=str(node.target), module_path=_module_path(node) or None, file=file, line=line
@@ -30,11 +30,11 @@ def place_of(node: Node) -> SourcePlace:
 
 
 def author_frame(stack: str, innermost_first: bool = False) -> tuple[str, int] | tuple[None, None]:
-    """The innermost line of a printed stack that is neither torch's nor our own: the author's.
+    """The innermost frame of a printed stack that is in neither torch nor Bessemer.
 
     Args:
-        stack: as torch words it, of Python, of a script or of a trace.
-        innermost_first: whether the first frame is the innermost one.
+        stack: torch's text of a Python, script or trace stack.
+        innermost_first: whether the first frame is the innermost.
     """
     frames = [
         (match["file"] or match["traced"], int(match["line"] or match["at"]))

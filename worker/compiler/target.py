@@ -1,8 +1,9 @@
-"""Targets in TVM's terms, and whether this machine can run their code."""
+"""A job's target in TVM's terms, and whether this machine can run its code."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,21 +12,20 @@ from tvm.target import codegen
 
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
+from bessemer.contract.target import ResolvedTarget, architecture_of
+from bessemer.contract.target_names import unfit_system
+from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
+from worker.measure.machine import threads_here
 
 _INSTRUCTION_SETS = re.compile(
     r"(sse|ssse|avx|fma|xop|tbm|bmi|lzcnt|popcnt|movbe|f16c|aes|vaes|pclmul|vpclmul|sha|gfni|adx|amx|sm[34]|crc32"
     r"|cx16|cmov|mmx)"
 )
-"""LLVM's features that generated code uses; others tune (``fast-…``) or concern the system (``xsave``)."""
-
-LINUX = "linux"
-NARROW_ABIS = ("x32", "ilp32", "abin32")
-"""Environments in which 64-bit processors have addresses of 32 bits, such as ``gnux32``."""
+"""LLVM's features that generated code uses. Others are for tuning (``fast-…``) or the system (``xsave``)."""
 
 _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
-"""What 64-bit code of x86 cannot do without: its functions return floating-point numbers by way of SSE."""
+"""Features that 64-bit x86 code requires: its functions return floating-point numbers in SSE registers."""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -48,9 +48,9 @@ _DETECTED = {
     "AVX512VPOPCNTDQ": ("avx512vpopcntdq",),
     "AVX512FP16": ("avx512fp16",),
 }
-"""What numpy reads from the processor itself, in LLVM's words.
+"""numpy's names of features that it detects on the processor, with LLVM's.
 
-A virtual machine may mask what a processor's name implies.
+A virtual machine may mask features that a processor's name implies.
 """
 
 
@@ -59,14 +59,44 @@ def host_mcpu() -> str:
     return str(codegen.llvm_get_system_cpu())
 
 
-def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
-    """The target as TVM names it.
+@dataclass(frozen=True)
+class CompileTarget:
+    """A target that a job compiles for, checked once before its first stage.
+
+    Attributes:
+        resolved: the target as the report names it.
+        llvm: the target as TVM takes it.
+        machine: the processor as schedules and layouts model it.
+    """
+
+    resolved: ResolvedTarget
+    llvm: tvm.target.Target
+    machine: Machine
+
+    @property
+    def architecture(self) -> str:
+        """The processor's architecture, such as ``x86_64``."""
+        return architecture_of(self.resolved.triple)
+
+    @property
+    def threads(self) -> int:
+        """The threads that the library runs with here: the target may have more cores than this machine."""
+        return threads_here(self.resolved.cores)
+
+
+def compile_target(target: ResolvedTarget) -> CompileTarget:
+    """Check a target and describe it in TVM's terms.
 
     Raises:
-        JobError: ``build-failed`` where the triple is not one of Linux; where LLVM does not know its
-            architecture, the processor or a feature: asked to compile for it, LLVM would print a warning and
-            compile for something else; where an x86-64 has no 64-bit code.
+        JobError: ``build-failed``: the triple's system is not Linux; LLVM does not know the architecture, the
+            processor or a feature; or the processor has no 64-bit code. LLVM itself would print a warning
+            and compile for another target.
     """
+    made = _tvm_target(target)
+    return CompileTarget(target, made, machine_of(made))
+
+
+def _tvm_target(target: ResolvedTarget) -> tvm.target.Target:
     _check_triple(target.triple)
     plain = _make_target(target.triple, target.mcpu, (), target.cores)
     if target.mcpu not in known_processors(target.triple):
@@ -85,13 +115,13 @@ def tvm_target(target: ResolvedTarget) -> tvm.target.Target:
 
 
 def _in_64_bits(target: ResolvedTarget, made: tvm.target.Target) -> tvm.target.Target:
-    """Refuse a processor or features with which no 64-bit library of x86 is made; LLVM would abort."""
+    """Refuse an x86 processor or features without 64-bit code, at which LLVM would abort."""
     if architecture_of(target.triple) != "x86_64":
         return made
     wrong = _not_of_64_bits(made)
     if wrong:
         named = " ".join((target.mcpu, *target.features))
-        detail = f"'{named}' has {', '.join(wrong)}: so no 64-bit code for {target.triple} is made"
+        detail = f"'{named}' has {', '.join(wrong)}: it has no 64-bit code for {target.triple}"
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     return made
 
@@ -102,39 +132,33 @@ def is_64_bit(triple: str, mcpu: str) -> bool:
 
 
 def _not_of_64_bits(target: tvm.target.Target) -> tuple[str, ...]:
-    """The features with which, or without which, there is no 64-bit code of x86 for a target."""
+    """The features whose presence or absence leaves an x86 target without 64-bit code."""
     features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
     return (*sorted(_OTHER_MODES & features), *(f"no {name}" for name in sorted(_LONG_MODE - features)))
 
 
-def missing_features(target: ResolvedTarget) -> tuple[str, ...]:
-    """What this machine's processor lacks to run code for a target.
+def missing_features(target: CompileTarget) -> tuple[str, ...]:
+    """The features that this machine's processor lacks to run code for a target.
 
     Returns:
-        Names of instruction sets as LLVM writes them, or the target's architecture where it is another one;
-        nothing where the code runs here.
-
-    Raises:
-        JobError: ``build-failed`` where LLVM does not know the target.
+        LLVM's names of instruction sets, or the target's architecture where this machine has another;
+        empty where the code runs here.
     """
-    _check_triple(target.triple)
-    architecture = architecture_of(target.triple)
-    if architecture != architecture_of(host_triple()):
-        return (architecture,)
-    needed = _instruction_sets(tvm_target(target))
+    if target.architecture != architecture_of(host_triple()):
+        return (target.architecture,)
+    needed = _instruction_sets(target.llvm)
     return tuple(sorted(needed - host_instruction_sets(host_triple())))
 
 
-def refuse_unrunnable(target: ResolvedTarget) -> None:
-    """Refuse a target whose code this machine cannot run, and hence not verify.
+def refuse_unrunnable(target: CompileTarget) -> None:
+    """Refuse a target whose code this machine cannot run and hence cannot verify.
 
     Raises:
-        JobError: ``target-not-runnable`` with what is missing; ``build-failed`` where LLVM does not know the
-            target.
+        JobError: ``target-not-runnable`` with the missing features.
     """
     missing = missing_features(target)
     if missing:
-        detail = f"target '{target.name}' needs {', '.join(missing)}, which this processor lacks"
+        detail = f"target '{target.resolved.name}' needs {', '.join(missing)}, which this processor lacks"
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
@@ -162,7 +186,7 @@ def processors(triple: str) -> dict[str, frozenset[str]]:
 
 
 def dependents(triple: str) -> dict[str, frozenset[str]]:
-    """The instruction sets of a triple's architecture, each with those that LLVM leaves out without it."""
+    """The instruction sets of a triple's architecture, each with those that depend on it."""
     known = sorted(frozenset().union(*processors(triple).values()))
     added = tuple(f"+{name}" for name in known)
     everything = _make_target(triple, host_mcpu(), added, 1)
@@ -194,14 +218,9 @@ def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
 
 
 def _check_triple(triple: str) -> None:
-    if LINUX not in triple.split("-"):
-        detail = f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
-    if triple.endswith(NARROW_ABIS):
-        detail = (
-            f"the triple '{triple}' has addresses of 32 bits, the runtime's libraries 64: end it with gnu"
-        )
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    reason = unfit_system(triple)
+    if reason is not None:
+        raise JobError(ErrorCode.BUILD_FAILED, reason)
     if architecture_of(triple) not in known_architectures():
         near = did_you_mean(architecture_of(triple), known_architectures())
         raise JobError(ErrorCode.BUILD_FAILED, f"LLVM knows no architecture for the triple '{triple}'{near}")
@@ -215,7 +234,7 @@ def known_processors(triple: str) -> frozenset[str]:
 
 
 def _near_feature(target: ResolvedTarget, feature: str) -> str:
-    """LLVM lists what a processor has, not what there is."""
+    """The nearest feature of the processor, since LLVM lists a processor's features only."""
     known = {
         str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
     }
@@ -226,11 +245,6 @@ def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
     name = feature[1:]
     enabled = _make_target(target.triple, target.mcpu, (f"+{name}",), target.cores)
     return name in {str(known) for known in codegen.llvm_get_cpu_features(enabled)}
-
-
-def architecture_of(triple: str) -> str:
-    """The first word of a triple."""
-    return triple.split("-", 1)[0]
 
 
 def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:

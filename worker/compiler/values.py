@@ -1,4 +1,4 @@
-"""The values that pass from stage to stage. Each is frozen; each holds what the later stages need."""
+"""The frozen values that pass from stage to stage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ from bessemer.contract.report import (
 )
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
-from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
-from worker.measure.machine import threads_here
-from worker.snapshots.snapshots import NoRecorder, Recorder
+from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,53 +31,43 @@ if TYPE_CHECKING:
     import tvm
     from torch.fx import Node
 
-    from worker.candidates.client import Candidates
+    from worker.candidates.client import CandidateClient
+    from worker.compiler.target import CompileTarget
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
 
 Value = TypeVar("Value")
 
-NO_RECORDER: Recorder = NoRecorder()
-
-Advance = Callable[[int, int, str], None]
-"""Tells how far a stage is: done, total, detail."""
-
 
 @dataclass(frozen=True)
 class StageContext:
-    """What stages work with besides their input: folders, processes, and ways to report what they did.
+    """What stages work with besides their input: folders, processes, and an observer of their work.
 
-    ``left_seconds`` says how much wall clock the job has left.
+    ``left_seconds`` returns the wall-clock time that the job has left.
     """
 
     scratch: Path
     output: Path
-    candidates: Candidates
-    advance: Advance
+    candidates: CandidateClient
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
-    recorder: Recorder = NO_RECORDER
+    observer: JobObserver = field(default_factory=JobObserver)
 
 
 @dataclass(frozen=True)
 class Upload:
-    """The bytes of a model, and what is wanted of them."""
+    """The bytes of a model, the request, and the target that every stage compiles for."""
 
     path: Path
     request: CompilationRequest
-    target: ResolvedTarget
-
-    @property
-    def threads(self) -> int:
-        """With how many threads the library is run here: its target may have more cores than this machine."""
-        return threads_here(self.target.cores)
+    target: CompileTarget
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the original makes of inputs: arrays in the order of the specs; ``sizes`` if they are others."""
+    """Inputs and the original's outputs in the order of the specs; ``sizes`` differ from the example's."""
 
     sizes: dict[str, int]
     inputs: Arrays
@@ -88,11 +76,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Captured:
-    """The model as an exported program, run once.
+    """The model as an exported program that has run.
 
-    ``eager(*tensors)`` runs the original as its user would, for the baseline. ``inputs`` and ``references``
-    are contiguous arrays in the order of ``input_specs`` and ``output_specs``. Where sizes are ``dynamic``,
-    specs and arrays have the example's, and ``samples`` hold others.
+    ``eager(*tensors)`` runs the original as its user would. ``inputs`` and ``references`` are contiguous
+    arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
+    have the example's sizes, and ``samples`` have others.
     """
 
     upload: Upload
@@ -110,16 +98,16 @@ class Captured:
 
     @property
     def example(self) -> Sample:
-        """The reference inputs, and what the original makes of them."""
+        """The reference inputs and outputs."""
         return Sample({}, self.inputs, self.references)
 
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax. ``main`` takes the inputs in their order, then the parameters that are separate.
+    """The model in Relax. ``main`` takes the inputs in order, then the separate parameters.
 
-    ``places`` says where in the user's model a variable of ``main`` comes from, by its name; ``nodes``
-    are those of the exported program.
+    ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
+    the exported program.
     """
 
     captured: Captured
@@ -132,9 +120,9 @@ class Translated:
 
 @dataclass(frozen=True)
 class Optimized:
-    """The module legalized and fused: ``main`` calls primitive TensorIR functions only.
+    """The module, legalized and fused: ``main`` calls only primitive TensorIR functions.
 
-    ``nodes`` of the exported program are known by the names of the variables that they became.
+    ``nodes`` maps names of variables to the nodes of the exported program that became them.
     """
 
     captured: Captured
@@ -149,7 +137,7 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The module with every function scheduled. ``records`` is MetaSchedule's database, if any."""
+    """The module with a schedule for every function. ``records`` is MetaSchedule's database, if any."""
 
     optimized: Optimized
     module: tvm.IRModule
@@ -158,16 +146,15 @@ class Tuned:
 
     @property
     def captured(self) -> Captured:
-        """The model that this was made from."""
+        """The model."""
         return self.optimized.captured
 
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions it calls.
+    """A shared library on disk, linked for the target. ``imports`` are the runtime functions that it calls.
 
-    ``module`` has the library's functions before they were scheduled; those that took too long to compile
-    are split.
+    ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
 
     tuned: Tuned
@@ -178,7 +165,7 @@ class Built:
 
     @property
     def captured(self) -> Captured:
-        """The model that this was made from."""
+        """The model."""
         return self.tuned.captured
 
     @property
@@ -189,27 +176,27 @@ class Built:
 
 @dataclass(frozen=True)
 class Verified:
-    """The library computes what the model computes, within the tolerances."""
+    """The library, whose outputs are within the tolerances."""
 
     built: Built
     comparisons: tuple[OutputComparison, ...]
 
     @property
     def captured(self) -> Captured:
-        """The model that this was made from."""
+        """The model."""
         return self.built.captured
 
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """The library was measured."""
+    """The library and its measurements."""
 
     verified: Verified
     result: BenchmarkResult
 
     @property
     def captured(self) -> Captured:
-        """The model that this was made from."""
+        """The model."""
         return self.verified.captured
 
 
@@ -222,7 +209,7 @@ class Packaged:
 
 
 def made_from(value: object, kind: type[Value]) -> Value | None:
-    """The value of a kind that a stage's value was made from, or is; None where its stage has not run."""
+    """A stage's value or a predecessor of the given kind; None if that stage has not run."""
     while value is not None and not isinstance(value, kind):
         value = _predecessor(value)
     return value

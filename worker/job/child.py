@@ -1,6 +1,6 @@
-"""The job's child: confines itself, says which layers hold, and only then opens the upload.
+"""The job's child: confines itself, reports which layers hold, and only then opens the upload.
 
-It never returns into the zygote: it ends with ``os._exit``.
+It never returns into the zygote: it exits with ``os._exit``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
-from worker.candidates.threads import use_threads
+from worker.candidates.process import use_threads
 from worker.errors import failure_of
 from worker.job.folder import JobFolder
 from worker.measure.turns import open_lock
@@ -28,13 +28,13 @@ from worker.sandbox.confine import confine
 
 
 def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
-    """Run one job in this freshly forked process, and end it.
+    """Run one job in this freshly forked process, and exit.
 
     Args:
-        order: what to do.
+        order: the job.
         messages: the writing end of the job's FIFO.
         host_mcpu: LLVM's name of the processor.
-        started: ``time.monotonic()`` at the order's arrival.
+        started: ``time.monotonic()`` when the order arrived.
     """
     status = 1
     try:
@@ -50,47 +50,47 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
 
 
 def failed_by(error: BaseException, stage: Stage | None) -> Failed:
-    """What the supervisor is told about an exception that ended the job."""
+    """The message for an exception that ended the job."""
     failure = failure_of(ErrorCode.CHILD_CRASHED, error)
     return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
 
 
-def _run(order: StartJob, teller: Sender, host_mcpu: str) -> int:
+def _run(order: StartJob, sender: Sender, host_mcpu: str) -> int:
     lock = _open_lock(order)
-    keep = (teller.descriptor,) if lock is None else (teller.descriptor, lock)
+    keep = (sender.descriptor,) if lock is None else (sender.descriptor, lock)
     sandbox = confine(Path(order.folder), order.confinement, keep)
-    teller.tell(Confined(sandbox=sandbox, seconds=teller.elapsed_seconds()))
+    sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
-        teller.tell(_refusal(sandbox))
+        sender.send(_refusal(sandbox))
         return 0
     try:
-        result = _work(order, sandbox, teller, host_mcpu, lock)
+        result = _work(order, sandbox, sender, host_mcpu, lock)
         if result is not None:
-            teller.tell(result)
+            sender.send(result)
     except BaseException as error:
-        failed = failed_by(error, teller.stage)
+        failed = failed_by(error, sender.stage)
         traceback.print_exc()
         _flush()
-        teller.tell(failed)
+        sender.send(failed)
     return 0
 
 
 def _open_lock(order: StartJob) -> int | None:
-    """Before the confinement, which leaves no way to the file."""
+    """Open the lock before the confinement, which blocks access to the file."""
     if not isinstance(order.work, CompileWork) or order.work.measuring is None:
         return None
     return open_lock(Path(order.work.measuring.path))
 
 
 def _work(
-    order: StartJob, sandbox: SandboxStatus, teller: Sender, host_mcpu: str, lock: int | None
+    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, lock: int | None
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
     works: dict[type, Callable[[], Message | None]] = {
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, teller, host_mcpu, lock),
+        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, lock),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -108,13 +108,13 @@ def _compile(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Sender,
+    sender: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, teller, host_mcpu, lock)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, lock)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Figures
 from bessemer.contract.report import TuneResult, TuneVerdict
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget, resolve_target
+from bessemer.contract.target import resolve_target
+from worker.candidates.process import use_threads
 from worker.candidates.server import fork_server
-from worker.candidates.threads import use_threads
-from worker.compiler.pipeline.names import check_names
-from worker.compiler.pipeline.observer import StageObserver
+from worker.compiler.kernels.choose import check_choices
+from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
-from worker.compiler.pipeline.stopped import write_stopped
-from worker.compiler.target import refuse_unrunnable
-from worker.compiler.values import NO_RECORDER, Benchmarked, StageContext, Upload, made_from
+from worker.compiler.rewrites.registry import rewrite_book
+from worker.compiler.spaces.registry import space_book
+from worker.compiler.spaces.space import OWN_SPACES
+from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
+from worker.compiler.tuning.assignment import check_spaces
+from worker.compiler.values import Benchmarked, Built, Captured, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.folder import JobFolder
-from worker.measure.machine import threads_here
 from worker.measure.statistics import largest
 from worker.measure.turns import ANY_TIME, SharedTurns, Turns
+from worker.package.document import make_report
 from worker.protocol.messages import Compiled
+from worker.protocol.observer import Observers
 from worker.protocol.order import CompileWork, MeasuringLock, StartJob
 from worker.protocol.sender import Sender
+from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
 KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
-"""Beside the bundle, where the request asks to look inside."""
+"""Kept beside the bundle, if the request asks to inspect them."""
 
 
 def compile_model(
     order: StartJob,
     folder: JobFolder,
     sandbox: SandboxStatus,
-    teller: Sender,
+    sender: Sender,
     host_mcpu: str,
     lock: int | None,
 ) -> Compiled:
@@ -45,42 +54,40 @@ def compile_model(
     Args:
         order: its work is a ``CompileWork``.
         folder: the job's folder.
-        sandbox: the layers, for the report.
-        teller: told of stages and progress.
+        sandbox: the layers of the confinement, for the report.
+        sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
-        lock: the descriptor of what the host's jobs share to measure in turns, if any.
+        lock: the descriptor of the file that grants the host's jobs their turns to measure, if any.
 
     Raises:
-        JobError: this machine cannot run the target's code, the request names what is not here, or a stage
-            says no.
-        TypeError: the work is another.
+        JobError: this machine cannot run the target's code, the request names something that is not
+            installed, or a stage fails.
+        TypeError: the work is not a compilation.
     """
     if not isinstance(order.work, CompileWork):
-        raise TypeError(f"{order.work.kind} is no compilation")
+        raise TypeError(f"{order.work.kind} is not a compilation")
     request, seconds = order.work.request, order.work.seconds
-    target = resolve_target(request.target, host_mcpu, order.cores)
+    target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
     refuse_unrunnable(target)
     check_names(request, target)
-    threads = threads_here(target.cores)
-    use_threads(threads)
+    use_threads(target.threads)
     turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
-        # only now: nothing may have run in parallel when the server is forked
-        _set_torch_threads(threads)
-        recorder = IrRecorder(folder.output) if request.inspect.ir else NO_RECORDER
+        # only now: nothing may run in parallel before the server is forked
+        _set_torch_threads(target.threads)
+        observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
         context = StageContext(
             scratch=folder.scratch,
             output=folder.output,
             candidates=candidates,
-            advance=teller.advance,
             sandbox=sandbox,
-            finished_stages=lambda: teller.finished,
-            left_seconds=lambda: seconds - teller.elapsed_seconds(),
-            recorder=recorder,
+            finished_stages=lambda: sender.finished,
+            left_seconds=lambda: seconds - sender.elapsed_seconds(),
+            observer=observer,
         )
         upload = Upload(path=folder.model, request=request, target=target)
         try:
-            reached = run_pipeline(upload, context, StageObserver(teller, recorder))
+            reached = run_pipeline(upload, context)
         except JobError as error:
             if candidates.lost is None:
                 raise
@@ -88,8 +95,8 @@ def compile_model(
         return compiled(reached, context, target)
 
 
-def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) -> Compiled:
-    """The last message of a compilation that ended well, at its end or where it was to stop."""
+def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> Compiled:
+    """The last message of a compilation that succeeded, at its end or at an earlier stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
         stopped_after = None
@@ -98,7 +105,7 @@ def compiled(reached: Reached, context: StageContext, target: ResolvedTarget) ->
         stopped_after = reached.stage
     benchmarked = made_from(reached.value, Benchmarked)
     return Compiled(
-        target=target,
+        target=target.resolved,
         verified=True if reached.stage.includes(Stage.VERIFY) else None,
         figures=None if benchmarked is None else _figures(benchmarked),
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
@@ -136,3 +143,35 @@ def _set_torch_threads(cores: int) -> None:
     import torch
 
     torch.set_num_threads(cores)
+
+
+def write_stopped(reached: Reached, context: StageContext, created_at: datetime) -> tuple[str, ...]:
+    """Write ``report.json`` for a run that stopped early.
+
+    Returns:
+        The names of the files that exist: the report and, once it is built, the library with its separate
+        parameters.
+    """
+    captured = made_from(reached.value, Captured)
+    preflight = None
+    if reached.stage is Stage.TRANSLATE and captured is not None:
+        preflight = make_preflight(captured, reached.finding)
+    report = make_report(reached.value, context, created_at, reached.stage, preflight)
+    (context.output / REPORT).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    built = made_from(reached.value, Built)
+    if built is None:
+        return (REPORT,)
+    return (REPORT, LIBRARY) if built.parameters is None else (REPORT, LIBRARY, PARAMETERS)
+
+
+def check_names(request: CompilationRequest, target: CompileTarget) -> None:
+    """Refuse rewrites, kernels and search spaces that this worker lacks, before it starts on the model.
+
+    Raises:
+        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable`` or ``space-unknown``, with
+            the nearest name if there is one.
+    """
+    rewrite_book().chosen(request.optimize)
+    check_choices(request.kernels, kernel_book(), target.architecture)
+    if request.tune.spaces:
+        check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))

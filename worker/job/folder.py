@@ -1,4 +1,4 @@
-"""The folder of one job: made for the slot's user, removed even where the job built it to resist."""
+"""The folder of one job: created for the slot's user, and removed even if the job tries to prevent that."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The places in a job's folder."""
+    """The paths in a job's folder."""
 
     path: Path
 
@@ -27,39 +27,39 @@ class JobFolder:
 
     @property
     def inputs(self) -> Path:
-        """What an invocation's library is to run on, read-only; other jobs have none."""
+        """The inputs of an invocation, read-only; other jobs have none."""
         return self.path / "inputs"
 
     @property
     def output(self) -> Path:
-        """Where the job leaves its results."""
+        """The job's results."""
         return self.path / "output"
 
     @property
     def scratch(self) -> Path:
-        """Where the job keeps what only itself needs."""
+        """The job's temporary files."""
         return self.path / "scratch"
 
     @property
     def log(self) -> Path:
-        """Standard output and error of the job."""
+        """The job's standard output and error."""
         return self.path / "log.txt"
 
     @property
     def messages(self) -> Path:
-        """The FIFO; it is there only while the job is being started."""
+        """The FIFO; it exists only while the job is being started."""
         return self.path / "messages"
 
 
 def make_job_folder(path: Path, uid: int | None) -> JobFolder:
-    """Make the folder of a job. The caller puts the model there and calls ``seal``.
+    """Create the folder of a job. The caller then adds the model and calls ``seal``.
 
     Args:
-        path: does not exist yet; its parent does, and the slot's user can pass through it.
-        uid: the slot's user, who will own the folder; None leaves it to the supervisor's user.
+        path: must not exist; its parent must exist, and the slot's user must be able to pass through it.
+        uid: the slot's user, who will own the folder; None for the supervisor's user.
 
     Raises:
-        FileExistsError: the folder is there already.
+        FileExistsError: the folder exists.
     """
     folder = JobFolder(path)
     for made in (folder.path, folder.output, folder.scratch):
@@ -71,7 +71,7 @@ def make_job_folder(path: Path, uid: int | None) -> JobFolder:
 
 
 def seal(upload: Path, uid: int | None) -> None:
-    """Give a file to the slot's user, who may only read it."""
+    """Make a file readable, and only readable, by the slot's user."""
     upload.chmod(_UPLOAD_MODE)
     _give(upload, uid)
 
@@ -79,8 +79,8 @@ def seal(upload: Path, uid: int | None) -> None:
 def remove_job_folder(path: Path) -> None:
     """Remove a job's folder, whatever the job left in it. Every process of the job must be gone.
 
-    No link is followed. Folders nested thousands deep are flattened on the way: their paths are too long for
-    any system call, and their descriptors are too many to hold.
+    Links are not followed. Folders nested thousands deep are flattened first: their paths would be too long
+    for any system call, and their descriptors too many to hold.
     """
     if not os.path.lexists(path):
         return
@@ -128,6 +128,6 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 
 
 def _open_up(folder: int, name: str) -> None:
-    # a job without a user of its own may have made a folder that its owner cannot enter
+    # a job that runs as the supervisor's user may have created a folder that its owner cannot enter
     with contextlib.suppress(PermissionError):
         os.chmod(name, _PRIVATE, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""Files of arrays that a client uploaded, read as hostile input inside the sandbox."""
+"""Reads files of arrays that a client uploaded, as hostile input inside the sandbox."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ DTYPES = ", ".join(run.SAFETENSORS_DTYPES)
 
 
 def read_inputs(path: Path) -> Arrays:
-    """Read an ``.npz`` or a ``.safetensors`` file; bfloat16 gives its bits in uint16.
+    """Read an ``.npz`` or a ``.safetensors`` file; bfloat16 becomes its bits in uint16.
 
     Raises:
-        JobError: ``inputs-unreadable``; ``limit-memory`` where they are too many.
+        JobError: ``inputs-unreadable``, or ``limit-memory`` if they are too large.
     """
     with path.open("rb") as file:
         start = file.read(len(ARRAY_MAGIC))
     if start == ARRAY_MAGIC:
         detail = (
-            "the body is one array without a name; `numpy.savez` writes an .npz file of arrays with names"
+            "the body is a single array without a name; write an .npz file of named arrays with `numpy.savez`"
         )
         raise JobError(ErrorCode.INPUTS_UNREADABLE, detail)
     try:
@@ -43,8 +43,8 @@ def read_inputs(path: Path) -> Arrays:
 
 
 def _unreadable(error: Exception) -> str:
-    reason = "its header is no JSON" if isinstance(error, (RecursionError, UnicodeDecodeError)) else error
-    return f"the body is no .npz and no .safetensors file that can be read: {reason}"
+    reason = "its header is not JSON" if isinstance(error, (RecursionError, UnicodeDecodeError)) else error
+    return f"the body is not a readable .npz or .safetensors file: {reason}"
 
 
 def _read_safetensors(path: Path) -> Arrays:
@@ -57,8 +57,8 @@ def _tensor(name: str, entry: dict[str, object], data: Array) -> Array:
     shape = tuple(map(int, entry["shape"]))  # type: ignore[call-overload]
     dtype = str(entry["dtype"])
     if dtype not in run.SAFETENSORS_DTYPES:
-        raise ValueError(f"'{name}' has the dtype {dtype[:MAX_DTYPE_CHARACTERS]}, none of {DTYPES}")
+        raise ValueError(f"'{name}' has the dtype {dtype[:MAX_DTYPE_CHARACTERS]}, not one of {DTYPES}")
     spec = run.Spec(name, shape, run.SAFETENSORS_DTYPES[dtype])
     if not 0 <= start <= end <= data.size:
-        raise ValueError(f"the bytes of '{name}' lie outside the file")
+        raise ValueError(f"the data of '{name}' lies outside the file")
     return data[start:end].view(spec.numpy_dtype).reshape(spec.shape)

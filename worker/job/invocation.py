@@ -1,7 +1,7 @@
-"""An invocation inside its confined child: does what a bundle's user does, with the bundle's own runner.
+"""An invocation inside its confined child: runs a bundle like its user, with the bundle's own runner.
 
-The library is loaded in this very process, in which nothing has run in parallel yet; where it crashes, the
-process ends and the supervisor says so.
+The library is loaded in this process, in which nothing has run in parallel yet. If it crashes, the process
+ends, and the supervisor reports that.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from bessemer.contract.invocation import OUTPUTS
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
-from worker.candidates.threads import use_threads
-from worker.compiler.target import refuse_unrunnable
+from worker.candidates.process import use_threads
+from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
 from worker.job.input_files import Arrays, read_inputs
-from worker.measure.machine import threads_here
 from worker.protocol.messages import Invoked
 from worker.protocol.order import InvokeWork, Work
 
@@ -34,15 +33,15 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
 
     Raises:
         JobError: ``inputs-unreadable``, ``inputs-mismatch``, ``target-not-runnable``, or
-            ``invocation-failed`` where the bundle cannot be loaded or the library raises.
-        TypeError: the work is another.
+            ``invocation-failed`` if the bundle cannot be loaded or the library raises.
+        TypeError: the work is not an invocation.
     """
     if not isinstance(work, InvokeWork):
-        raise TypeError(f"{work.kind} is no invocation")
+        raise TypeError(f"{work.kind} is not an invocation")
     bundle = _unpacked(folder)
-    target = _manifest(bundle).target
+    target = compile_target(_manifest(bundle).target)
     refuse_unrunnable(target)
-    use_threads(threads_here(target.cores))
+    use_threads(target.threads)
     inputs = read_inputs(folder.inputs)
     try:
         return _run(run.load(bundle), inputs, work.runs, folder)
@@ -65,7 +64,7 @@ def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invo
 
 
 def _unpacked(folder: JobFolder) -> Path:
-    """The bundle, unpacked in this job's own folder, beyond which no link could lead."""
+    """The bundle, unpacked in this job's own folder; no link in it can lead outside."""
     bundle = folder.scratch / "bundle"
     try:
         with (

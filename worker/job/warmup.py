@@ -1,4 +1,4 @@
-"""Imports, once and in the zygote, everything that its children will use."""
+"""Imports in the zygote everything that its children will use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTRINSICS_OF_TARGETS = ("x86",)
 
 
 def import_everything() -> None:
-    """Import the libraries, then our own modules, rehearse, and freeze the heap so that forks share it."""
+    """Import the libraries and our own modules, warm up the compiler, and freeze the heap for the forks."""
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
     with _quick_stack():
@@ -47,14 +47,14 @@ def _import_ours() -> None:
     from worker.compiler.frontend import load  # noqa: F401
     from worker.compiler.pipeline import pipeline  # noqa: F401
     from worker.job import child, compilation, invocation  # noqa: F401
-    from worker.job.rehearsal import rehearse
+    from worker.job.compiler_warmup import warm_up_compiler
 
-    rehearse()
+    warm_up_compiler()
 
 
 @contextmanager
 def _quick_stack() -> Iterator[None]:
-    """Every TVMScript function asks for the stack, and looks at its frames only."""
+    """Speed up ``inspect.stack``: every TVMScript function calls it, and uses only the frames."""
     original = inspect.stack
     inspect.stack = _bare_stack
     try:
@@ -64,7 +64,7 @@ def _quick_stack() -> Iterator[None]:
 
 
 def _bare_stack(context: int = 1) -> list[inspect.FrameInfo]:
-    """The caller's frames as ``inspect.stack`` has them, without looking for their files in every module."""
+    """The caller's frames like ``inspect.stack``, without searching every module for their files."""
     return [
         inspect.FrameInfo(frame, frame.f_code.co_filename, line, frame.f_code.co_name, None, None)
         for frame, line in walk_stack(sys._getframe(1))
@@ -74,8 +74,8 @@ def _bare_stack(context: int = 1) -> list[inspect.FrameInfo]:
 def _import_intrinsics() -> None:
     """Import the tensor intrinsics of our targets only.
 
-    The package's ``__init__`` parses those of CUDA, ROCm and Hexagon as well, for twelve seconds. The package
-    is entered without running it; MetaSchedule imports it by name and finds it there.
+    The package's ``__init__`` takes twelve seconds to parse those of CUDA, ROCm and Hexagon as well. So the
+    package is registered without running it; MetaSchedule imports it by name and finds it.
     """
     spec = importlib.util.find_spec(INTRINSICS)
     if spec is None:

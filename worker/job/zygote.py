@@ -1,7 +1,8 @@
 """The zygote: imports torch and TVM once, then forks a child for every job (``python -m worker.job.zygote``).
 
-Started by exec with an empty environment. It has one thread, runs no parallel region, and holds two pipes:
-orders on standard input, answers on standard output. When its input ends, it ends every job.
+The supervisor starts it by exec with an empty environment. It has one thread, runs no parallel region,
+and holds two pipes: orders on standard input, answers on standard output. When its input ends, it kills every
+job.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Zygote:
         self._unread = b""
 
     def serve(self) -> None:
-        """Carry out orders until they end, then end every job."""
+        """Carry out orders until the input ends, then kill every job."""
         ready = select.poll()
         ready.register(self._pipes.orders, select.POLLIN)
         ready.register(self._pipes.wakeups, select.POLLIN)
@@ -70,7 +71,7 @@ class Zygote:
         try:
             messages = os.open(order.messages, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            self._answer(_never_born(order.job, error))
+            self._answer(_not_started(order.job, error))
             return
         try:
             os.set_blocking(messages, True)
@@ -78,7 +79,7 @@ class Zygote:
             if pid == 0:
                 self._become_child(order, messages, started)
         except OSError as error:
-            self._answer(_never_born(order.job, error))
+            self._answer(_not_started(order.job, error))
             return
         finally:
             os.close(messages)
@@ -123,7 +124,7 @@ class Zygote:
 
 
 def main() -> None:
-    """Import everything, say so, and serve."""
+    """Import everything, report that, and serve."""
     started = time.monotonic()
     pipes = _take_pipes()
     import_everything()
@@ -138,13 +139,13 @@ def main() -> None:
 
 def _host() -> tuple[str, Capability]:
     from worker.compiler.target import host_mcpu
-    from worker.job.capabilities import capability
+    from worker.job.compiler_warmup import capability
 
     return host_mcpu(), capability()
 
 
 def _take_pipes() -> Pipes:
-    """Move the answers' pipe away from descriptor 1: what a library prints must not get into it."""
+    """Move the pipe for answers away from descriptor 1, so that no library prints into it."""
     answers = os.dup(1)
     os.dup2(2, 1)
     wakeups, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -159,7 +160,7 @@ def _prepare_filters() -> None:
     try:
         filter_program(os.geteuid() != 0)
     except (RuntimeError, OSError) as error:
-        # each child meets the same error and reports the layer as lost
+        # each child hits the same error and reports the layer as lost
         sys.stderr.write(f"seccomp: {error}\n")
 
 
@@ -171,7 +172,7 @@ def _kill_group(group: int) -> bool:
     return True
 
 
-def _never_born(job: str, error: OSError) -> Exited:
+def _not_started(job: str, error: OSError) -> Exited:
     return Exited(job=job, status=error.errno or 1, signal=0)
 
 

@@ -1,4 +1,4 @@
-"""The machine that a worker runs on, and what is installed there."""
+"""The machine that a worker runs on, and the versions installed there."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ PACKAGES = ("bessemer", "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "zigla
 
 @cache
 def processor() -> str:
-    """The processor's name, such as ``AMD EPYC 9R14``; its architecture where that cannot be read."""
+    """The processor's name, such as ``AMD EPYC 9R14``; its architecture if the name cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -24,16 +24,16 @@ def processor() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of the packages that a library and its figures depend on, and of Python."""
+    """The versions of Python and of the packages that a library and its figures depend on."""
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
 def threads_here(cores: int) -> int:
-    """With how many threads a library for a target with so many cores is run on this machine."""
+    """How many threads a library for a target with ``cores`` cores uses on this machine."""
     return min(cores, len(os.sched_getaffinity(0)))
 
 
 def remember() -> None:
-    """Read all of this now: a confined job has no ``/proc``."""
+    """Read and cache this now: a confined job has no ``/proc``."""
     versions()
     processor()

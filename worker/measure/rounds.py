@@ -1,8 +1,8 @@
-"""How two sides are timed in alternation: rounds, runs per round, and the rest between them.
+"""Times sides in alternation: rounds, runs per round, and the rest between them.
 
-Both sides keep threads that spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a
-quarter of a second. On a machine with no more cores than threads they would take a core from the other side.
-So each side has a process of its own, and the candidate server stops that process between two commands.
+Threads spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a quarter of a second. On a
+machine without spare cores they would take a core from the other side. So each side has its own process, and
+the candidate server stops that process between two commands.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Plan(NamedTuple):
 
 
 class Side(Protocol):
-    """One of the sides that take turns."""
+    """One side of an alternation."""
 
     @property
     def rest_seconds(self) -> float:
-        """How long this side usually keeps cores busy after its last run."""
+        """How long this side usually keeps cores busy after a run."""
         ...
 
     def time(self, runs: int) -> tuple[float, ...]:
@@ -39,7 +39,7 @@ class Side(Protocol):
         ...
 
     def rest(self) -> None:
-        """Return when the side uses no core any more."""
+        """Return when the side has released its cores."""
         ...
 
 
@@ -56,16 +56,16 @@ class Rounds(NamedTuple):
 def plan_rounds(
     run_seconds: tuple[float, ...], rest_seconds: float, budget_seconds: float, most_seconds: float = 0.0
 ) -> Plan:
-    """Share a budget of time among sides that take turns.
+    """Share a budget of time among the sides.
 
-    Each side gets the same time in a round, and at least one run. Where ``ROUNDS`` rounds do not fit, there
-    are fewer, but never less than ``MIN_ROUNDS``.
+    Each side gets the same time in a round, and at least one run. If ``ROUNDS`` rounds do not fit, there are
+    fewer, but at least ``MIN_ROUNDS``.
 
     Args:
-        run_seconds: of a single run, by side.
-        rest_seconds: of all sides' rests in one round.
-        budget_seconds: for all rounds together.
-        most_seconds: how long all rounds may take where single runs do not fit into the budget.
+        run_seconds: the time of a single run, by side.
+        rest_seconds: the rests of all sides in one round.
+        budget_seconds: the time for all rounds.
+        most_seconds: how long all rounds may take if single runs do not fit into the budget.
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
@@ -83,11 +83,11 @@ def alternate(
     """Time sides in turns: A B A B ….
 
     Args:
-        sides: who takes turns, in this order.
-        budget_seconds: for all rounds together, the first warm-up excluded; on a busy machine, where runs
-            take longer than they first did, rounds are left out.
-        advance: is told of finished rounds, and of how many there will be.
-        most_seconds: how long all rounds may take where ``ROUNDS`` rounds do not fit into the budget.
+        sides: the sides, in the order of their turns.
+        budget_seconds: the time for all rounds, without the first warm-up. If runs get slower on a busy
+            machine, rounds are dropped.
+        advance: called with the number of finished rounds and of all rounds.
+        most_seconds: how long all rounds may take if ``ROUNDS`` rounds do not fit into the budget.
     """
     estimates = tuple(_estimate(side) for side in sides)
     rest_seconds = sum(side.rest_seconds for side in sides)

@@ -1,11 +1,13 @@
-"""Distributions of latencies: pure functions over plain numbers."""
+"""Statistics of latencies, and the choice of a profile: pure functions."""
+
+from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bessemer.contract.report import Latency
+from bessemer.contract.report import FunctionTime, Latency
 
 _MILLISECONDS = 1000.0
 
@@ -40,7 +42,7 @@ def percentile(values: Sequence[float], rank: float) -> float:
 
 
 def largest(values: Iterable[float]) -> float:
-    """The largest number; 0 where there is none, and not a number where one is not."""
+    """The largest number; 0 if there are none, NaN if one is NaN."""
     numbers = tuple(values)
     return math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
 
@@ -48,10 +50,10 @@ def largest(values: Iterable[float]) -> float:
 def latency(seconds: Sequence[float]) -> Latency:
     """The distribution of single runs, in milliseconds; ``Latency`` drops percentiles of too few runs.
 
-    The standard deviation is the population's (0 for one run).
+    The standard deviation is that of the population (0 for one run).
 
     Args:
-        seconds: wall-clock seconds of each run; at least one.
+        seconds: wall-clock seconds of each run, at least one.
 
     Raises:
         ValueError: there are no runs.
@@ -69,13 +71,13 @@ def latency(seconds: Sequence[float]) -> Latency:
 
 
 def round_ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> RatioSpread:
-    """How our rounds compare with the peer's rounds beside them: below 1, ours are faster.
+    """The ratio of our rounds to the baseline's rounds; below 1, ours are faster.
 
-    Each round is first reduced to its median, so that one interrupted run does not decide a round.
+    Each round is reduced to its median, so that one interrupted run does not decide it.
 
     Args:
         ours: seconds of each run, round by round.
-        theirs: the same of the peer; as many rounds.
+        theirs: the same for the baseline, with as many rounds.
 
     Raises:
         ValueError: the numbers of rounds differ, or there are none.
@@ -84,3 +86,41 @@ def round_ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[floa
         statistics.median(mine) / statistics.median(other) for mine, other in zip(ours, theirs, strict=True)
     ]
     return RatioSpread(percentile(ratios, 10), percentile(ratios, 50), percentile(ratios, 90))
+
+
+_AGREES_WITHIN = 0.25
+"""The allowed difference. A model of microseconds may never agree: profiling its calls costs as much."""
+
+Profile = tuple[FunctionTime, ...]
+
+
+def total_ms(profile: Profile) -> float:
+    """The time of all functions in one run."""
+    return sum(function.milliseconds for function in profile)
+
+
+def agrees(profile: Profile, run_ms: float) -> bool:
+    """Whether the functions together take about as long as ``run_ms``, the median run of the model."""
+    return _distance(profile, run_ms) <= _AGREES_WITHIN * run_ms
+
+
+def choose_profile(profiles: Iterable[Profile], run_ms: float) -> Profile:
+    """The first profile that agrees with the model's median run, else the closest.
+
+    Args:
+        profiles: at least one; none is taken after one that agrees.
+        run_ms: the median run of the model.
+
+    Raises:
+        ValueError: there are no profiles.
+    """
+    taken = []
+    for profile in profiles:
+        if agrees(profile, run_ms):
+            return profile
+        taken.append(profile)
+    return min(taken, key=lambda profile: _distance(profile, run_ms))
+
+
+def _distance(profile: Profile, run_ms: float) -> float:
+    return abs(total_ms(profile) - run_ms)

@@ -1,4 +1,4 @@
-"""The one way in which a call is timed, so that no change to it favors one of two sides."""
+"""The only code that times a call, so that a change to it cannot favor one side."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def timed(call: Callable[[], object], runs: int, most_seconds: float = math.inf)
     """Seconds of each of ``runs`` calls, after a short warm-up.
 
     Args:
-        call: what is timed.
-        runs: how many calls.
-        most_seconds: after that long no further call is made: calls that stall must not hold a turn.
+        call: the function to time.
+        runs: the number of calls.
+        most_seconds: no call starts after this time: stalled calls must not prolong a turn.
     """
     _warm_up(call)
     clock = time.perf_counter
@@ -32,7 +32,7 @@ def timed(call: Callable[[], object], runs: int, most_seconds: float = math.inf)
 
 
 def _warm_up(call: Callable[[], object]) -> None:
-    """Wake the threads and fill the caches; what takes long needs that least."""
+    """Wake the threads and fill the caches; a long call needs this least."""
     end = time.perf_counter() + _WARM_UP_SECONDS
     for _ in range(WARM_UP_RUNS):
         call()

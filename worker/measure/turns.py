@@ -1,8 +1,8 @@
-"""Turns at measuring: of all jobs on a host, one at a time has its code timed.
+"""Turns at measuring: only one job on a host measures at a time.
 
-A turn is an advisory lock (flock) on a file that all workers of the host share. Each job's child opens the
-file for itself before it is confined, since a lock belongs to what ``open`` made; afterwards it can reach the
-file through that descriptor alone, and only read it. The kernel ends the turn when the child ends in any way.
+A turn is an advisory lock (flock) on a file that all workers of the host share. A lock belongs to an open
+file description, so each job's child opens the file itself before it is confined. Afterward it can reach the
+file only through that descriptor, and only read it. The kernel releases the lock whenever the child ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Turns(Protocol):
-    """How a job's code comes to be timed undisturbed."""
+    """Grants a job its turns to measure."""
 
     def turn(self) -> AbstractContextManager[None]:
         """While the context lasts, no other job on this host measures. Contexts may nest."""
@@ -31,7 +31,7 @@ class Turns(Protocol):
 
 
 class AnyTime:
-    """For a process that has the host to itself."""
+    """For a process that does not share its host."""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -47,8 +47,7 @@ class SharedTurns:
 
     Args:
         lock: the file's descriptor, opened by this process itself.
-        patience_seconds: for how long to wait; a holder that takes longer is frozen or no honest job, and
-            measuring goes on beside it.
+        patience_seconds: how long to wait. A holder that takes longer is frozen or hostile, so both measure.
     """
 
     def __init__(self, lock: int, patience_seconds: float) -> None:
@@ -73,7 +72,7 @@ class SharedTurns:
         began = time.monotonic()
         while not self._try():
             if time.monotonic() - began > self._patience_seconds:
-                _log.warning("another job has measured for %g s: both go on", self._patience_seconds)
+                _log.warning("another job has measured for %g s; not waiting longer", self._patience_seconds)
                 return
             time.sleep(_STEP_SECONDS)
 
@@ -86,9 +85,9 @@ class SharedTurns:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the file of a host's turns, which is made where it is missing.
+    """Open the file of a host's turns, and create it if it is missing.
 
     Raises:
-        OSError: it can neither be opened nor made.
+        OSError: the file can be neither opened nor created.
     """
     return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)

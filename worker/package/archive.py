@@ -1,15 +1,25 @@
-"""Checksums and the archive of a bundle's folder. Equal content gives equal bytes."""
+"""Writes a bundle's checksums, its archive, and its reference arrays. Equal content gives equal bytes."""
+
+from __future__ import annotations
 
 import hashlib
 import tarfile
+import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import zstandard
 
 from bessemer.bundle.manifest import BundleFile
+from bessemer.contract.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from worker.compiler.values import Arrays, Captured
+
 
 LEVEL = 3
-"""Takes 30 ms for the runtime libraries; level 1 takes 20 and gives 9 % more, level 6 120 and 11 % less."""
+"""Takes 30 ms for the runtime libraries. Level 1 takes 20 ms for 9 % more, level 6 120 ms for 11 % less."""
 
 MTIME_SECONDS = 315_532_800
 """1980-01-01, the earliest moment that every archiver can represent."""
@@ -31,7 +41,7 @@ def checksums(files: tuple[BundleFile, ...]) -> str:
 
 
 def write_archive(folder: Path, paths: tuple[str, ...], archive: Path) -> None:
-    """Write files of a folder as ``.tar.zst`` without a leading folder."""
+    """Write files of a folder to a ``.tar.zst`` without a leading folder."""
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, threads=0)
     with (
         archive.open("wb") as raw,
@@ -49,3 +59,33 @@ def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
     entry.mtime = MTIME_SECONDS
     with source.open("rb") as file:
         tar.addfile(entry, file)
+
+
+def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> None:
+    """Write an ``.npz`` with one array for each spec, under its name.
+
+    ``numpy.savez`` takes names as keyword arguments and would refuse an array named ``file``. NumPy lacks
+    bfloat16, so its bits are stored as uint16.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        _write_members(archive, "", specs, arrays)
+
+
+def write_reference(path: Path, captured: Captured) -> None:
+    """Write inputs and outputs into one ``.npz``, as ``inputs/NAME`` and ``outputs/NAME``."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        _write_members(archive, "inputs/", captured.input_specs, captured.inputs)
+        _write_members(archive, "outputs/", captured.output_specs, captured.references)
+
+
+def _write_members(
+    archive: zipfile.ZipFile, folder: str, specs: tuple[TensorSpec, ...], arrays: Arrays
+) -> None:
+    for spec, array in zip(specs, arrays, strict=True):
+        with archive.open(zipfile.ZipInfo(f"{folder}{spec.name}.npy"), "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

@@ -1,4 +1,4 @@
-"""The documents of a bundle: its report and its manifest, from what the stages found."""
+"""Makes the report and the manifest of a bundle from the values of the stages."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def make_report(
     stopped_after: Stage | None = None,
     preflight: Preflight | None = None,
 ) -> Report:
-    """Everything that is known about the compilation up to here.
+    """Report everything known about the compilation so far.
 
     Args:
-        value: of the last stage that ran.
-        context: for the stages and the sandbox.
-        created_at: of the report.
-        stopped_after: that stage, where the compilation stops early.
-        preflight: where it is one.
+        value: the value of the last stage that ran.
+        context: has the times of the stages and the sandbox.
+        created_at: the report's date.
+        stopped_after: the last stage, if the compilation stops early.
+        preflight: the findings, if this is a preflight.
 
     Raises:
-        ValueError: nothing was captured.
+        ValueError: the model was not captured.
     """
     captured, translated = made_from(value, Captured), made_from(value, Translated)
     optimized, tuned = made_from(value, Optimized), made_from(value, Tuned)
     built = made_from(value, Built)
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
-        raise ValueError("nothing is known of a model that was not captured")
+        raise ValueError("cannot report on a model that was not captured")
     counted = optimized or translated
     return Report(
         bessemer=versions()["bessemer"],
@@ -61,7 +61,7 @@ def make_report(
         model_parameters=captured.parameters,
         other_methods=captured.other_methods,
         request=captured.upload.request,
-        target=captured.upload.target,
+        target=captured.upload.target.resolved,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,
@@ -83,12 +83,12 @@ def make_report(
 
 
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
-    """What the runner needs to know, and every file beside the manifest."""
+    """What the runner needs, and every other file of the bundle."""
     captured = benchmarked.captured
     parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
-        target=captured.upload.target,
+        target=captured.upload.target.resolved,
         inputs=captured.input_specs,
         outputs=captured.output_specs,
         dynamic=captured.dynamic,

@@ -18,7 +18,7 @@ _NPY_TYPES = {
     DType.UINT8: "|u1",
     DType.BOOL: "|b1",
 }
-"""As the header of an ``.npy`` file names them; bfloat16 is stored as its bits."""
+"""The types in the header of an ``.npy`` file; bfloat16 is stored as its bits."""
 
 _CPP_TYPES = {
     DType.FLOAT16: "uint16_t",
@@ -32,7 +32,7 @@ _CPP_TYPES = {
     DType.UINT8: "uint8_t",
     DType.BOOL: "bool",
 }
-"""What prints an element; C++17 has no 16-bit floats, so their bits are printed."""
+"""The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits."""
 
 _PROGRAM = Template("""\
 #include <tvm/ffi/container/array.h>
@@ -63,7 +63,7 @@ ffi::Tensor Allocate(const std::vector<int64_t>& shape, const std::string& dtype
       .cast<ffi::Tensor>();
 }
 
-// Reads a file that numpy.save wrote. Its header has, for instance, 'descr': '<f4' and 'shape': (1, 784).
+// Reads a file written by numpy.save. The header looks like: 'descr': '<f4', ..., 'shape': (1, 784).
 ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std::string& dtype) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot open " + path);
@@ -93,7 +93,7 @@ void Flatten(const ffi::Any& value, Tensors* tensors) {
   }
 }
 
-// Runs one call at a time: give each thread a session. All sessions share the library and its parameters.
+// Runs one call at a time: give each thread its own session. Sessions share the library and its parameters.
 class Session {
  public:
   explicit Session(const ffi::Module& library${parameter})
@@ -141,7 +141,7 @@ ${prints}
 """)
 
 _PREPARE = Template("""\
-// Reads the parameters in the order of manifest.json, and prepares them as the library's code wants them.
+// Reads the parameters in the order of manifest.json, and prepares them for the library's code.
 ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& folder) {
   namespace json = ffi::json;
   std::ifstream text(folder / "manifest.json");
@@ -175,7 +175,7 @@ ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& fold
 
 
 def program(manifest: Manifest) -> str:
-    """A program that runs the library on ``.npy`` files and prints its outputs."""
+    """A C++ program that runs the library on ``.npy`` files and prints its outputs."""
     return _PROGRAM.substitute(
         _parameter_parts(manifest.parameters),
         entry=manifest.entry_point,

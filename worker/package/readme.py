@@ -10,8 +10,8 @@ from worker.package.program import program
 _TEMPLATE = """\
 # A compiled model
 
-Made by Bessemer {bessemer} from the model {model} for {target} ({mcpu}, {cores} threads),
-and checked against it. `report.html` tells what was measured.
+Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads)
+and verified it against the original. `report.html` shows the measurements.
 
 {tensors}
 
@@ -21,14 +21,14 @@ and checked against it. `report.html` tells what was measured.
 
 ## Run it from the command line
 
-Python with NumPy and apache-tvm-ffi is all it takes:
+You need only Python with NumPy and apache-tvm-ffi:
 
     pip install numpy apache-tvm-ffi=={tvm_ffi}
     python run.py
     python run.py {arguments} --output result.npz
     python run.py --repeat 200
 
-Without `--input` the reference inputs are run and compared with what the original model made of them.
+Without `--input`, `run.py` runs the reference inputs and compares its outputs with the original model's.
 
 ## Run it from Python
 
@@ -39,27 +39,27 @@ model = load(".")
 outputs = model.run(model.reference_inputs())
 ```
 
-Loading compares `{library}` and the runtime with their sizes and SHA-256 digests before it maps them. That
-takes less than a second for each gigabyte.
+Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That takes less
+than a second per gigabyte.
 
 ## Call it from several threads
 
 Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool.
-Sessions share the library and its parameters: one more takes a few kilobytes, beside what its call works in.
+Sessions share the library and its parameters: each takes a few kilobytes, plus its call's working memory.
 
 Each calling thread has its own pool of `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
-you load the model. To serve many calls at once, set it to 1 and use as many calling threads as there are
-cores. If you set it higher, set `TVM_BIND_THREADS=0` too: otherwise every pool binds its threads to the same
-first cores. Keep calling threads alive, for instance in a `ThreadPoolExecutor`: each new one starts a pool.
+you load the model. To serve many calls at once, set it to 1 and use one calling thread per core. If you set
+it higher, also set `TVM_BIND_THREADS=0`: otherwise every pool binds its threads to the same first cores. Keep
+calling threads alive, for instance in a `ThreadPoolExecutor`: each new one starts a pool.
 
 ## Run it from C++
 
-Install apache-tvm-ffi for its headers, and save this as `main.cc` in this folder:
+Install apache-tvm-ffi, which includes the headers, and save this as `main.cc` in this folder:
 
 ```cpp
 {program}```
 
-Compile it, and run it on the reference inputs:
+Compile it and run it on the reference inputs:
 
     g++ -O2 main.cc -o main $(tvm-ffi-config --cxxflags) -Llib -Wl,-rpath,'$ORIGIN/lib' \\
         -Wl,--no-as-needed {libraries} -ltvm_ffi
@@ -72,13 +72,13 @@ once and make a `Session` in each thread.
 """
 
 _PARAMETERS = """\
-Parameters: {count}, in `{file}`, under the model's own names. Other weights of the same shapes need no
-other library: replace the file, or name another with `python run.py --parameters FILE.safetensors`. Loading
-prepares them once, by the library's function `{prepare}`: it packs and folds them as the code wants them."""
+Parameters: {count}, in `{file}`, under the model's own names. To use other weights of the same shapes, keep
+the library and replace the file, or pass another with `python run.py --parameters FILE.safetensors`. Loading
+calls the library's function `{prepare}` once, which packs and folds the parameters for the code."""
 
 
 def readme(manifest: Manifest) -> str:
-    """How to check and to run a bundle, with the names and shapes of this one."""
+    """Explain how to check and run a bundle, with its own names and shapes."""
     return _TEMPLATE.format(
         bessemer=manifest.versions["bessemer"],
         model=manifest.model[:12],
@@ -102,7 +102,7 @@ def _paragraphs(manifest: Manifest) -> Iterator[str]:
     if separate is not None:
         yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)
     if manifest.dynamic.dimensions:
-        yield f"Each run may choose {', '.join(map(str, manifest.dynamic.dimensions))}."
+        yield f"Each run may use any {', '.join(map(str, manifest.dynamic.dimensions))}."
 
 
 def _tensors(title: str, specs: Iterable[TensorSpec], axes: tuple[DynamicAxis, ...]) -> str:

@@ -1,6 +1,6 @@
-"""What a job's child says to the supervisor: JSON lines of at most ``MAX_LINE_BYTES``.
+"""The messages of a job's child to the supervisor: JSON lines of at most ``MAX_LINE_BYTES``.
 
-The supervisor reads them as hostile input: a line that is no message ends the job.
+The supervisor treats them as hostile input: a malformed message ends the job.
 """
 
 import json
@@ -40,7 +40,7 @@ class StageStarted(Document):
 
 
 class StageFinished(Document):
-    """A stage has ended well."""
+    """A stage has succeeded."""
 
     kind: Literal["stage-finished"] = "stage-finished"
     stage: Stage
@@ -48,7 +48,7 @@ class StageFinished(Document):
 
 
 class ProgressMade(Document):
-    """A stage got on: ``done`` of ``total`` in the stage's own unit."""
+    """Progress of a stage: ``done`` of ``total`` in the stage's own unit."""
 
     kind: Literal["progress"] = "progress"
     stage: Stage
@@ -99,27 +99,27 @@ CODES = frozenset(
         ErrorCode.CHILD_CRASHED,
     }
 )
-"""What a child may end with. The others are for the supervisor to say, who knows them by itself."""
+"""The codes that a child may end with. Only the supervisor uses the others."""
 
 
-def _is_a_childs(code: ErrorCode) -> ErrorCode:
+def _check_code(code: ErrorCode) -> ErrorCode:
     if code not in CODES:
-        raise ValueError(f"{code.value} is not for a child to say")
+        raise ValueError(f"a child must not report {code.value}")
     return code
 
 
 class Failed(Document):
-    """The job ended with a problem, in whose words it has no say beyond the detail. Last message."""
+    """The job ended with a problem, of which it writes only the detail. Last message."""
 
     kind: Literal["failed"] = "failed"
-    code: Annotated[ErrorCode, AfterValidator(_is_a_childs)]
+    code: Annotated[ErrorCode, AfterValidator(_check_code)]
     detail: Readable
     stage: Stage | None = None
     places: tuple[SourcePlace, ...] = ()
 
 
 class Inspected(Document):
-    """An inspection ended well. Last message."""
+    """An inspection succeeded. Last message."""
 
     kind: Literal["inspected"] = "inspected"
     inspection: Inspection
@@ -135,14 +135,14 @@ def _finite(measured: Measured) -> Measured:
 
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(files)) < len(files) or LOG_NAME in files:
-        raise ValueError(f"the files are to be different, and {LOG_NAME} not among them")
+        raise ValueError(f"the files must be different, and must not include {LOG_NAME}")
     return files
 
 
 class Compiled(Document):
-    """A compilation ended well; its files lie in the job's ``output`` folder. Last message.
+    """A compilation succeeded; its files are in the job's ``output`` folder. Last message.
 
-    One that was to stop early says after which stage, and has what there is by then.
+    If it stopped early, ``stopped_after`` is the last stage, and later results are missing.
     """
 
     kind: Literal["compiled"] = "compiled"
@@ -160,12 +160,12 @@ class Compiled(Document):
             or (self.figures is None) == last.includes(Stage.BENCHMARK)
             or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
         ):
-            raise ValueError(f"not what there is after {last.value}")
+            raise ValueError(f"the fields do not match a compilation that stopped after {last.value}")
         return self
 
 
 class Invoked(Document):
-    """An invocation ended well; its outputs lie in the job's ``output`` folder. Last message."""
+    """An invocation succeeded; its outputs are in the job's ``output`` folder. Last message."""
 
     kind: Literal["invoked"] = "invoked"
     threads: int = Field(ge=1, le=MAX_CORES)

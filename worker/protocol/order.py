@@ -1,6 +1,6 @@
-"""What the supervisor orders from the zygote: one JSON line an order, one an answer.
+"""The orders of the supervisor to the zygote, and the answers: one JSON line each.
 
-The zygote's standard input and output are its only two pipes. A job's messages do not pass through it: the
+The zygote's standard input and output are its only pipes. A job's messages do not pass through it: the
 child inherits the writing end of a FIFO that the supervisor reads.
 """
 
@@ -16,7 +16,7 @@ from bessemer.contract.sandbox import SandboxMode
 
 
 class Rlimits(Document):
-    """What the kernel itself enforces on every process of a job."""
+    """The limits that the kernel enforces on every process of a job."""
 
     data_bytes: int = Field(description="Private writable memory.")
     address_space_bytes: int
@@ -27,15 +27,15 @@ class Rlimits(Document):
 
 
 class Confinement(Document):
-    """How a job's child is to be confined."""
+    """How to confine a job's child."""
 
     mode: SandboxMode
-    uid: int | None = Field(description="The slot's own user; null where the supervisor is not root.")
+    uid: int | None = Field(description="The slot's own user; null if the supervisor is not root.")
     rlimits: Rlimits
 
 
 class ProbeWork(Document):
-    """Report the layers of the confinement and leave."""
+    """Report the layers of the confinement and exit."""
 
     kind: Literal["probe"] = "probe"
 
@@ -47,7 +47,7 @@ class InspectWork(Document):
 
 
 class MeasuringLock(Document):
-    """What the jobs of a host share, so that one at a time measures."""
+    """The file that lets only one job on a host measure at a time."""
 
     path: str
     patience_seconds: float
@@ -59,16 +59,16 @@ class CompileWork(Document):
     kind: Literal["compile"] = "compile"
     request: CompilationRequest
     measuring: MeasuringLock | None = Field(
-        default=None, description="Null where the job has the host to itself."
+        default=None, description="Null if the job does not share its host."
     )
-    seconds: float = Field(description="Of wall clock that the job may run.")
+    seconds: float = Field(description="The wall-clock time that the job may run.")
 
 
 class InvokeWork(Document):
-    """Run the library of the bundle that lies in the upload's place on the inputs beside it."""
+    """Run a bundle's library on the inputs beside it; the bundle takes the place of the upload."""
 
     kind: Literal["invoke"] = "invoke"
-    runs: int = Field(ge=0, le=MAX_RUNS, description="How often to time it.")
+    runs: int = Field(ge=0, le=MAX_RUNS, description="The number of timed runs.")
 
 
 Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discriminator="kind")]
@@ -77,8 +77,8 @@ Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discr
 class StartJob(Document):
     """Fork a child for a job.
 
-    ``folder`` holds ``model`` (the upload, read-only) and receives ``output/`` (results), ``scratch/`` and
-    ``log.txt`` (what the job prints). ``messages`` is the FIFO.
+    ``folder`` has ``model`` (the upload, read-only), ``output/`` (results), ``scratch/`` and ``log.txt``
+    (what the job prints). ``messages`` is the FIFO.
     """
 
     kind: Literal["start"] = "start"
@@ -86,7 +86,7 @@ class StartJob(Document):
     folder: str
     messages: str
     confinement: Confinement
-    cores: int = Field(description="The worker's cores; the target's where the request names none.")
+    cores: int = Field(description="The worker's cores, and the target's if the request names none.")
     work: Work
 
 
@@ -107,7 +107,7 @@ class Ready(Document):
 
 
 class Started(Document):
-    """A child runs; its process group's id is its process id."""
+    """A child runs; the id of its process group is its process id."""
 
     kind: Literal["started"] = "started"
     job: str
@@ -115,9 +115,9 @@ class Started(Document):
 
 
 class Exited(Document):
-    """A child is gone; without a ``Started`` before it, there never was one, and ``status`` is the errno.
+    """A child has ended; ``signal`` is 0 if it exited.
 
-    ``signal`` is 0 where it left by itself.
+    Without an earlier ``Started``, it never started, and ``status`` is the errno.
     """
 
     kind: Literal["exited"] = "exited"

@@ -1,4 +1,4 @@
-"""The job child's voice: messages to the supervisor, and which stage they belong to."""
+"""Sends the messages of the job child to the supervisor."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from worker.protocol.messages import (
     StageFinished,
     StageStarted,
 )
+from worker.protocol.observer import JobObserver
 
 PROGRESS_INTERVAL_SECONDS = 0.1
 MAX_PLACES = 100
 MAX_TEXT_CHARACTERS = 4000
 
 
-class Sender:
-    """Sends messages over the FIFO and observes the pipeline's stages."""
+class Sender(JobObserver):
+    """Sends messages over the FIFO, among them what it observes of the pipeline."""
 
     def __init__(self, descriptor: int, started: float) -> None:
         self.descriptor = descriptor
@@ -32,40 +33,40 @@ class Sender:
         self._last_progress = 0.0
 
     def elapsed_seconds(self) -> float:
-        """Since the order for the job arrived."""
+        """Seconds since the order for the job arrived."""
         return time.monotonic() - self._started
 
-    def tell(self, message: Message) -> None:
-        """Send one message; one that is too long is shortened."""
+    def send(self, message: Message) -> None:
+        """Send one message; a failure that is too long is shortened."""
         line = encode(message)
         while line:
             line = line[os.write(self.descriptor, line) :]
 
     def stage_started(self, stage: Stage) -> None:
-        """A stage begins."""
+        """Send it, and remember the stage."""
         self.stage = stage
-        self.tell(StageStarted(stage=stage))
+        self.send(StageStarted(stage=stage))
 
     def stage_finished(self, stage: Stage, seconds: float) -> None:
-        """A stage has ended well."""
+        """Send it, and remember the time."""
         self.finished = (*self.finished, StageTime(stage=stage, seconds=seconds))
-        self.tell(StageFinished(stage=stage, seconds=seconds))
+        self.send(StageFinished(stage=stage, seconds=seconds))
 
-    def advance(self, done: int, total: int, detail: str) -> None:
-        """How far the stage is; sent at most ten times a second, the last always."""
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        """Send it at most ten times a second, and when it is complete."""
         now = time.monotonic()
         due = now - self._last_progress >= PROGRESS_INTERVAL_SECONDS or done >= total
-        if self.stage is None or not due:
+        if not due:
             return
         self._last_progress = now
-        self.tell(ProgressMade(stage=self.stage, done=done, total=total, detail=detail[:400]))
+        self.send(ProgressMade(stage=stage, done=done, total=total, detail=detail[:400]))
 
 
 def encode(message: Message) -> bytes:
     """One line of at most ``MAX_LINE_BYTES``.
 
     Raises:
-        ValueError: the message is too long and tells of no failure, which could be shortened.
+        ValueError: the message is too long, and is not a failure that could be shortened.
     """
     line = message.model_dump_json().encode() + b"\n"
     if len(line) <= MAX_LINE_BYTES:

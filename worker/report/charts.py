@@ -1,7 +1,6 @@
-"""The geometry of the report's charts. Pure: figures in, positions in percent of the chart's width out.
+"""The geometry of the report's charts: pure functions from figures to positions in percent of the width.
 
-Horizontal charts are drawn in percent, so that their text keeps its size at every width of the page; only
-the tuning curves have a view box of their own.
+Percentages keep the size of the text at every width of the page. Only the tuning curves have a view box.
 """
 
 import math
@@ -14,7 +13,7 @@ from worker.report.words import TIMES, count, duration, percent, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
-"""The longest whisker shown, in multiples of the largest p90: one stray run must not flatten the bars."""
+"""The longest whisker, in multiples of the largest p90: one outlier must not flatten the bars."""
 
 CURVE_WIDTH, CURVE_HEIGHT = 300, 96
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -30,9 +29,9 @@ class Tick:
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """One bar with whiskers; positions in percent, None for a percentile of too few runs.
+    """One bar with whiskers. Positions are in percent, None for a percentile of too few runs.
 
-    ``cut``: p99 lies beyond the axis.
+    ``cut`` means that p99 lies beyond the axis.
     """
 
     label: str
@@ -48,7 +47,7 @@ class LatencyRow:
 
 @dataclass(frozen=True)
 class LatencyRun:
-    """What one side took, as the charts' rows say it."""
+    """The latency of one side, with its labels."""
 
     label: str
     latency: Latency
@@ -58,7 +57,7 @@ class LatencyRun:
 
 @dataclass(frozen=True)
 class LatencyChart:
-    """Bars on one axis that starts at zero."""
+    """Bars on one axis from zero."""
 
     rows: tuple[LatencyRow, ...]
     ticks: tuple[Tick, ...]
@@ -66,7 +65,7 @@ class LatencyChart:
 
 @dataclass(frozen=True)
 class SpreadRow:
-    """How single runs lie around their median; positions in percent, None beyond the axis or unknown."""
+    """How runs spread around their median. Positions are in percent, None if unknown or off the axis."""
 
     label: str
     value: str
@@ -80,7 +79,7 @@ class SpreadRow:
 
 @dataclass(frozen=True)
 class SpreadChart:
-    """Spreads on one axis in multiples of each row's own median."""
+    """Spreads on one axis, in multiples of each row's own median."""
 
     rows: tuple[SpreadRow, ...]
     ticks: tuple[Tick, ...]
@@ -88,7 +87,7 @@ class SpreadChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from ``start``, ``width`` wide, both in percent; ``detail`` is left out where space is short."""
+    """A bar at ``start`` of ``width``, both in percent. Narrow pages omit ``detail``."""
 
     label: str
     value: str
@@ -166,7 +165,7 @@ def spread_chart(runs: Sequence[LatencyRun]) -> SpreadChart:
 
 
 def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTIONS) -> tuple[Bar, ...]:
-    """The functions that take the longest, then all others in one bar."""
+    """One bar for each of the longest functions, then one for all others."""
     ordered = sorted((one for one in functions if one.milliseconds > 0), key=lambda one: -one.milliseconds)
     bars = [(_function_label(one), one.milliseconds, one.share, _speed(one)) for one in ordered[:shown]]
     rest = ordered[shown:]
@@ -181,7 +180,7 @@ def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTION
 
 
 def stage_bars(stages: Sequence[StageTime]) -> tuple[Bar, ...]:
-    """One bar for each stage, beginning where the one before ended."""
+    """One bar for each stage, starting where the previous one ended."""
     total = sum(stage.seconds for stage in stages)
     starts = [0.0, *accumulate(stage.seconds for stage in stages)]
     longest = max((stage.seconds for stage in stages), default=0)
@@ -198,7 +197,7 @@ def stage_bars(stages: Sequence[StageTime]) -> tuple[Bar, ...]:
 
 
 def tuning_curve(task: TuneTask) -> Curve | None:
-    """The best latency so far over the trials; None before the first success."""
+    """The best latency so far over the trials; None if no trial succeeded."""
     points = [(trial, value) for trial, value in enumerate(task.history_ms) if math.isfinite(value)]
     if not points:
         return None
@@ -214,7 +213,7 @@ def tuning_curve(task: TuneTask) -> Curve | None:
 
 
 def _tail_note(latency: Latency) -> str:
-    """The percentiles that the number of runs allows, with that number."""
+    """The number of runs, and the percentiles that it allows."""
     runs = "1 run" if latency.runs == 1 else f"{count(latency.runs)} runs"
     tail = [
         f"{name} {duration(value)}"
@@ -225,7 +224,7 @@ def _tail_note(latency: Latency) -> str:
 
 
 def _tail_label(latency: Latency) -> str:
-    """The farthest percentile that the number of runs allows; else the median."""
+    """The highest percentile that the number of runs allows, else the median."""
     if latency.p99_ms is not None:
         return f"{duration(latency.p99_ms)} (p99)"
     if latency.p90_ms is not None:
@@ -238,7 +237,7 @@ def _tail_ms(latency: Latency) -> float:
 
 
 def _first(*values: float | None) -> float:
-    """The first value that is known."""
+    """The first known value."""
     return next(value for value in values if value is not None)
 
 
@@ -247,7 +246,7 @@ def _place_of(value: float | None, whole: float) -> float | None:
 
 
 def _speed(function: FunctionTime) -> str:
-    """How fast a function multiplies, where it does."""
+    """A function's rate of multiplications, if it has any."""
     if not function.flops or function.milliseconds <= 0:
         return ""
     return f"{three_digits(function.flops / function.milliseconds / 1e6)} GFLOP/s · "
@@ -267,14 +266,14 @@ def _curve_y(value: float, top: float) -> str:
 
 
 def _place(value: float, whole: float) -> float:
-    """A position in percent, held within the chart; 0 for what is no number."""
+    """A position in percent, clamped to the chart; 0 if it is not a number."""
     if not math.isfinite(value) or not whole > 0:
         return 0.0
     return round(min(max(100 * value / whole, 0.0), 100.0), 2)
 
 
 def _axis(longest: float) -> tuple[tuple[float, ...], float]:
-    """Round marks from 0, and where the axis ends: a little beyond ``longest``."""
+    """Round tick values from 0, and the end of the axis, a little beyond ``longest``."""
     end = longest * 1.04 if math.isfinite(longest) and longest > 0 else 1.0
     return (0.0, *_steps(0, end)), end
 

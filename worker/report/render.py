@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no picture from outside."""
+"""Renders the report as one self-contained HTML page: no scripts, and no fonts or pictures from outside."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
 from worker.report import charts, words
-from worker.report.fates import decision, fate
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
@@ -33,11 +32,11 @@ def _environment() -> Environment:
         "baseline": words.baseline_name,
         "label": words.baseline_label,
         "ratio": words.ratio_words,
-        "decision": decision,
-        "fate": fate,
+        "decision": words.decision,
+        "task_outcome": words.task_outcome,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
-    # Compiling takes longer than rendering: done here, before jobs are forked.
+    # compiling the templates takes longer than rendering, so it happens before jobs are forked
     for name in environment.list_templates():
         environment.get_template(name)
     return environment
@@ -47,5 +46,5 @@ _TEMPLATES = _environment()
 
 
 def render(report: Report) -> str:
-    """Draw the page. Every text of the report is escaped: a model chooses its names itself."""
+    """Render the page. Every text of the report is escaped: the model chooses its own names."""
     return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report)

@@ -1,4 +1,4 @@
-"""What the page shows, worked out from a report: headline, charts, command lines."""
+"""Computes what the page shows from a report: headline, charts, command lines."""
 
 import json
 import shlex
@@ -11,12 +11,11 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import BaselineResult, PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget
-from worker.measure.profiles import agrees, total_ms
-from worker.measure.statistics import largest
+from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
 
 ARGUMENTS = ("model", "name", "inputs", "dimensions")
-"""Fields of a request that the command line takes by themselves."""
+"""Fields of a request that have their own command-line options."""
 
 MAIN_BASELINE = "torch-eager"
 SHOWN_CURVES = 12
@@ -30,7 +29,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Phase:
-    """Passes that ran one after the other, with their time together."""
+    """Consecutive passes with their total time."""
 
     name: str
     seconds: float
@@ -39,7 +38,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Headline:
-    """The library beside the baseline that matters most; no ratio where that does not hold."""
+    """The library compared with the most important baseline; no ratio if the comparison is unsteady."""
 
     baseline: BaselineResult | None
     words: str
@@ -72,10 +71,10 @@ class View:
 
 
 def make_view(report: Report) -> View:
-    """Work out what the page shows.
+    """Compute what the page shows.
 
     Raises:
-        ValueError: the compilation stopped early: the page is of a library that was measured.
+        ValueError: the compilation stopped before the library was measured.
     """
     benchmark, tune = report.benchmark, report.tune
     if benchmark is None or tune is None:
@@ -114,12 +113,12 @@ def make_view(report: Report) -> View:
 
 
 def model_name(report: Report) -> str:
-    """What the page calls the model: its name, or its format and the start of its digest."""
+    """The page's title: the model's name, or its format and the start of its digest."""
     return report.request.name or f"{FORMATS[report.model_format]} {report.model[:8]}"
 
 
 def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
-    """Beside torch eager where it was measured, else beside the first baseline."""
+    """Compare with torch eager if it was measured, else with the first baseline."""
     ordered = sorted(baselines, key=lambda peer: peer.name != MAIN_BASELINE)
     if not ordered:
         return Headline(None, "", "", wins=False)
@@ -127,7 +126,7 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     name = words.baseline_name(peer.name)
     if peer.doubt:
         reason = words.sentence(peer.doubt)
-        details = f"{reason} Other work on the machine does this: measure again when it is idle."
+        details = f"{reason} Other work on the machine causes this: measure again when it is idle."
         return Headline(peer, f"Not compared with {name}", details, wins=False)
     threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"
     beside = f"On the same inputs, {name} takes {words.duration(peer.latency.p50_ms)} with {threads}."
@@ -138,7 +137,7 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
 
 
 def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
-    """Passes by phase, in the order in which they ran."""
+    """Passes by phase, in the order they ran."""
     phases = []
     for name, members in groupby(passes, key=lambda entry: entry.phase):
         entries = tuple(members)
@@ -147,7 +146,7 @@ def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
 
 
 def command_lines(request: CompilationRequest) -> tuple[str, ...]:
-    """The command that asks for the same compilation again, an argument a line."""
+    """The command that requests the same compilation, one argument per line."""
     target = request.target
     parts = ["bessemer compile MODEL"]
     parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
@@ -159,7 +158,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 
 
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
-    """The options whose values are not the defaults, as (dotted name, value as the command line reads it)."""
+    """The options with non-default values, as pairs of dotted name and command-line value."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
     asked = {name: value for name, value in given.items() if name not in ARGUMENTS}
     options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))

@@ -1,13 +1,13 @@
-"""Figures as a reader wants them: three digits, a unit that fits, ratios in words."""
+"""Figures for readers: three digits, a suitable unit, ratios and outcomes in words."""
 
 import math
 
-from bessemer.contract.report import BaselineResult
+from bessemer.contract.report import BaselineResult, Schedules, TuneResult, TuneTask
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 SAME_WITHIN = 0.03
-"""A ratio this close to 1 is called equal: repeated runs on one machine differ by as much."""
+"""A ratio this close to 1 counts as equal: repeated runs on one machine differ by as much."""
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -32,7 +32,7 @@ def element(value: float) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """A time with the unit that fits: ``421 µs``, ``3.20 ms``, ``12.0 s``, ``4 min 05 s``."""
+    """A time in a suitable unit: ``421 µs``, ``3.20 ms``, ``12.0 s``, ``4 min 05 s``."""
     if not math.isfinite(milliseconds):
         return three_digits(milliseconds)
     if milliseconds < 1:
@@ -46,7 +46,7 @@ def duration(milliseconds: float) -> str:
 
 
 def size(count_bytes: int) -> str:
-    """A size in the binary unit that fits: ``2.91 MiB``."""
+    """A size in a suitable binary unit: ``2.91 MiB``."""
     value = float(count_bytes)
     for unit in _BYTE_UNITS[:-1]:
         if value < 1024:
@@ -56,7 +56,7 @@ def size(count_bytes: int) -> str:
 
 
 def count(value: int) -> str:
-    """A count, shortened from ten thousand on: ``9,610``, ``11.7 M``."""
+    """A count, abbreviated from ten thousand up: ``9,610``, ``11.7 M``."""
     if value < 10_000:
         return f"{value:,}"
     factor, unit = next(pair for pair in _COUNT_UNITS if value >= pair[0])
@@ -64,14 +64,14 @@ def count(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 0 to 1 in percent."""
+    """A share between 0 and 1 in percent."""
     if not math.isfinite(share):
         return three_digits(share)
     return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
 def baseline_name(name: str) -> str:
-    """A baseline's name as it is spoken."""
+    """A baseline's name for readers."""
     return _BASELINE_NAMES.get(name, name)
 
 
@@ -81,7 +81,7 @@ def baseline_label(baseline: BaselineResult) -> str:
 
 
 def with_threads(baseline: BaselineResult) -> str:
-    """A baseline's number of threads, as it follows its name."""
+    """A baseline's number of threads, to append to its name."""
     return ", 1 thread" if baseline.threads == 1 else f", {baseline.threads} threads"
 
 
@@ -91,7 +91,7 @@ def sentence(text: str) -> str:
 
 
 def ratio_words(ratio: float) -> str:
-    """The library's time over the peer's, in words: ``1.8x faster than``, ``as fast as``."""
+    """The library's time over the baseline's, in words: ``1.8x faster than``, ``as fast as``."""
     if not math.isfinite(ratio) or ratio <= 0:
         return "not comparable with"
     if abs(ratio - 1) <= SAME_WITHIN:
@@ -100,7 +100,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def ratio_range(baseline: BaselineResult) -> str:
-    """What most rounds showed, as the peer's time over the library's: ``1.2x to 2.5x``."""
+    """The range of most rounds, as the baseline's time over the library's: ``1.2x to 2.5x``."""
     low, high = baseline.ratio_p10, baseline.ratio_p90
     if not (math.isfinite(low) and math.isfinite(high) and 0 < low <= high):
         return ""
@@ -110,3 +110,34 @@ def ratio_range(baseline: BaselineResult) -> str:
 def _times(factor: float) -> str:
     digits = three_digits(factor) if factor >= 10 else f"{factor:.2f}" if factor < 1.1 else f"{factor:.1f}"
     return f"{digits}{TIMES}"
+
+
+def task_outcome(task: TuneTask, result: TuneResult) -> str:
+    """Whether the library uses the schedule that the search found for a workload, or why not."""
+    if task.kept:
+        return "yes"
+    if task.won:
+        crashed = result.crashed is Schedules.SEARCH
+        return f"no: the whole model {'crashed' if crashed else 'was not faster'}"
+    if task.found_ms is None:
+        return "no: none tried" if task.trials == 0 else "no: none ran"
+    return "no: not when measured again" if _looked_faster(task) else "no: not faster"
+
+
+def decision(result: TuneResult) -> str:
+    """Why the library has its schedules, if the latencies of the whole model do not show it."""
+    if result.crashed is Schedules.DEFAULT:
+        return "The library uses the search's schedules: with the default ones, the whole model crashed."
+    if result.crashed is Schedules.SEARCH:
+        return "The library uses the default schedules: with the search's, the whole model crashed."
+    again = sum(map(_looked_faster, result.tasks))
+    if not again:
+        return "The library uses the default schedules: the search found nothing faster for any workload."
+    return (
+        "The library uses the default schedules: the search looked faster for "
+        f"{again} of {len(result.tasks)} workloads, but not clearly when measured again beside the default."
+    )
+
+
+def _looked_faster(task: TuneTask) -> bool:
+    return task.found_ms is not None and (task.default_ms is None or task.found_ms < task.default_ms)

@@ -1,10 +1,11 @@
-"""Confines a job's process, in the order that the layers need, and reports which of them hold.
+"""Confines a job's process, in the order that the layers require, and reports which of them hold.
 
-Whatever is reported was probed in the confined process itself.
+Every report comes from a probe in the confined process itself.
 """
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,32 +18,37 @@ from worker.protocol.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
 from worker.sandbox.identity import confine_identity
+from worker.sandbox.kernel import (
+    Prctl,
+    close_descriptors,
+    die_with_parent,
+    parent_death_signal,
+    prctl,
+)
 from worker.sandbox.landlock import READ, READ_EXECUTE, READ_WRITE_FILE, WORK_IN, Rule, confine_landlock
-from worker.sandbox.no_new_privs import confine_no_new_privs
-from worker.sandbox.process_group import die_with_parent, probe_process_group
 from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
 UMASK = 0o077
 DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
-"""What the loader and the libraries read to learn which machine they are on."""
+"""What the loader and the libraries read to identify the machine."""
 
 Step = Callable[[], LayerStatus]
 
 
 def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) -> SandboxStatus:
-    """Confine this process, for good, to one job.
+    """Confine this process to one job, irrevocably.
 
-    The process must be freshly forked, have one thread, and have opened nothing of the job's upload.
+    The process must be freshly forked, have one thread, and not have opened the job's upload.
 
     Args:
-        folder: the job's folder, with ``model``, perhaps ``inputs``, ``output`` and ``scratch``.
+        folder: the job's folder, with ``model``, ``output``, ``scratch`` and, for invocations, ``inputs``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 
     Returns:
-        The layers, each as it was found after it was applied.
+        The status of each layer, probed after it was applied.
     """
     parent = os.getppid()
     os.umask(UMASK)
@@ -59,7 +65,7 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
 
 
 def readable_roots() -> tuple[Path, ...]:
-    """The folders that hold a job's code: the system's, Python's, the environment's, ours, and zig's."""
+    """The folders with a job's code: the system, Python, the virtual environment, our packages, and zig."""
     system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/bin")))
     python = (Path(sys.prefix), Path(sys.base_prefix))
     packages = tuple(Path(package.__path__[0]).resolve() for package in (worker, bessemer))
@@ -81,15 +87,6 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
     )
 
 
-def close_descriptors(keep: Sequence[int]) -> None:
-    """Close every descriptor but 0, 1, 2 and those in ``keep``."""
-    start = 3
-    for descriptor in sorted(keep):
-        os.closerange(start, descriptor)
-        start = descriptor + 1
-    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
-
-
 def _identity(uid: int | None, parent: int) -> tuple[LayerStatus, LayerStatus]:
     needed = tuple(root for root in (*readable_roots(), Path(os.__file__)) if root.exists())
     identity = _attempt(Layer.UID, lambda: confine_identity(uid, needed, landlock.abi()))
@@ -107,6 +104,22 @@ def _restrictions(folder: Path, confinement: Confinement) -> tuple[LayerStatus, 
         (Layer.SECCOMP, lambda: confine_seccomp(shared_user)),
     )
     return tuple(_attempt(layer, step) for layer, step in steps)
+
+
+def confine_no_new_privs() -> LayerStatus:
+    """The layer ``no-new-privs``: no exec gives a job a new right. Nothing can clear the bit."""
+    prctl(Prctl.SET_NO_NEW_PRIVS, 1)
+    holds = prctl(Prctl.GET_NO_NEW_PRIVS) == 1
+    return LayerStatus(layer=Layer.NO_NEW_PRIVS, holds=holds, required=True)
+
+
+def probe_process_group() -> LayerStatus:
+    """The layer ``process-group``: this process leads its own session and dies with its parent."""
+    pid = os.getpid()
+    alone = os.getsid(0) == pid and os.getpgid(0) == pid
+    mortal = parent_death_signal() == signal.SIGKILL
+    note = "" if alone and mortal else f"own session: {alone}; dies with the zygote: {mortal}"
+    return LayerStatus(layer=Layer.PROCESS_GROUP, holds=alone and mortal, required=True, note=note)
 
 
 def _off(rlimits: Rlimits) -> SandboxStatus:

@@ -1,8 +1,8 @@
-"""The layer ``uid``: every job slot has a user of its own.
+"""The layer ``uid``: every job slot has its own user.
 
-That user owns the job's folder and nothing else, can signal nobody, and its processes can be counted. Python
-may lie where only root can read, in root's home; then the job keeps exactly one capability, the one to read,
-and Landlock says what.
+That user owns only the job's folder, can signal only its own processes, and makes them countable. If Python
+is installed where only root can read it, the job keeps exactly one capability, CAP_DAC_READ_SEARCH, and
+Landlock restricts what it can read.
 """
 
 import os
@@ -21,22 +21,22 @@ from worker.sandbox.kernel import (
 
 
 class Switch(Enum):
-    """How the user is changed."""
+    """How to change the user."""
 
     PLAIN = auto()
     """Every capability is dropped."""
     KEEP_READING = auto()
     """CAP_DAC_READ_SEARCH stays."""
     NONE = auto()
-    """Root stays, without capabilities: the job could not read its own code otherwise."""
+    """The job stays root, without capabilities: otherwise it could not read its own code."""
 
 
 def choose_switch(unreadable: Sequence[Path], may_read_all: bool) -> Switch:
     """The policy.
 
     Args:
-        unreadable: what the job needs and the slot's user cannot read.
-        may_read_all: this process has CAP_DAC_READ_SEARCH to keep.
+        unreadable: paths that the job needs and the slot's user cannot read.
+        may_read_all: whether this process has CAP_DAC_READ_SEARCH.
     """
     if not unreadable:
         return Switch.PLAIN
@@ -44,12 +44,12 @@ def choose_switch(unreadable: Sequence[Path], may_read_all: bool) -> Switch:
 
 
 def confine_identity(uid: int | None, needed: Sequence[Path], landlock_abi: int) -> LayerStatus:
-    """Become the slot's user for good.
+    """Become the slot's user, irrevocably.
 
     Args:
-        uid: the slot's user and group; None where the supervisor is not root and there is none.
+        uid: the slot's user and group; None if the supervisor is not root.
         needed: folders and files that the job must be able to read.
-        landlock_abi: 0 where the kernel has no Landlock; the capability to read then opens every file of the
+        landlock_abi: 0 if the kernel has no Landlock. The capability then gives access to every file of the
             machine, and the layer does not hold.
 
     Raises:
@@ -73,7 +73,7 @@ def confine_identity(uid: int | None, needed: Sequence[Path], landlock_abi: int)
 
 
 def _unreadable(uid: int, needed: Sequence[Path]) -> tuple[Path, ...]:
-    """Ask with the slot's user as the real one, which is what access(2) goes by."""
+    """Check as the slot's real user, which access(2) uses."""
     os.setresuid(uid, -1, -1)
     try:
         return tuple(path for path in needed if not os.access(path, _access_mode(path)))
@@ -90,10 +90,10 @@ def _become(uid: int, kept: frozenset[int]) -> None:
     os.setresuid(uid, uid, uid)
     set_capabilities(kept)
     for capability in kept:
-        # an exec (of the linker) drops capabilities that are not ambient
+        # an exec of the linker drops capabilities that are not ambient
         prctl(Prctl.CAP_AMBIENT, CAP_AMBIENT_RAISE, capability)
     prctl(Prctl.SET_KEEPCAPS, 0)
-    # a change of user hides /proc/PID from everybody without CAP_SYS_PTRACE: the supervisor in a container
+    # a change of user hides /proc/PID from a supervisor without CAP_SYS_PTRACE, such as one in a container
     prctl(Prctl.SET_DUMPABLE, 1)
 
 
@@ -113,7 +113,7 @@ def _drop_bounding_set(kept: frozenset[int]) -> bool:
 
 
 def has_capability(capability: int) -> bool:
-    """Whether this process is permitted a capability."""
+    """Whether this process has a capability in its permitted set."""
     return bool(_capabilities()["CapPrm"] & 1 << capability)
 
 
@@ -140,9 +140,9 @@ def _describe(switch: Switch, unreadable: tuple[Path, ...]) -> str:
         return ""
     paths = ", ".join(map(str, unreadable))
     if switch is Switch.NONE:
-        return f"the slot's user cannot read {paths}, and CAP_DAC_READ_SEARCH is not at hand"
+        return f"the slot's user cannot read {paths}, and CAP_DAC_READ_SEARCH is not available"
     return f"keeps CAP_DAC_READ_SEARCH, within Landlock, to read {paths}"
 
 
 def _describe_bounds(bounded: bool) -> str:
-    return "" if bounded else "no CAP_SETPCAP to empty the bounding set; no-new-privs makes up for it"
+    return "" if bounded else "no CAP_SETPCAP to empty the bounding set; no-new-privs has the same effect"

@@ -1,8 +1,9 @@
-"""The system calls that the confinement needs and Python does not offer."""
+"""System calls that the confinement needs and Python lacks."""
 
 import ctypes
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -13,7 +14,7 @@ _WORD_BITS = 32
 
 
 class Prctl(IntEnum):
-    """The operations of prctl(2) that are used here."""
+    """The operations of prctl(2) used here."""
 
     SET_PDEATHSIG = 1
     GET_PDEATHSIG = 2
@@ -46,7 +47,7 @@ class _CapabilityWord(ctypes.Structure):
 
 
 def prctl(operation: Prctl, *arguments: int) -> int:
-    """Call prctl(2); arguments that are not given are 0.
+    """Call prctl(2); missing arguments are 0.
 
     Raises:
         OSError: the kernel refused.
@@ -67,10 +68,32 @@ def syscall(number: int, *arguments: int | ctypes.Array[ctypes.c_char] | ctypes.
 
 
 def parent_death_signal() -> int:
-    """The signal that this process gets when its parent ends; 0 where none was asked for."""
+    """The signal that this process gets when its parent ends; 0 for none."""
     number = ctypes.c_int(0)
     _checked(_LIBC.prctl(ctypes.c_int(Prctl.GET_PDEATHSIG), ctypes.byref(number), 0, 0, 0))
     return number.value
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends.
+
+    A change of user clears this, and descendants do not inherit it.
+
+    Raises:
+        ProcessLookupError: the parent has already ended.
+    """
+    prctl(Prctl.SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise ProcessLookupError("the parent process has ended")
+
+
+def close_descriptors(keep: Sequence[int]) -> None:
+    """Close every descriptor except 0, 1, 2 and those in ``keep``."""
+    start = 3
+    for descriptor in sorted(keep):
+        os.closerange(start, descriptor)
+        start = descriptor + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))
 
 
 def install_filter(program: bytes) -> None:
@@ -97,9 +120,9 @@ def install_filter(program: bytes) -> None:
 
 @contextmanager
 def file_user(uid: int) -> Iterator[None]:
-    """Reach files, and ``/proc``, as another user and group for a while: this thread only.
+    """Access files and ``/proc`` as another user and group while the context lasts, in this thread only.
 
-    Does nothing where this process may not change its user.
+    Does nothing if this process may not change its user.
     """
     _LIBC.setfsgid(ctypes.c_uint(uid))
     _LIBC.setfsuid(ctypes.c_uint(uid))
@@ -111,10 +134,10 @@ def file_user(uid: int) -> Iterator[None]:
 
 
 def set_capabilities(capabilities: frozenset[int]) -> None:
-    """Make these the effective, permitted and inheritable capabilities of this thread.
+    """Set the effective, permitted and inheritable capabilities of this thread.
 
     Raises:
-        OSError: one of them is not permitted.
+        OSError: a capability is not permitted.
     """
     words = (_CapabilityWord * 2)()
     for capability in capabilities:

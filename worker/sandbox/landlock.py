@@ -1,4 +1,4 @@
-"""The layer ``landlock``: which files a job may open, and that it may neither connect nor signal outside.
+"""The layer ``landlock``: restricts which files a job may open, and forbids connections and outside signals.
 
 The kernel's interface: https://docs.kernel.org/userspace-api/landlock.html. Landlock does not cover stat(2).
 """
@@ -60,19 +60,19 @@ WORK_IN = (
     | Access.REFER
     | Access.TRUNCATE
 )
-"""No links, pipes, sockets or devices: nothing that could mislead who reads the folder afterwards."""
+"""No links, pipes, sockets or devices, which could mislead later readers of the folder."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is allowed at a path and beneath it. A path that does not exist is passed over."""
+    """The access to a path and everything beneath it. Missing paths are skipped."""
 
     path: Path
     access: Access
 
 
 def abi() -> int:
-    """The version of Landlock that the kernel offers; 0 where it has none."""
+    """The kernel's version of Landlock; 0 if it has none."""
     try:
         return syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
     except OSError:
@@ -80,7 +80,7 @@ def abi() -> int:
 
 
 def handled_access(version: int) -> Access:
-    """The rights that a kernel of this version knows, and that are denied unless a rule allows them."""
+    """The rights that this version knows. They are denied unless a rule allows them."""
     handled = Access((1 << 13) - 1)
     for right, since in (
         (Access.REFER, _ABI_REFER),
@@ -93,7 +93,7 @@ def handled_access(version: int) -> Access:
 
 
 def ruleset_attribute(version: int) -> bytes:
-    """The kernel's ``struct landlock_ruleset_attr``, as long as this version knows it."""
+    """The kernel's ``struct landlock_ruleset_attr``, with the fields of this version."""
     words = [int(handled_access(version))]
     if version >= _ABI_NETWORK:
         words.append(_ALL_NETWORK)
@@ -103,11 +103,11 @@ def ruleset_attribute(version: int) -> bytes:
 
 
 def confine_landlock(rules: Iterable[Rule], forbidden: Path) -> LayerStatus:
-    """Deny this process and its descendants every file that no rule names. Needs NO_NEW_PRIVS.
+    """Deny this process and its descendants every file without a rule. Needs NO_NEW_PRIVS.
 
     Args:
-        rules: what is allowed.
-        forbidden: an existing folder that no rule allows to list, to probe with.
+        rules: the allowed access.
+        forbidden: an existing folder that no rule allows to list, for the probe.
     """
     version = abi()
     if not version:

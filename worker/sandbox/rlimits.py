@@ -1,4 +1,4 @@
-"""The layer ``rlimits``: what the kernel itself enforces on every process of a job."""
+"""The layer ``rlimits``: limits that the kernel enforces on every process of a job."""
 
 import os
 import resource
@@ -12,9 +12,9 @@ def confine_rlimits(limits: Rlimits, shared_user: bool) -> LayerStatus:
     """Set the limits, soft and hard, and read them back.
 
     Args:
-        limits: what the supervisor ordered.
-        shared_user: the job runs as the supervisor's user. The kernel counts processes by user, so those
-            that run already are added to the limit.
+        limits: the limits from the supervisor's order.
+        shared_user: whether the job runs as the supervisor's user. The kernel counts processes by user, so
+            the limit then includes those that already run.
     """
     wanted = _table(limits, _tasks_of_user() if shared_user else 0)
     refused = [name for name, (number, value) in wanted.items() if not _set(number, value)]

@@ -1,6 +1,6 @@
-"""The layer ``seccomp``: which system calls a job may make.
+"""The layer ``seccomp``: restricts the system calls of a job.
 
-A denied call fails; only one of a foreign architecture kills.
+A denied call fails. Only a call of a foreign architecture kills the process.
 """
 
 import errno
@@ -21,10 +21,10 @@ _FILTERING = 2
 
 @functools.cache
 def filter_program(shared_user: bool) -> bytes:
-    """The filter as BPF. It takes some milliseconds to make: the zygote makes it once, for all its children.
+    """The filter as BPF. Building it takes milliseconds, so the zygote does it once for all its children.
 
     Args:
-        shared_user: the job runs as the supervisor's user.
+        shared_user: whether the job runs as the supervisor's user.
 
     Raises:
         RuntimeError: libseccomp is not installed.
@@ -44,14 +44,14 @@ def filter_program(shared_user: bool) -> bytes:
 
 
 def confine_seccomp(shared_user: bool) -> LayerStatus:
-    """Install the filter, and try a call that it denies. Needs NO_NEW_PRIVS or CAP_SYS_ADMIN."""
+    """Install the filter and try a denied call. Needs NO_NEW_PRIVS or CAP_SYS_ADMIN."""
     install_filter(filter_program(shared_user))
     holds = _is_filtering() and _is_denied()
     return LayerStatus(layer=Layer.SECCOMP, holds=holds, required=True)
 
 
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The calls that this architecture has and this libseccomp knows; it gives others negative numbers."""
+    """The calls that this architecture has and this libseccomp knows; others resolve to negative numbers."""
     import pyseccomp
 
     return tuple(name for name in names if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0)
@@ -63,7 +63,7 @@ def _add_conditional(rules: "pyseccomp.SyscallFilter") -> None:
     foreign = syscalls.NAMESPACE_FLAGS | syscalls.CLONE_PARENT
     rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, foreign, 0))
     rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))
-    # with a mode it reserves space that neither RLIMIT_FSIZE nor a file's size shows
+    # with a mode, it reserves space beyond RLIMIT_FSIZE and the file's size
     rules.add_rule(pyseccomp.ALLOW, "fallocate", pyseccomp.Arg(1, pyseccomp.EQ, 0))
     rules.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), "fallocate", pyseccomp.Arg(1, pyseccomp.NE, 0))
     for command in syscalls.FCNTL_COMMANDS:

@@ -1,4 +1,4 @@
-"""Which system calls a job may make: Docker's allowlist, less what compiling a model has no use for.
+"""The system calls that a job may make: Docker's allowlist without those that compiling does not need.
 
 Source of the list: ``profiles/seccomp/default.json`` of moby/moby.
 """
@@ -37,7 +37,7 @@ ALLOWED_TO_OWN_USER = _words(
     chmod fchmod fchmodat fchmodat2 futimesat utime utimensat utimes
     """
 )
-"""Landlock does not cover these: a job with the supervisor's user would reach the supervisor's files."""
+"""Landlock does not cover these: a job that runs as the supervisor's user could change its files."""
 
 DENIED = _words(
     """
@@ -60,14 +60,14 @@ DENIED = _words(
     userfaultfd vhangup vmsplice
     """
 )
-"""Answered with EPERM. Everything that is in no list is answered with ENOSYS, so that callers fall back."""
+"""These fail with EPERM. Calls in none of the lists fail with ENOSYS, so that callers fall back."""
 
 FALL_BACK = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup")
-"""Answered with ENOSYS: libraries then take the older call, whose arguments a filter can read."""
+"""These fail with ENOSYS: libraries then use the older call, whose arguments a filter can read."""
 
 NAMESPACE_FLAGS = 0x7E020000
 CLONE_PARENT = 0x00008000
-"""Would make the new process the zygote's child instead of the job's."""
+"""This flag would make the new process the zygote's child instead of the job's."""
 
 FCNTL_COMMANDS = (
     *(0, 1, 2, 3, 4),  # descriptors and their flags

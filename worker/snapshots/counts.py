@@ -1,4 +1,4 @@
-"""What a module consists of."""
+"""Counts what a module consists of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKED = frozenset(
 
 
 def count_module(module: tvm.IRModule) -> IrCounts:
-    """Count functions, calls, blocks, loops and constants. A constant that is bound twice counts once."""
+    """Count functions, calls, blocks, loops and constants. A constant that is used twice counts once."""
     counts: Counter[str] = Counter()
     constants: dict[Any, int] = {}
     for function in module.functions.values():

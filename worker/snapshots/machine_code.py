@@ -1,4 +1,4 @@
-"""LLVM IR and assembly of a compiled module's kernels."""
+"""Writes the LLVM IR and the assembly of a compiled module's kernels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _KINDS = {".ll": "ll", ".s": "asm"}
 
 
 def write_sources(kernels: tvm.runtime.Module, compiled: Path) -> None:
-    """Write what LLVM made of some kernels beside their object, as ``.ll`` and as ``.s``."""
+    """Write the LLVM IR and the assembly of some kernels beside their object, as ``.ll`` and ``.s``."""
     for suffix, kind in _KINDS.items():
         compiled.with_suffix(suffix).write_text(str(kernels.inspect_source(kind)), encoding="utf-8")
 
 
 def join_sources(objects: Path, folder: Path) -> None:
-    """Write ``model.ll`` and ``model.s``: the sources beside all objects, one after another.
+    """Concatenate the sources beside all objects into ``model.ll`` and ``model.s``.
 
-    They are empty for a model without kernels. What is longer than ``MAX_BYTES`` is cut.
+    Both are empty for a model without kernels, and cut at ``MAX_BYTES``.
     """
     for name in (LLVM_IR, ASSEMBLY):
         left_bytes = MAX_BYTES

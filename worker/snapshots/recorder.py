@@ -1,4 +1,4 @@
-"""Writes snapshots of a module as they come, so that a job that fails leaves those from before."""
+"""Writes each snapshot of a module at once, so that a job that fails leaves the earlier ones."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import zstandard
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.stage import Stage
+from worker.protocol.observer import JobObserver
 from worker.snapshots.counts import count_module
 
 MAX_TOTAL_BYTES = 1 << 26
-"""Of all texts and diffs of a job before compression; beyond it, only counts and times are kept."""
+"""The limit of all texts and diffs of a job before compression. Later steps keep only counts and times."""
 
 MAX_STEPS = 500
-"""Many times what a job has; what comes after is not recorded, so that the index stays small."""
+"""Many times the steps of a job. Later steps are not recorded, so that the index stays small."""
 
 MAX_COMPARED_LINES = 40_000
-"""Of two texts together: comparing takes up to the product of their lengths."""
+"""The limit of two texts together: comparing takes up to the product of their lengths."""
 
 _LEVEL = 3
 _OMITTED = "# Metadata omitted."
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 
 
-class IrRecorder:
-    """Appends each snapshot to ``ir.zst`` and rewrites ``ir.json``, in a folder.
+class IrRecorder(JobObserver):
+    """Appends each snapshot to ``ir.zst`` and rewrites ``ir.json`` in a folder.
 
-    The index never names a byte that is not written yet, whenever the process ends.
+    Whenever the process ends, the index names only bytes that are written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +41,7 @@ class IrRecorder:
         self._left_bytes = MAX_TOTAL_BYTES
         self._whole = True
 
-    def record(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
+    def snapshot(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
         """Write the module's text, its diff and its counts."""
         if len(self._steps) >= MAX_STEPS:
             return
@@ -83,13 +84,13 @@ class IrRecorder:
 
 
 def script_lines(module: tvm.IRModule) -> list[str]:
-    """The module as TVMScript, line by line; the elements of constants are left out."""
+    """The module as lines of TVMScript, without the elements of constants."""
     lines = str(module.script(show_meta=False)).splitlines(keepends=True)
     return [line for line in lines if not line.startswith(_OMITTED)]
 
 
 def unified_diff(before: list[str], after: list[str]) -> str:
-    """What changed, with three lines around each change; only told, not shown, where both are very long."""
+    """The changes with three lines of context; only a note if the texts are very long."""
     if before == after:
         return ""
     if len(before) + len(after) > MAX_COMPARED_LINES:
@@ -98,5 +99,5 @@ def unified_diff(before: list[str], after: list[str]) -> str:
 
 
 def _cut(data: bytes, limit: int) -> bytes:
-    """At most so many bytes, of whole lines."""
+    """At most ``limit`` bytes, in whole lines."""
     return data if len(data) <= limit else data[: data.rfind(b"\n", 0, limit) + 1]

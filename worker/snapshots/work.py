@@ -1,4 +1,4 @@
-"""How much work and memory a program is, read from its graph."""
+"""Estimates a program's work and memory from its graph."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _FLOPS_PER_TERM = 2
 _TRANSPOSED = 6
-"""Where ``aten.convolution`` says whether it is a transposed one."""
+"""The argument of ``aten.convolution`` that says whether it is transposed."""
 
 
 def flops_of(node: Node) -> int:
-    """Floating-point operations of a matrix product or a convolution: two for each term. Else 0.
+    """Floating-point operations of a matrix product or a convolution: two per term, else 0.
 
-    What reads the padding of a convolution is counted, as is usual; open sizes are the example's.
+    Terms that read the padding of a convolution count, as is usual. Dynamic sizes are the example's.
     """
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return 0
@@ -30,13 +30,13 @@ def flops_of(node: Node) -> int:
 
 
 def peak_bytes(graph: Graph, kept: frozenset[str]) -> int:
-    """The most bytes that a graph's tensors need at once.
+    """The peak memory of a graph's tensors.
 
-    Each lives from its making to the last use of it or of a view of it.
+    Each tensor lives from its creation to the last use of it or of one of its views.
 
     Args:
-        graph: in the order in which it runs.
-        kept: placeholders that are no activations: parameters and constants.
+        graph: a graph whose nodes are in execution order.
+        kept: the names of the placeholders that hold parameters and constants, which do not count.
     """
     owners = _owners(graph)
     last: dict[Node, int] = {}
@@ -54,12 +54,12 @@ def peak_bytes(graph: Graph, kept: frozenset[str]) -> int:
 
 
 def tensor_bytes(tensors: Iterable[object]) -> int:
-    """Bytes of the elements of tensors."""
+    """The bytes of the elements of tensors."""
     return sum(_elements(tensor) * tensor.itemsize for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 def _owners(graph: Graph) -> dict[Node, Node]:
-    """The node whose memory each node's result lies in."""
+    """For each node, the node that owns the memory of its result."""
     owners: dict[Node, Node] = {}
     for node in graph.nodes:
         sources = node.all_input_nodes
@@ -85,7 +85,7 @@ def _elements(tensor: torch.Tensor) -> int:
 
 
 def _size(size: Any) -> int:
-    """A size; an open one as in the example, 1 where even that is not known."""
+    """A size; the example's if it is dynamic, 1 if the example's is unknown."""
     if isinstance(size, torch.SymInt):
         return int(size.node.hint or 1)
     return int(size)
@@ -101,7 +101,7 @@ def _result_elements(node: Node) -> int:
 
 
 def _product(left: int) -> Callable[[Node], int]:
-    """A sum over the last axis of an argument for every element of the result."""
+    """Terms of an operator that sums over the last axis of an argument for every element of the result."""
     return lambda node: _result_elements(node) * _shape(node, left)[-1]
 
 
@@ -131,4 +131,4 @@ _TERMS: dict[str, Callable[[Node], int]] = {
     "convolution": _convolution,
     "scaled_dot_product_attention": _attention,
 }
-"""How many terms the sums of an operator have, by its name."""
+"""How to count the terms of an operator's sums, by its name."""

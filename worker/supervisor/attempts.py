@@ -1,4 +1,4 @@
-"""Sees a task through: attempts at it are made until one has ended it; those that are lost are counted."""
+"""Runs a task to its end: attempts it until one attempt ends it, and counts the lost attempts."""
 
 import asyncio
 import contextlib
@@ -7,33 +7,45 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Generic, TypeVar, cast
 
+from bessemer.contract.invocation import Invocation
+from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
+from bessemer.telemetry.logs import log_fields
+from bessemer.telemetry.traces import Tracer
 from worker.errors import AttemptLostError
-from worker.supervisor.job_runner import JobRunner
-from worker.supervisor.retry import is_full, is_given_up, lost
+from worker.job.folder import JobFolder
+from worker.protocol.messages import Message
+from worker.supervisor.job_runner import SLOTS, JobRunner
+from worker.supervisor.retry import is_full, is_given_up, unless_lost, worker_lost
+from worker.supervisor.tracing import JobTrace, traced_job
 
 log = logging.getLogger(__name__)
 
+Row = TypeVar("Row", Compilation, Invocation)
+
 
 class TaskHandler(ABC):
-    """A task that this worker does: how its row moves, and what an attempt at it is.
+    """A task of this worker: how to move its row, and how to attempt it.
 
-    What is not ``async`` blocks, and raises ``FencedError`` where the attempt no longer owns the task. A
-    ``claim`` is the number by which the row knows the attempt.
+    The methods that are not ``async`` block, and raise ``FencedError`` if the attempt no longer owns the
+    task. A ``claim`` is the row's number for the attempt.
     """
 
     kind: TaskKind
 
     @abstractmethod
     def describe(self, claim: int) -> str:
-        """What an attempt is called in the log and in problems."""
+        """The name of an attempt in the log and in problems."""
 
     @abstractmethod
     def take(self) -> int | None:
-        """Claim the task for this worker; None where there is nothing to do any more."""
+        """Claim the task for this worker; None if it is already done."""
 
     @abstractmethod
     def lost_attempts(self, claim: int) -> int:
@@ -41,15 +53,15 @@ class TaskHandler(ABC):
 
     @abstractmethod
     def hand_back(self, claim: int) -> None:
-        """Let go of the task: this attempt does not count as lost."""
+        """Release the task. This attempt does not count as lost."""
 
     @abstractmethod
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
-        """Do the task and write its result; the problem, where it ended with one.
+        """Do the task, write its result, and return its problem, if any.
 
         Raises:
-            AttemptLostError: it ended through no fault of the task's, and another attempt may help.
-            StoreUnavailableError: the store was away for too long.
+            AttemptLostError: the attempt failed, the task is not to blame, and another attempt may help.
+            StoreUnavailableError: the store was unavailable for too long.
             OSError: the worker's disk is full.
         """
 
@@ -58,90 +70,172 @@ class TaskHandler(ABC):
         """End the task with a problem."""
 
     def is_cancelled(self, claim: int) -> bool:
-        """End the task as cancelled where its user has asked for that; whether that was so."""
+        """If the user has cancelled the task, end it as cancelled and return True."""
         return False
 
     def lost_workers(self) -> tuple[str, ...]:
-        """Who had the attempts before this one in hand, as far as this is known."""
+        """The workers of the earlier attempts, as far as they are known."""
         return ()
 
 
-async def see_through(task: TaskHandler, bench: JobRunner) -> None:
-    """Attempt a task until it has ended, or is another worker's.
+class RowTask(TaskHandler, Generic[Row]):
+    """A task whose row counts its attempts, and which runs in a traced child; a claim is an attempt's number.
+
+    Attributes:
+        noun: the name of the task in the log, in problems and in traces.
+        folder_prefix: the start of the name of its folder.
+    """
+
+    noun: str
+    folder_prefix = ""
+
+    def __init__(self, task_id: str, rows: Jobs | Invocations, runner: JobRunner, tracer: Tracer) -> None:
+        self._id = task_id
+        self._rows = rows
+        self._runner = runner
+        self._tracer = tracer
+
+    def describe(self, claim: int) -> str:
+        """By number and task."""
+        return f"attempt {claim} of {self.noun} {self._id}"
+
+    def take(self) -> int | None:
+        """Begin an attempt; an earlier one that still runs is fenced out."""
+        return self._rows.start(self._id, self._runner.worker_id)
+
+    def lost_attempts(self, claim: int) -> int:
+        """The row's count."""
+        return self._read(claim).lost_attempts
+
+    def hand_back(self, claim: int) -> None:
+        """Release the task."""
+        self._rows.hand_back(self._id, claim)
+
+    def fail(self, claim: int, problem: Problem) -> None:
+        """End the task with a problem."""
+        self._rows.fail(self._id, claim, problem)
+
+    def is_cancelled(self, claim: int) -> bool:
+        """Check the row."""
+        requested = self._rows.cancel_requested(self._id, claim)
+        if requested:
+            self._rows.cancel_finished(self._id, claim)
+        return requested
+
+    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+        """Run the task in a child, and store the files that it leaves."""
+        store_retry = self._runner.store_retry
+        row = await store_retry.call(partial(self._read, claim))
+        parent = await store_retry.call(partial(self._rows.traceparent, self._id))
+        attributes: dict[str, str | int] = {
+            **self._attributes(row),
+            "bessemer.attempt": claim,
+            "bessemer.worker": self._runner.worker_id,
+        }
+        with (
+            log_fields(attempt=claim),
+            traced_job(self._tracer, parent, row.created_at, attributes, self.noun) as trace,
+        ):
+            async with self._runner.folder(f"{self.folder_prefix}{self._id}", SLOTS[self.kind]) as folder:
+                result = unless_lost(await self._result(row, claim, folder, trace), lost_attempts)
+                trace.problem = await store_retry.call(partial(self._write, claim, folder, result))
+        return trace.problem
+
+    def _read(self, claim: int) -> Row:
+        row = self._rows.get(self._id)
+        if row is None:
+            raise FencedError(self._id, claim)
+        return cast("Row", row)
+
+    @abstractmethod
+    def _attributes(self, row: Row) -> dict[str, str]:
+        """The attributes of its spans."""
+
+    @abstractmethod
+    async def _result(self, row: Row, attempt: int, folder: JobFolder, trace: JobTrace) -> Message | Problem:
+        """Run the child, and return its last message or a problem."""
+
+    @abstractmethod
+    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
+        """Write how the task ended, and return its problem, if any."""
+
+
+async def run_to_end(task: TaskHandler, runner: JobRunner) -> None:
+    """Attempt a task until it has ended or belongs to another worker.
 
     Raises:
-        StoreUnavailableError: the store was away for too long; the task is handed back.
-        PostponedError: this worker's disk is full, or its zygote does not start; likewise.
+        StoreUnavailableError: the store was unavailable for too long; the task is handed back.
+        PostponedError: this worker's disk is full, or its zygote does not start; the task is handed back.
     """
-    while (claim := await bench.patience.call(task.take)) is not None:
+    while (claim := await runner.store_retry.call(task.take)) is not None:
         try:
-            async with _handing_back(task, claim, bench.worker_id):
-                problem = await _attempted(task, claim, bench)
+            async with _handing_back(task, claim, runner.worker_id):
+                problem = await _attempted(task, claim, runner)
         except AttemptLostError as error:
-            log.warning("%s is lost: %s", task.describe(claim), error)
-            bench.lost(task.kind, error.why)
-            await bench.prepare()
+            log.warning("lost %s: %s", task.describe(claim), error)
+            runner.count_lost(task.kind, error.why)
+            await runner.prepare()
             continue
         except FencedError:
             log.warning(
-                "%s is over: another worker has taken the task, or it is deleted", task.describe(claim)
+                "%s is obsolete: another worker has taken the task, or it was deleted", task.describe(claim)
             )
-            bench.lost(task.kind, Loss.FENCED)
+            runner.count_lost(task.kind, Loss.FENCED)
             return
         except (StoreUnavailableError, PostponedError):
             raise
         except Exception as error:
-            log.exception("%s failed by our own fault", task.describe(claim))
-            problem = _own_fault(error, task.describe(claim), bench.worker_id)
+            log.exception("internal error in %s", task.describe(claim))
+            problem = _internal_error(error, task.describe(claim), runner.worker_id)
             try:
-                problem = await bench.patience.call(partial(_fail, task, claim, problem))
-            except FencedError:  # the fault came after the task's end
+                problem = await runner.store_retry.call(partial(_fail, task, claim, problem))
+            except FencedError:  # the error came after the task's end
                 return
-        bench.ended(task.kind, problem)
+        runner.count_ended(task.kind, problem)
         return
 
 
-async def _attempted(task: TaskHandler, claim: int, bench: JobRunner) -> Problem | None:
-    lost_attempts = await bench.patience.call(partial(task.lost_attempts, claim))
+async def _attempted(task: TaskHandler, claim: int, runner: JobRunner) -> Problem | None:
+    lost_attempts = await runner.store_retry.call(partial(task.lost_attempts, claim))
     if not is_given_up(lost_attempts):
         return await task.attempt(claim, lost_attempts)
-    problem = lost(lost_attempts, await bench.patience.call(task.lost_workers))
-    return await bench.patience.call(partial(_fail, task, claim, problem))
+    problem = worker_lost(lost_attempts, await runner.store_retry.call(task.lost_workers))
+    return await runner.store_retry.call(partial(_fail, task, claim, problem))
 
 
 def _fail(task: TaskHandler, claim: int, problem: Problem) -> Problem:
-    """End a task with a problem, or as cancelled where its user has asked for that; what it ended with."""
+    """End a task with a problem, or as cancelled if the user has cancelled it; return the final problem."""
     if task.is_cancelled(claim):
-        return make_problem(ErrorCode.CANCELLED, f"cancelled before this was known: {problem.detail}")
+        return make_problem(ErrorCode.CANCELLED, f"cancelled before this failure: {problem.detail}")
     task.fail(claim, problem)
     return problem
 
 
 @asynccontextmanager
 async def _handing_back(task: TaskHandler, claim: int, worker_id: str) -> AsyncIterator[None]:
-    """Where what runs inside stops through no fault of the task's, let go of the task."""
+    """Release the task if the attempt stops and the task is not to blame."""
     try:
         yield
     except (asyncio.CancelledError, StoreUnavailableError):
-        await asyncio.shield(asyncio.to_thread(_let_go, task, claim))
+        await asyncio.shield(asyncio.to_thread(_release, task, claim))
         raise
     except OSError as error:
         if not is_full(error):
             raise
-        await asyncio.to_thread(_let_go, task, claim)
+        await asyncio.to_thread(_release, task, claim)
         detail = f"the disk of worker {worker_id} is full: {error}"
         raise PostponedError(Postponement.DISK_FULL, detail) from error
 
 
-def _let_go(task: TaskHandler, claim: int) -> None:
+def _release(task: TaskHandler, claim: int) -> None:
     try:
         with contextlib.suppress(FencedError):
             task.hand_back(claim)
     except StoreUnavailableError as error:
-        log.warning("this attempt will count as lost: %s", error)
+        log.warning("cannot release the task, so this attempt will count as lost: %s", error)
 
 
-def _own_fault(error: Exception, attempt: str, worker_id: str) -> Problem:
+def _internal_error(error: Exception, attempt: str, worker_id: str) -> Problem:
     problem = make_problem(ErrorCode.INTERNAL, f"{type(error).__name__} in the supervisor during {attempt}")
-    advice = f"This is a defect of Bessemer: please report it with the log of worker {worker_id}."
+    advice = f"This is a defect in Bessemer: please report it with the log of worker {worker_id}."
     return problem.model_copy(update={"advice": advice})

@@ -1,6 +1,6 @@
-"""Takes a job's files into the artifact store, reading its folder as hostile input.
+"""Moves a job's files into the artifact store, and treats the job's folder as hostile input.
 
-Called only when every process of the job is gone: nobody can exchange a file between the check and the copy.
+Runs only when every process of the job is gone: no file can be replaced between the check and the copy.
 """
 
 import os
@@ -37,11 +37,11 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: i
     Args:
         folder: the job's folder.
         compiled: the child's last message.
-        artifacts: where to store them.
-        max_bytes: of all files together, their holes included.
+        artifacts: the store.
+        max_bytes: the limit of all files together, including holes.
 
     Raises:
-        MisbehavedError: a name is no plain name; a file is missing, a link, or no regular file; or they are
+        MisbehavedError: a name is not a plain name; a file is missing or not a regular file; or the files are
             too large.
     """
     named = [(name, folder / "output" / name) for name in compiled.files]
@@ -55,9 +55,9 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: i
 
 
 def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
-    """Store what a job that failed left to look at: its snapshots, and its log if it printed anything.
+    """Store the snapshots of a failed job, and its log if it printed anything.
 
-    What is no plain file any more, or too large, is left out.
+    Files that are not regular or too large are skipped.
     """
     files = [(name, folder / "output" / name) for name in SNAPSHOTS]
     if log_tail(folder):
@@ -75,7 +75,7 @@ def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) 
     """Store one file of a job's ``output`` folder.
 
     Raises:
-        MisbehavedError: it is missing, a link, no regular file, or too large.
+        MisbehavedError: the file is missing, not a regular file, or too large.
     """
     path = folder / "output" / name
     _check(name, path)
@@ -86,9 +86,9 @@ def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) 
 
 
 def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
-    """The end of what a job printed; nothing where its log is no plain file any more.
+    """The end of a job's log; empty if the log is no longer a regular file.
 
-    The job may still run, and exchange its log between the check and the opening.
+    The job may still run, and replace its log between the check and the opening.
     """
     log = folder / LOG_NAME
     try:
@@ -105,7 +105,7 @@ def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
 
 
 def media_type(name: str) -> str:
-    """The media type that a file is served with."""
+    """The media type to serve a file with."""
     return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
 
 
@@ -120,7 +120,7 @@ def _store(name: str, path: Path, artifacts: Artifacts) -> Artifact:
 
 def _check(name: str, path: Path) -> None:
     if not NAME.fullmatch(name):
-        raise MisbehavedError(f"{name!r} is no name of an artifact")
+        raise MisbehavedError(f"{name!r} is not a valid artifact name")
     if path.parent.is_symlink():
         raise MisbehavedError(f"the folder of {name!r} is a link")
     try:
@@ -128,4 +128,4 @@ def _check(name: str, path: Path) -> None:
     except OSError as error:
         raise MisbehavedError(f"{name!r} is missing") from error
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise MisbehavedError(f"{name!r} is a link or no regular file")
+        raise MisbehavedError(f"{name!r} is not a regular file")

@@ -1,4 +1,4 @@
-"""Which process groups a supervisor has started, on disk: its successor ends those that outlived it."""
+"""The process groups of a supervisor's jobs, kept on disk: its successor kills the groups that outlive it."""
 
 import contextlib
 import os
@@ -19,10 +19,10 @@ class Group:
     """A job's process group.
 
     Attributes:
-        id: the group's id, which is its leader's process id and its session's id.
-        start_ticks: when the leader started, in clock ticks since the machine did: tells it from a process
-            that got the same id later.
-        uid: the slot's user; None where the job has the supervisor's.
+        id: the group's id, which is also the process id of its leader and the id of its session.
+        start_ticks: when the leader started, in clock ticks since boot. It distinguishes the leader from a
+            later process with the same id.
+        uid: the slot's user; None if the job runs as the supervisor's user.
     """
 
     id: int
@@ -31,7 +31,7 @@ class Group:
 
 
 class GroupsFile:
-    """The running groups, one a line. Rewritten as a whole, atomically; safe to use from several threads."""
+    """The running groups, one per line. Always rewritten atomically, and safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,17 +39,17 @@ class GroupsFile:
         self._running: tuple[Group, ...] = ()
 
     def add(self, group: Group) -> None:
-        """Note a group that runs."""
+        """Add a running group."""
         with self._lock:
             self._write((*self._running, group))
 
     def remove(self, group_id: int) -> None:
-        """Forget a group that is empty."""
+        """Remove an empty group."""
         with self._lock:
             self._write(tuple(group for group in self._running if group.id != group_id))
 
     def sweep(self) -> tuple[Group, ...]:
-        """End the groups that a crashed supervisor left, and return them."""
+        """Kill the groups that a crashed supervisor left, and return them."""
         left = tuple(group for group in self._read() if outlives(group, processes()))
         for group in left:
             kill_group(group)
@@ -74,11 +74,11 @@ class GroupsFile:
 
 
 def outlives(group: Group, running: tuple[Process, ...]) -> bool:
-    """Whether processes of a group that was noted earlier still run.
+    """Whether processes of a recorded group still run.
 
-    While any member lives, the kernel gives the group's id to no new process. So a leader with another start
-    time means that the group had emptied; without a leader, the members must be in the job's session and,
-    where it has one, of its user.
+    While any member lives, the kernel gives the group's id to no new process. So if the leader has another
+    start time, the group was empty in between. Without a leader, the members must be in the job's session
+    and, if it has its own user, belong to that user.
     """
     members = [process for process in running if process.group == group.id]
     leaders = [process for process in members if process.pid == group.id]
@@ -93,7 +93,7 @@ def outlives(group: Group, running: tuple[Process, ...]) -> bool:
 
 
 def kill_group(group: Group) -> bool:
-    """Kill a group until it is empty; False where some of it would not die within half a minute."""
+    """Kill a group until it is empty; False if some process survives for half a minute."""
     deadline = time.monotonic() + KILL_DEADLINE_SECONDS
     while time.monotonic() < deadline:
         if not signal_group(group):
@@ -103,10 +103,10 @@ def kill_group(group: Group) -> bool:
 
 
 def signal_group(group: Group) -> bool:
-    """Send SIGKILL to every process of a group once; False where there is none left.
+    """Send SIGKILL once to every process of a group; False if none is left.
 
-    A job with a user of its own might have left its group where seccomp does not hold: all processes of
-    that user are meant.
+    If seccomp does not hold, processes may have left the group. So if the job has its own user, every process
+    of that user gets the signal.
     """
     found = bool(group.uid is not None and _kill_user(group.uid))
     try:
@@ -114,7 +114,7 @@ def signal_group(group: Group) -> bool:
     except ProcessLookupError:
         return _kill_leader(group) or found
     except PermissionError:
-        # on some kernels: the group has members, and none that this user may signal
+        # some kernels raise this if the group has members but this user may signal none of them
         return bool(_living(group))
     return True
 
@@ -128,7 +128,7 @@ def _kill_user(uid: int) -> bool:
 
 
 def _kill_leader(group: Group) -> bool:
-    """A process that was forked a moment ago has not made its group yet."""
+    """Kill the leader alone: just after the fork, it has not created its group yet."""
     leader = read_process(group.id)
     if leader is None or leader.zombie or leader.start_ticks != group.start_ticks:
         return False

@@ -1,4 +1,4 @@
-"""What a worker answers on its port: its metrics, and at ``/readyz`` whether its lease holds."""
+"""A worker's HTTP port: its metrics, and ``/readyz``, which says whether its lease holds."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, start_http_server
 
 from worker.errors import MetricsPortError
-from worker.supervisor.lease import LeaseHealth
+from worker.supervisor.heartbeat import LeaseHealth
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -20,11 +20,13 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def served(registry: CollectorRegistry, pulse: LeaseHealth, host: str, port: int | None) -> Iterator[None]:
-    """Answer for as long as the context lasts, from a thread of its own; not without a port.
+def serve_health(
+    registry: CollectorRegistry, lease: LeaseHealth, host: str, port: int | None
+) -> Iterator[None]:
+    """Serve from a thread while the context lasts; do nothing without a port.
 
     Raises:
-        MetricsPortError: the port cannot be listened on.
+        MetricsPortError: the port cannot be opened.
     """
     if port is None:
         yield
@@ -35,8 +37,8 @@ def served(registry: CollectorRegistry, pulse: LeaseHealth, host: str, port: int
         raise MetricsPortError(f"metrics cannot be served at {host}:{port}: {error.strerror}") from error
     metrics = server.get_app()
     assert metrics is not None
-    server.set_app(_with_readiness(metrics, pulse))
-    log.info("metrics are served at http://%s:%d/metrics", host, server.server_port)
+    server.set_app(_with_readiness(metrics, lease))
+    log.info("serving metrics at http://%s:%d/metrics", host, server.server_port)
     try:
         yield
     finally:
@@ -45,11 +47,11 @@ def served(registry: CollectorRegistry, pulse: LeaseHealth, host: str, port: int
         thread.join()
 
 
-def _with_readiness(metrics: "WSGIApplication", pulse: LeaseHealth) -> "WSGIApplication":
+def _with_readiness(metrics: "WSGIApplication", lease: LeaseHealth) -> "WSGIApplication":
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         if environ["PATH_INFO"] != READY_PATH:
             return metrics(environ, start_response)
-        fault = pulse.fault()
+        fault = lease.fault()
         status = HTTPStatus.OK if fault is None else HTTPStatus.SERVICE_UNAVAILABLE
         start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{fault or 'ready'}\n".encode()]

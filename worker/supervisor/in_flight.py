@@ -1,4 +1,4 @@
-"""What a supervisor has in hand, for its own row in the table of workers."""
+"""The tasks that a supervisor has in flight, for its row in the table of workers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from bessemer.store.queue_port import Task
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Task:
     task: Task
     began_at: datetime
     stage: Stage | None = None
@@ -20,39 +20,39 @@ class _Held:
 
 
 class InFlight:
-    """The tasks that are being handled; touched by the supervisor's loop and its journals' threads.
+    """The tasks in flight. The supervisor's loop and the threads of its job records use it.
 
-    A task may be there twice: an attempt that is fenced out still ends while the next one has begun.
+    A task may appear twice: an attempt that another has replaced may still be ending.
     """
 
     def __init__(self) -> None:
-        self._held: dict[object, _Held] = {}
+        self._tasks: dict[object, _Task] = {}
 
     @contextmanager
-    def holding(self, task: Task) -> Iterator[None]:
-        """The task is in hand while the context lasts."""
-        handling = object()
-        self._held[handling] = _Held(task, now())
+    def tracking(self, task: Task) -> Iterator[None]:
+        """The task is in flight while the context lasts."""
+        key = object()
+        self._tasks[key] = _Task(task, now())
         try:
             yield
         finally:
-            del self._held[handling]
+            del self._tasks[key]
 
     def begin(self, task_id: str, stage: Stage) -> None:
-        """Note that a stage of a task began."""
-        for handling, held in tuple(self._held.items()):
-            if held.task.id == task_id:
-                self._held[handling] = replace(held, stage=stage, stage_began_at=now())
+        """Note that a stage of a task has begun."""
+        for key, entry in tuple(self._tasks.items()):
+            if entry.task.id == task_id:
+                self._tasks[key] = replace(entry, stage=stage, stage_began_at=now())
 
     def tasks(self) -> tuple[RunningTask, ...]:
-        """What is in hand at this moment, the oldest first."""
+        """The tasks in flight now, oldest first."""
         return tuple(
             RunningTask(
-                kind=held.task.kind,
-                id=held.task.id,
-                began_at=held.began_at,
-                stage=held.stage,
-                stage_began_at=held.stage_began_at,
+                kind=entry.task.kind,
+                id=entry.task.id,
+                began_at=entry.began_at,
+                stage=entry.stage,
+                stage_began_at=entry.stage_began_at,
             )
-            for held in tuple(self._held.values())
+            for entry in tuple(self._tasks.values())
         )

@@ -1,4 +1,4 @@
-"""The supervisor's part in inspections of uploads."""
+"""Inspections of uploads in the supervisor."""
 
 from functools import partial
 
@@ -9,58 +9,58 @@ from bessemer.store.queue_port import TaskKind
 from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork
 from worker.supervisor.attempts import TaskHandler
+from worker.supervisor.job_record import JobRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
-from worker.supervisor.journal import SilentJournal
 from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.retry import unless_lost
 
 
 class InspectionTask(TaskHandler):
-    """One inspection; a claim is how many were lost before."""
+    """One inspection; a claim is the number of its attempt."""
 
     kind = TaskKind.INSPECT
 
-    def __init__(self, digest: Digest, bench: JobRunner) -> None:
+    def __init__(self, digest: Digest, runner: JobRunner) -> None:
         self._digest = digest
-        self._bench = bench
-        self._models = bench.store.models
+        self._runner = runner
+        self._models = runner.store.models
 
     def describe(self, claim: int) -> str:
-        """By its model."""
+        """By the model's digest."""
         return f"the inspection of {self._digest}"
 
     def take(self) -> int | None:
-        """Take it in hand."""
-        return self._models.take(self._digest, self._bench.worker_id)
+        """Claim the inspection."""
+        return self._models.start(self._digest, self._runner.worker_id)
 
     def lost_attempts(self, claim: int) -> int:
-        """The claim itself."""
-        return claim
+        """The number that the row has counted."""
+        return self._models.lost_attempts(self._digest, claim)
 
     def hand_back(self, claim: int) -> None:
-        """Leave it without an inspector."""
-        self._models.hand_back(self._digest, self._bench.worker_id, claim)
+        """Release the inspection."""
+        self._models.hand_back(self._digest, claim)
 
     def fail(self, claim: int, problem: Problem) -> None:
         """Reject the model."""
         self._finish(claim, problem)
 
     async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
-        """Have a child look at the model, and write down what it finds."""
+        """Inspect the model in a child, and write the result."""
         found = unless_lost(await self._found(), lost_attempts)
-        await self._bench.patience.call(partial(self._finish, claim, found))
+        await self._runner.store_retry.call(partial(self._finish, claim, found))
         return found if isinstance(found, Problem) else None
 
     def _finish(self, claim: int, found: Inspection | Problem) -> None:
-        self._models.finish_inspection(self._digest, found, self._bench.worker_id, claim)
+        self._models.finish_inspection(self._digest, claim, found)
 
     async def _found(self) -> Inspection | Problem:
         slot = SLOTS[self.kind]
-        async with self._bench.folder(f"inspect-{self._digest[:16]}", slot) as folder:
-            damage = await self._bench.fetch_model(self._digest, folder, slot)
+        async with self._runner.folder(f"inspect-{self._digest[:16]}", slot) as folder:
+            damage = await self._runner.fetch_model(self._digest, folder, slot)
             if damage is not None:
                 return damage
-            limit = self._bench.settings.limit_inspect_seconds
-            ending = await self._bench.run(self._digest, slot, folder, InspectWork(), SilentJournal(), limit)
-        result = conclude(ending)
+            limit = self._runner.settings.limit_inspect_seconds
+            outcome = await self._runner.run(self._digest, slot, folder, InspectWork(), JobRecord(), limit)
+        result = conclude(outcome)
         return result.inspection if isinstance(result, Inspected) else as_problem(result)

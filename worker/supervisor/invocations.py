@@ -1,4 +1,4 @@
-"""The supervisor's part in invocations: brings bundle and inputs, orders the run, writes down what came."""
+"""Invocations in the supervisor: fetches the bundle and the inputs, orders the run, writes the result."""
 
 from functools import partial
 
@@ -6,111 +6,59 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
-from bessemer.store.errors import BlobMissingError, DamagedError, FencedError
+from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import TaskKind
-from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
-from worker.protocol.messages import Invoked
+from worker.protocol.messages import Invoked, Message
 from worker.protocol.order import InvokeWork
-from worker.supervisor.attempts import TaskHandler
+from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect_file
+from worker.supervisor.job_record import InvocationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
-from worker.supervisor.journal import InvocationJournal
 from worker.supervisor.outcome import as_problem, conclude
-from worker.supervisor.retry import unless_lost
-from worker.supervisor.tracing import traced_job
+from worker.supervisor.tracing import JobTrace
 
 
-class InvocationTask(TaskHandler):
-    """One run of a compiled library; a claim is the number of its attempt."""
+class InvocationTask(RowTask[Invocation]):
+    """One run of a compiled library."""
 
     kind = TaskKind.INVOKE
+    noun = "invocation"
+    folder_prefix = "invoke-"
 
-    def __init__(self, invocation_id: JobId, bench: JobRunner, tracer: Tracer) -> None:
-        self._id = invocation_id
-        self._tracer = tracer
-        self._bench = bench
-        self._invocations = bench.store.invocations
+    def __init__(self, invocation_id: JobId, runner: JobRunner, tracer: Tracer) -> None:
+        super().__init__(invocation_id, runner.store.invocations, runner, tracer)
+        self._invocations = runner.store.invocations
 
-    def describe(self, claim: int) -> str:
-        """By number and invocation."""
-        return f"attempt {claim} of invocation {self._id}"
+    def _attributes(self, row: Invocation) -> dict[str, str]:
+        return {"bessemer.invocation": row.id, "bessemer.job": row.compilation}
 
-    def take(self) -> int | None:
-        """Begin an attempt; whoever had the invocation in hand is fenced out."""
-        return self._invocations.start(self._id, self._bench.worker_id)
-
-    def lost_attempts(self, claim: int) -> int:
-        """As the row counts them."""
-        return self._read(claim).lost_attempts
-
-    def hand_back(self, claim: int) -> None:
-        """Leave the invocation without a worker."""
-        self._invocations.hand_back(self._id, claim)
-
-    def fail(self, claim: int, problem: Problem) -> None:
-        """End the invocation with a problem."""
-        self._invocations.fail(self._id, claim, problem)
-
-    def is_cancelled(self, claim: int) -> bool:
-        """As its row says."""
-        requested = self._invocations.cancel_requested(self._id, claim)
-        if requested:
-            self._invocations.cancel_finished(self._id, claim)
-        return requested
-
-    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
-        """Run the library in a child, and take in its outputs."""
-        patience = self._bench.patience
-        invocation = await patience.call(partial(self._read, claim))
-        parent = await patience.call(partial(self._invocations.traceparent, self._id))
-        described: dict[str, str | int] = {
-            "bessemer.invocation": self._id,
-            "bessemer.job": invocation.compilation,
-            "bessemer.attempt": claim,
-            "bessemer.worker": self._bench.worker_id,
-        }
-        with (
-            log_fields(attempt=claim),
-            traced_job(self._tracer, parent, invocation.created_at, described, "invocation") as trace,
-        ):
-            async with self._bench.folder(f"invoke-{self._id}", SLOTS[self.kind]) as folder:
-                result = unless_lost(await self._result(invocation, claim, folder), lost_attempts)
-                trace.problem = await patience.call(partial(self._write, claim, folder, result))
-        return trace.problem
-
-    def _read(self, claim: int) -> Invocation:
-        invocation = self._invocations.get(self._id)
-        if invocation is None:
-            raise FencedError(self._id, claim)
-        return invocation
-
-    async def _result(self, invocation: Invocation, attempt: int, folder: JobFolder) -> Invoked | Problem:
+    async def _result(
+        self, row: Invocation, attempt: int, folder: JobFolder, trace: JobTrace
+    ) -> Message | Problem:
         slot = SLOTS[self.kind]
-        bundle = await self._bench.patience.call(partial(self._bundle, invocation.compilation))
+        bundle = await self._runner.store_retry.call(partial(self._bundle, row.compilation))
         if bundle is None:
             return make_problem(ErrorCode.INVOCATION_FAILED, "The compilation has no bundle.")
         try:
-            for digest, path in ((bundle, folder.model), (invocation.inputs, folder.inputs)):
-                await self._bench.fetch(digest, path, slot)
+            for digest, path in ((bundle, folder.model), (row.inputs, folder.inputs)):
+                await self._runner.fetch(digest, path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
-        work, limit = InvokeWork(runs=invocation.runs), self._bench.settings.limit_invoke_seconds
-        journal = InvocationJournal(self._invocations, self._id, attempt)
-        ending = await self._bench.run(self._id, slot, folder, work, journal, limit)
-        result = conclude(ending)
-        return result if isinstance(result, Invoked) else as_problem(result)
+        work, limit = InvokeWork(runs=row.runs), self._runner.settings.limit_invoke_seconds
+        record = InvocationRecord(self._invocations, self._id, attempt)
+        outcome = await self._runner.run(self._id, slot, folder, work, record, limit)
+        return conclude(outcome)
 
     def _bundle(self, compilation: JobId) -> Digest | None:
-        job = self._bench.store.jobs.get(compilation)
+        job = self._runner.store.jobs.get(compilation)
         artifacts = job.artifacts if job else ()
         return next((artifact.digest for artifact in artifacts if artifact.name == ARCHIVE), None)
 
-    def _write(self, attempt: int, folder: JobFolder, result: Invoked | Problem) -> Problem | None:
-        """Write how the invocation ended, and return the problem, if there is one."""
-        artifacts, limit_bytes = self._bench.store.artifacts, self._bench.settings.limit_disk_bytes
+    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
+        artifacts, limit_bytes = self._runner.store.artifacts, self._runner.settings.limit_disk_bytes
         if isinstance(result, Invoked):
             try:
                 outputs = collect_file(folder.path, OUTPUTS, artifacts, limit_bytes)
@@ -121,8 +69,9 @@ class InvocationTask(TaskHandler):
                     self._id, attempt, result.threads, result.latency, result.outputs, outputs
                 )
                 return None
-        if result.code is ErrorCode.CANCELLED:
+        problem = as_problem(result)
+        if problem.code is ErrorCode.CANCELLED:
             self._invocations.cancel_finished(self._id, attempt)
         else:
-            self._invocations.fail(self._id, attempt, result)
-        return result
+            self._invocations.fail(self._id, attempt, problem)
+        return problem

@@ -1,9 +1,9 @@
-"""One job, as the supervisor sees it: from its order to its ending."""
+"""Runs one job from the supervisor's side: from its order until all its processes are gone."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,33 +12,34 @@ from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Compiled, Confined, Failed, Inspected, Invoked
+from worker.protocol.observer import JobObserver, observe
 from worker.protocol.order import StartJob
 from worker.settings import Limits
 from worker.supervisor.collect import log_tail
-from worker.supervisor.journal import Journal
-from worker.supervisor.observers import UNOBSERVED, Observer
-from worker.supervisor.outcome import Ending
+from worker.supervisor.job_record import JobRecord
+from worker.supervisor.outcome import JobOutcome
+from worker.supervisor.retry import StoreRetry
 from worker.supervisor.running_job import RunningJob
-from worker.supervisor.store_retry import StoreRetry
-from worker.supervisor.watch import watch
+from worker.supervisor.usage import Usage
+from worker.supervisor.watch import ignore_usage, watch
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 CANCEL_POLL_SECONDS = 0.25
-LAST_WORDS_SECONDS = 5.0
+LAST_MESSAGES_SECONDS = 5.0
 LOG_SECONDS = 1.0
 LOG_SHOWN_BYTES = 16_384
-"""Of a running job; the whole log is kept as a file once it has ended."""
+"""How much of a running job's log is kept; after the job, the whole log is kept as a file."""
 
 log = logging.getLogger(__name__)
 
-Last = Compiled | Inspected | Invoked | Failed | None
+LastMessage = Compiled | Inspected | Invoked | Failed | None
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the child said in the end."""
+class Reported:
+    """The child's last message, or how it violated the protocol."""
 
-    last: Last
+    last: LastMessage
     violation: str | None
 
 
@@ -47,117 +48,131 @@ async def run_job(
     order: StartJob,
     folder: JobFolder,
     limits: Limits,
-    journal: Journal,
-    patience: StoreRetry,
-    observer: Observer = UNOBSERVED,
-) -> Ending:
-    """Have the zygote run a job, write down what it says, and end it where it passes a limit.
+    record: JobRecord,
+    store_retry: StoreRetry,
+    observers: tuple[JobObserver, ...] = (),
+    on_usage: Callable[[Usage], None] = ignore_usage,
+) -> JobOutcome:
+    """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
     Every process of the job is gone when this returns or raises.
 
+    Args:
+        zygote: forks the job.
+        order: the job.
+        folder: the job's folder.
+        limits: what the job may use.
+        record: observes the job first; called again if the store was unavailable.
+        store_retry: how long a report may wait for the store.
+        observers: observe what is recorded; they must neither block nor raise.
+        on_usage: called with every measurement of what the job uses; must not block.
+
     Raises:
-        FencedError: another worker has taken the job over.
-        StoreUnavailableError: what the child said could not be written down for too long.
+        FencedError: another worker has taken over the job.
+        StoreUnavailableError: the store was unavailable for too long to record a report.
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
     async with (
         await zygote.start_job(order) as job,
-        _cancel_flag(journal) as cancelled,
-        _tail_kept(journal, folder),
+        _cancel_flag(record) as cancelled,
+        _log_kept(record, folder),
     ):
-        listening = asyncio.ensure_future(_listen(job, journal, patience, observer))
+        listening = asyncio.ensure_future(_listen(job, record, store_retry, observers))
         try:
-            verdict = await watch(job, limits, cancelled.is_set, observer.used)
+            termination = await watch(job, limits, cancelled.is_set, on_usage)
             exit_ = await asyncio.shield(job.exited)
             await job.kill()
-            # what it said may still wait for the store
-            heard = await asyncio.wait_for(listening, LAST_WORDS_SECONDS + patience.seconds)
+            # the last reports may still wait for the store
+            reported = await asyncio.wait_for(listening, LAST_MESSAGES_SECONDS + store_retry.seconds)
         finally:
             listening.cancel()
-        if exit_.zygote_lost and verdict is None:
+        if exit_.zygote_lost and termination is None:
             raise ZygoteLostError("the zygote ended while the job ran")
-        return Ending(
-            last=heard.last,
-            verdict=verdict,
-            violation=heard.violation,
+        return JobOutcome(
+            last=reported.last,
+            termination=termination,
+            violation=reported.violation,
             status=exit_.status,
             signal=exit_.signal,
-            stage=journal.stage,
+            stage=record.stage,
             log=await asyncio.to_thread(log_tail, folder.path),
-            progress=journal.latest,
+            progress=record.latest,
         )
 
 
-async def _listen(job: RunningJob, journal: Journal, patience: StoreRetry, observer: Observer) -> Heard:
-    last: Last = None
+async def _listen(
+    job: RunningJob, record: JobRecord, store_retry: StoreRetry, observers: tuple[JobObserver, ...]
+) -> Reported:
+    last: LastMessage = None
     confined = False
     try:
         async for message in job.messages():
             if isinstance(message, Confined) and confined:
-                raise MisbehavedError("it said twice how it is confined")
+                raise MisbehavedError("the job reported its confinement twice")
             confined = confined or isinstance(message, Confined)
             if isinstance(message, Compiled | Inspected | Invoked | Failed):
                 last = message
             else:
-                await patience.call(partial(journal.write, message))
-                observer.heard(message)
+                await store_retry.call(partial(observe, message, record))
+                for observer in observers:
+                    observe(message, observer)
     except MisbehavedError as error:
         await job.kill()
-        return Heard(last=None, violation=error.detail)
+        return Reported(last=None, violation=error.detail)
     except Exception:
-        # nobody reads on: the child would wait for a reader until its time is up
+        # without a reader, the child would block until its time is up
         await job.kill()
         raise
-    return Heard(last=last, violation=None)
+    return Reported(last=last, violation=None)
 
 
 @asynccontextmanager
-async def _cancel_flag(journal: Journal) -> AsyncIterator[asyncio.Event]:
+async def _cancel_flag(record: JobRecord) -> AsyncIterator[asyncio.Event]:
     flag = asyncio.Event()
-    polling = asyncio.ensure_future(_poll(journal, flag))
+    polling = asyncio.ensure_future(_poll(record, flag))
     try:
         yield flag
     finally:
         polling.cancel()
-        # whoever writes next meets a lost claim on the job as well
+        # the next write meets a lost claim on the job as well
         with contextlib.suppress(asyncio.CancelledError, FencedError):
             await polling
 
 
 @asynccontextmanager
-async def _tail_kept(journal: Journal, folder: JobFolder) -> AsyncIterator[None]:
-    """Keep what the job prints, a little later; and its last words, once its processes are gone."""
-    following = asyncio.ensure_future(_follow_log(journal, folder))
+async def _log_kept(record: JobRecord, folder: JobFolder) -> AsyncIterator[None]:
+    """Keep the end of the job's log while it runs, and once more after its processes are gone."""
+    following = asyncio.ensure_future(_follow_log(record, folder))
     try:
         yield
     finally:
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
-        await asyncio.shield(_keep_tail(journal, folder))
+        await asyncio.shield(_keep_log(record, folder))
 
 
-async def _follow_log(journal: Journal, folder: JobFolder) -> None:
+async def _follow_log(record: JobRecord, folder: JobFolder) -> None:
     while True:
         await asyncio.sleep(LOG_SECONDS)
-        await _keep_tail(journal, folder)
+        await _keep_log(record, folder)
 
 
-async def _keep_tail(journal: Journal, folder: JobFolder) -> None:
+async def _keep_log(record: JobRecord, folder: JobFolder) -> None:
     try:
         tail = await asyncio.to_thread(log_tail, folder.path, LOG_SHOWN_BYTES)
-        await asyncio.to_thread(journal.printed, tail)
+        await asyncio.to_thread(record.printed, tail)
     except (FencedError, StoreUnavailableError) as error:
-        log.debug("what the job printed is not kept just now: %s", error)
+        log.debug("cannot keep the job's log: %s", error)
 
 
-async def _poll(journal: Journal, flag: asyncio.Event) -> None:
+async def _poll(record: JobRecord, flag: asyncio.Event) -> None:
     while not flag.is_set():
         try:
-            if await asyncio.to_thread(journal.cancel_requested):
+            if await asyncio.to_thread(record.cancel_requested):
                 flag.set()
         except StoreUnavailableError as error:
-            log.warning("whether the job is cancelled cannot be known just now: %s", error)
+            log.warning("cannot check whether the job is cancelled: %s", error)
         except FencedError:
-            flag.set()  # nobody wants this attempt any more
+            flag.set()  # the attempt is obsolete
         await asyncio.sleep(CANCEL_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Where a supervisor's jobs are run: folder, upload and order of each."""
+"""Runs a supervisor's jobs: the folder, the upload and the order of each."""
 
 import asyncio
 import logging
@@ -13,20 +13,20 @@ from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement
 from bessemer.store.store import Store
 from worker.errors import ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
+from worker.protocol.observer import JobObserver
 from worker.protocol.order import StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import run_job
-from worker.supervisor.journal import Journal
+from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.observers import UNOBSERVED, Observer, Observers
-from worker.supervisor.outcome import Ending
-from worker.supervisor.store_retry import StoreRetry
+from worker.supervisor.outcome import JobOutcome
+from worker.supervisor.retry import StoreRetry
 from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
-"""One slot per queue, as a worker has one task of each in hand at a time."""
+"""One slot per queue: a worker runs one task of each at a time."""
 
 PROBE_SLOT = len(QueueName)
 
@@ -34,29 +34,29 @@ log = logging.getLogger(__name__)
 
 
 class JobRunner:
-    """The slots of one worker, and what every task in them needs."""
+    """The job slots of one worker, and what every task in them needs."""
 
     def __init__(
         self,
         settings: WorkerSettings,
         store: Store,
-        place: WorkDirectory,
+        work_dir: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics,
     ) -> None:
-        self.worker_id = settings.worker_id or default_worker_id(place.folder)
+        self.worker_id = settings.worker_id or default_worker_id(work_dir.folder)
         self.settings = settings
         self.store = store
-        self.patience = StoreRetry(settings.store_patience_seconds)
-        self._place = place
+        self.store_retry = StoreRetry(settings.store_patience_seconds)
+        self._work_dir = work_dir
         self._zygote = zygote
         self._metrics = metrics
 
     async def prepare(self) -> None:
-        """Return once a zygote is ready: no attempt begins, and none is lost, while it starts.
+        """Wait until a zygote is ready, so that no attempt starts, or is lost, before that.
 
         Raises:
-            PostponedError: it could not be started.
+            PostponedError: the zygote could not be started.
         """
         try:
             await self._zygote.ensure_running()
@@ -65,8 +65,8 @@ class JobRunner:
 
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
-        """A job's folder for as long as the context lasts."""
-        path = self._place.jobs / name
+        """A job's folder, which exists while the context lasts."""
+        path = self._work_dir.jobs / name
         folder = await asyncio.to_thread(make_job_folder, path, self.uid(slot))
         try:
             yield folder
@@ -74,22 +74,22 @@ class JobRunner:
             await asyncio.shield(asyncio.to_thread(remove_job_folder, path))
 
     async def fetch(self, digest: str, path: Path, slot: int) -> None:
-        """Bring a stored file into a job's folder, whose user may only read it.
+        """Copy a stored file into a job's folder; the job's user may only read it.
 
         Raises:
-            BlobMissingError: it is not there.
-            DamagedError: it is not what was stored.
+            BlobMissingError: the store does not have it.
+            DamagedError: its content has changed in the store.
             StoreUnavailableError: the artifact store was away for too long.
             OSError: the folder cannot be written.
         """
-        await self.patience.call(partial(self.store.artifacts.fetch_to, digest, path))
+        await self.store_retry.call(partial(self.store.artifacts.fetch_to, digest, path))
         await asyncio.to_thread(seal, path, self.uid(slot))
 
     async def fetch_model(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
-        """Bring the upload into a job's folder. Otherwise raises as ``fetch`` does.
+        """Copy the upload into a job's folder.
 
         Returns:
-            What is wrong with it; None where it is there.
+            The problem if the upload is missing or damaged.
         """
         try:
             await self.fetch(digest, folder.model, slot)
@@ -103,11 +103,11 @@ class JobRunner:
         slot: int,
         folder: JobFolder,
         work: Work,
-        journal: Journal,
+        record: JobRecord,
         timeout_seconds: float | None = None,
-        observer: Observer = UNOBSERVED,
-    ) -> Ending:
-        """Run a job in its folder. Raises as ``run_job`` does."""
+        observers: tuple[JobObserver, ...] = (),
+    ) -> JobOutcome:
+        """Run a job in its folder. Raises the same errors as ``run_job``."""
         order = StartJob(
             job=name,
             folder=str(folder.path),
@@ -118,18 +118,26 @@ class JobRunner:
         )
         limits = self.settings.limits(timeout_seconds)
         with self._metrics.job() as meter:
-            observers = Observers((meter, observer))
-            return await run_job(self._zygote, order, folder, limits, journal, self.patience, observers)
+            return await run_job(
+                self._zygote,
+                order,
+                folder,
+                limits,
+                record,
+                self.store_retry,
+                (meter, *observers),
+                meter.used,
+            )
 
     def uid(self, slot: int) -> int | None:
-        """The user of a slot's jobs; None where the worker is not root."""
-        return self._place.slot_uid(self.settings.slot_uid_base, slot)
+        """The user of a slot's jobs; None if the worker is not root."""
+        return self._work_dir.slot_uid(self.settings.slot_uid_base, slot)
 
-    def lost(self, kind: TaskKind, why: Loss) -> None:
-        """Tell whoever watches the service of an attempt that came to nothing."""
+    def count_lost(self, kind: TaskKind, why: Loss) -> None:
+        """Count an attempt that was lost."""
         self._metrics.losses.attempt(kind, why)
 
-    def ended(self, kind: TaskKind, problem: Problem | None) -> None:
-        """Tell whoever watches the service of a result that was written."""
+    def count_ended(self, kind: TaskKind, problem: Problem | None) -> None:
+        """Count and log a task whose result was written."""
         self._metrics.ended(kind, problem)
         log.info("the task ended: %s", problem.code if problem else "succeeded")

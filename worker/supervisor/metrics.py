@@ -1,4 +1,4 @@
-"""What a worker counts of its tasks."""
+"""The metrics of a worker."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import PostponedError, Postponement, TaskKind
 from bessemer.telemetry import metrics
 from bessemer.telemetry.metrics import LossMetrics
-from worker.protocol.messages import Message, ProgressMade, StageFinished, StageStarted
+from worker.protocol.observer import JobObserver
 from worker.supervisor.usage import Usage
 
 LIMITS = frozenset(code for code in ErrorCode if code.value.startswith("limit-")) | {ErrorCode.TIMEOUT}
@@ -22,12 +22,12 @@ OWN_FAULTS = (
     ErrorCode.CHILD_KILLED,
     ErrorCode.SANDBOX_INCOMPLETE,
 )
-"""Ends that are no fault of a request, nor a model's doing: alerts ask for them."""
+"""Failures that neither the request nor the model caused; alerts use them."""
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 
 
 class WorkerMetrics:
-    """The metrics of one worker, in a registry of their own."""
+    """The metrics of one worker, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = metrics.new_registry()
@@ -44,7 +44,7 @@ class WorkerMetrics:
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:
-        """A counter that appears with its first event has not increased, as Prometheus sees it."""
+        """Start at zero: Prometheus sees no increase in a counter that appears with its first event."""
         for kind in TaskKind:
             for why in Postponement:
                 self._postponed.labels(kind, why)
@@ -57,7 +57,7 @@ class WorkerMetrics:
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:
-        """Count a task as in progress while the context lasts, time it, and count it where it is put off."""
+        """Count a task as in progress while the context lasts, time it, and count it if it is postponed."""
         with self._in_progress.labels(kind).track_inprogress(), self._durations.labels(kind).time():
             try:
                 yield
@@ -70,7 +70,7 @@ class WorkerMetrics:
 
     @contextmanager
     def job(self) -> Iterator["JobMeter"]:
-        """Meter one run of a job; the most memory that it used is known at the end."""
+        """Measure one run of a job, and record its peak memory at the end."""
         meter = JobMeter(self)
         try:
             yield meter
@@ -79,15 +79,15 @@ class WorkerMetrics:
                 self._peak_memory.observe(meter.peak_memory_bytes)
 
     def ended(self, kind: TaskKind, problem: Problem | None) -> None:
-        """Count a task whose result was written: a problem, or that it succeeded."""
+        """Count a task whose result was written; ``problem`` is None if it succeeded."""
         code = "" if problem is None else problem.code.value
         self._tasks.labels(kind, outcome(problem), code).inc()
         if problem is not None and problem.code in LIMITS:
             self._kills.labels(code).inc()
 
 
-class JobMeter:
-    """Looks on at one job, by the supervisor's own clock: a job may say what it likes of its times."""
+class JobMeter(JobObserver):
+    """Measures one job by the supervisor's own clock: the times that a job reports cannot be trusted."""
 
     def __init__(self, counted: WorkerMetrics) -> None:
         self.peak_memory_bytes = 0
@@ -95,27 +95,28 @@ class JobMeter:
         self._stage_began = time.monotonic()
         self._trials = 0
 
-    def heard(self, message: Message) -> None:
-        """Time stages, count trials."""
-        match message:
-            case StageStarted():
-                self._stage_began = time.monotonic()
-            case StageFinished(stage=stage):
-                self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
-            case ProgressMade(stage=Stage.TUNE, done=done) if done > self._trials:
-                trials = min(done, MAX_TRIALS)
-                self._counted.candidates.inc(max(0, trials - self._trials))
-                self._trials = trials
-            case _:
-                pass
+    def stage_started(self, stage: Stage) -> None:
+        """Start the stage's clock."""
+        self._stage_began = time.monotonic()
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """Record the stage's time."""
+        self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
+
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        """Count the trials of tune."""
+        if stage is Stage.TUNE and done > self._trials:
+            trials = min(done, MAX_TRIALS)
+            self._counted.candidates.inc(max(0, trials - self._trials))
+            self._trials = trials
 
     def used(self, usage: Usage) -> None:
-        """Remember the most memory."""
+        """Track the peak memory."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, usage.memory_bytes)
 
 
 def outcome(problem: Problem | None) -> str:
-    """How a task ended, as a label."""
+    """The label for how a task ended."""
     if problem is None:
         return SUCCEEDED
     return CANCELLED if problem.code is ErrorCode.CANCELLED else FAILED

@@ -1,15 +1,17 @@
-"""How a job ended: a pure policy over what is known once its processes are gone."""
+"""How a job ended and what to advise: pure policies over what is known once its processes are gone."""
 
+import re
 import signal
 from dataclasses import dataclass
 
+from bessemer.contract.job import Progress
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.protocol.messages import Compiled, Failed, Inspected, Invoked, Message, ProgressMade
-from worker.signals import signal_name
-from worker.supervisor.crash import crash_site
-from worker.supervisor.watch import Verdict
+from worker.errors import signal_name
+from worker.protocol.messages import Compiled, Failed, Inspected, Invoked, Message
+from worker.supervisor.watch import Termination
 
 Result = Compiled | Inspected | Invoked
 
@@ -18,7 +20,7 @@ SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXFSZ: ErrorCode.LIMIT_DISK,
     signal.SIGKILL: ErrorCode.CHILD_KILLED,
 }
-"""Signals by which the kernel says that a limit was reached, and that of whoever kills from outside."""
+"""The signals that the kernel sends at a limit, and SIGKILL, which another process sent."""
 
 OUT_OF_TIME = frozenset({ErrorCode.TIMEOUT, ErrorCode.LIMIT_WALL_CLOCK})
 
@@ -26,83 +28,156 @@ LOG_TAIL_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
-class Ending:
+class JobOutcome:
     """What is known of a job whose processes are gone.
 
     Attributes:
-        last: the child's last message, where it sent one.
-        verdict: why the watch killed it (a limit, a cancellation), with the figure.
-        violation: what the child said that is no message.
+        last: the child's last message, if it sent one.
+        termination: why the watch killed it (a limit, a cancellation), with the figure.
+        violation: how the child violated the protocol.
         status: the exit status of the child.
-        signal: the signal that ended the child; 0 where it left by itself.
+        signal: the signal that ended the child; 0 if it exited.
         stage: the stage that ran last.
-        progress: how far that stage was, where it said so.
+        progress: the last progress of that stage, if it reported any.
         log: what the job printed.
     """
 
     last: Result | Failed | None
-    verdict: Verdict | None
+    termination: Termination | None
     violation: str | None
     status: int
     signal: int
     stage: Stage | None
     log: str
-    progress: ProgressMade | None = None
+    progress: Progress | None = None
 
 
-def conclude(ending: Ending) -> Result | Problem:
-    """The result, or the problem that the job's user is told.
-
-    What the supervisor knows for itself comes before what the child said.
-    """
-    if ending.verdict is not None:
-        return _problem(ending, ending.verdict.code, _describe_verdict(ending.verdict, ending.progress))
-    if ending.violation is not None:
-        return _problem(ending, ErrorCode.CHILD_MISBEHAVED, ending.violation)
-    if isinstance(ending.last, Failed):
-        said = ending.last
-        return make_problem(said.code, said.detail, stage=said.stage, places=said.places)
-    if ending.signal or ending.status or ending.last is None:
-        return _problem(ending, _crash_code(ending.signal), _describe_crash(ending))
-    return ending.last
+def conclude(outcome: JobOutcome) -> Result | Problem:
+    """The result of a job, or its problem. What the supervisor itself knows overrides the child's message."""
+    if outcome.termination is not None:
+        detail = _describe_termination(outcome.termination, outcome.progress)
+        return _problem(outcome, outcome.termination.code, detail)
+    if outcome.violation is not None:
+        return _problem(outcome, ErrorCode.CHILD_MISBEHAVED, outcome.violation)
+    if isinstance(outcome.last, Failed):
+        failed = outcome.last
+        return make_problem(failed.code, failed.detail, stage=failed.stage, places=failed.places)
+    if outcome.signal or outcome.status or outcome.last is None:
+        return _problem(outcome, _crash_code(outcome.signal), _describe_crash(outcome))
+    return outcome.last
 
 
 def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> Result | Problem:
-    """The result, or a problem where a compilation says that it ended elsewhere than it was to."""
+    """The result, or a problem if a compilation stopped after another stage than the request asks for."""
     if not isinstance(result, Compiled):
         return result
     if (result.stopped_after or Stage.PACKAGE) is (request.stop_after or Stage.PACKAGE):
         return result
-    detail = "it says that it stopped elsewhere than the request asks"
+    detail = "the job stopped after another stage than the request asks for"
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
 
 
 def as_problem(result: Message | Problem) -> Problem:
-    """The problem; where it is a result, it is not that of the job that was ordered."""
+    """The problem; a result at this point belongs to another kind of job than was ordered."""
     if isinstance(result, Problem):
         return result
     return make_problem(ErrorCode.CHILD_MISBEHAVED, f"the job ended with the message '{result.kind}'")
 
 
-def _problem(ending: Ending, code: ErrorCode, detail: str) -> Problem:
-    return make_problem(code, detail, stage=ending.stage)
+def _problem(outcome: JobOutcome, code: ErrorCode, detail: str) -> Problem:
+    return make_problem(code, detail, stage=outcome.stage)
 
 
-def _describe_verdict(verdict: Verdict, progress: ProgressMade | None) -> str:
-    if verdict.code not in OUT_OF_TIME or progress is None:
-        return verdict.detail
+def _describe_termination(termination: Termination, progress: Progress | None) -> str:
+    if termination.code not in OUT_OF_TIME or progress is None:
+        return termination.detail
     count = f"{progress.done} of {progress.total}" if progress.total else f"{progress.done}"
     at = f": {progress.detail}" if progress.detail else ""
-    return f"{verdict.detail}; {progress.stage.value} was at {count}{at}"
+    return f"{termination.detail}; {progress.stage.value} was at {count}{at}"
 
 
 def _crash_code(number: int) -> ErrorCode:
     return SIGNAL_CODES.get(number, ErrorCode.CHILD_CRASHED)
 
 
-def _describe_crash(ending: Ending) -> str:
-    how = signal_name(ending.signal) if ending.signal else f"exit status {ending.status}"
-    site = crash_site(ending.log) if ending.signal else ""
-    tail = "" if site else ending.log.strip()[-LOG_TAIL_CHARACTERS:]
-    told = (site, f"its log ends: {tail}" if tail else "")
-    return "; ".join(filter(None, (f"the job's process ended with {how}", *told)))
+def _describe_crash(outcome: JobOutcome) -> str:
+    how = signal_name(outcome.signal) if outcome.signal else f"exit status {outcome.status}"
+    site = crash_site(outcome.log) if outcome.signal else ""
+    tail = "" if site else outcome.log.strip()[-LOG_TAIL_CHARACTERS:]
+    ends = f"its log ends: {tail}" if tail else ""
+    return "; ".join(filter(None, (f"the job's process ended with {how}", site, ends)))
+
+
+MAX_FRAMES = 4
+
+_PYTHON = re.compile(
+    r"^Fatal Python error: .*\n\n.*Stack \(most recent call first\):\n((?:  File .*\n)+)", re.M
+)
+_PYTHON_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (.+)')
+_NATIVE = re.compile(r"^!+ \w+ encountered !+\n((?:  File .*\n?)+)", re.M)
+_NATIVE_FRAME = re.compile(r'File "([^"]*)", line \d+, in (.+)')
+_SIGNAL_FRAME = "libc_sigaction"
+
+
+def crash_site(log: str) -> str:
+    """The innermost frames of a crash, such as ``in strlen, string_at; Python at model.py:3 (forward)``.
+
+    ``faulthandler`` writes Python's frames; TVM's own handler writes the native ones after a SIGSEGV. A job
+    can write anything into its log, so the result is only shown as text and decides nothing.
+
+    Returns:
+        An empty text if the log shows no crash.
+    """
+    native, python = _native_frames(log), _python_frames(log)
+    parts = [f"in {', '.join(native)}" if native else "", f"Python at {', '.join(python)}" if python else ""]
+    return "; ".join(filter(None, parts))
+
+
+def _python_frames(log: str) -> list[str]:
+    found = _PYTHON.findall(log)
+    frames = _PYTHON_FRAME.findall(found[-1])[:MAX_FRAMES] if found else []
+    return [f"{file}:{line} ({function})" for file, line, function in frames]
+
+
+def _native_frames(log: str) -> list[str]:
+    """The frames below the last signal handler."""
+    found = _NATIVE.findall(log)
+    frames = _NATIVE_FRAME.findall(found[-1]) if found else []
+    handlers = [index for index, (file, _) in enumerate(frames) if _SIGNAL_FRAME in file]
+    below = frames[handlers[-1] + 1 :] if handlers else frames
+    return [function for _, function in below[:MAX_FRAMES]]
+
+
+_MORE_TIME = {
+    ErrorCode.TIMEOUT: "allow the job more time with `timeout_seconds`",
+    ErrorCode.LIMIT_WALL_CLOCK: "raise BESSEMER_LIMIT_WALL_SECONDS on the worker",
+}
+
+_LESS_WORK = {
+    Stage.CAPTURE: "Check how long the model takes to load and run in torch, and give it smaller inputs",
+    Stage.TRANSLATE: "Make the graph smaller: loops and recurrences are unrolled step by step",
+    Stage.OPTIMIZE: "Make the graph smaller, or turn off the rewrite or the measured kernel that "
+    "`detail` names",
+    Stage.TUNE: "Make the graph smaller: this stage schedules every function of it",
+    Stage.BUILD: "Make the function that `detail` names smaller: its name lists its operators",
+    Stage.VERIFY: "Check how long the model takes to run in torch, and give it smaller inputs",
+    Stage.BENCHMARK: "Lower `benchmark.seconds`, or give the model smaller inputs",
+    Stage.PACKAGE: "Check whether the worker's disk is slow or busy",
+}
+
+
+def with_remedy(problem: Problem, request: CompilationRequest) -> Problem:
+    """Add advice for the stage in which a compilation ran out of time."""
+    more_time = _MORE_TIME.get(problem.code)
+    if more_time is None or problem.stage is None:
+        return problem
+    advice = f"{_less_work(Stage(problem.stage), request.tune)}; or {more_time}."
+    return problem.model_copy(update={"advice": advice})
+
+
+def _less_work(stage: Stage, tune: TuneOptions) -> str:
+    if stage is not Stage.TUNE or tune.trials == 0:
+        return _LESS_WORK[stage]
+    if tune.seconds is None:
+        return "Request fewer `tune.trials`, or limit the search with `tune.seconds`"
+    return "Request fewer `tune.trials` or `tune.seconds`"

@@ -1,4 +1,4 @@
-"""The machine's processes, as ``/proc`` shows them."""
+"""The machine's processes, read from ``/proc``."""
 
 import functools
 import os
@@ -12,9 +12,9 @@ _MAX_FILE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Process:
-    """One process. ``cpu_seconds`` is its own, ``waited_cpu_seconds`` that of the children it waited for.
+    """One process. ``cpu_seconds`` is its own time, ``waited_cpu_seconds`` the time of reaped children.
 
-    A zombie whose main thread alone has ended has more threads than one.
+    If only the main thread of a zombie has ended, it still has several threads.
     """
 
     pid: int
@@ -28,7 +28,7 @@ class Process:
 
 
 def processes(besides: frozenset[int] = frozenset()) -> tuple[Process, ...]:
-    """Every process that can be seen, besides those whose ids are given."""
+    """Every visible process, except those with the given ids."""
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     found = [read_process(pid) for pid in pids if pid not in besides]
@@ -36,12 +36,12 @@ def processes(besides: frozenset[int] = frozenset()) -> tuple[Process, ...]:
 
 
 def read_process(pid: int) -> Process | None:
-    """One process; None where it is gone."""
+    """One process; None if it is gone."""
     try:
         text = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # the name, in parentheses, may hold anything
+    # the name, in parentheses, may contain anything
     fields = text[text.rindex(")") + 2 :].split()
     user, system, waited_user, waited_system = (int(field) for field in fields[11:15])
     return Process(
@@ -65,7 +65,7 @@ def may_trace() -> bool:
 
 
 def user_of(pid: int) -> int | None:
-    """The real user of a process; None where it is gone. The owner of ``/proc/PID`` may be another."""
+    """The real user of a process; None if it is gone. The owner of ``/proc/PID`` may differ."""
     try:
         lines = _read(f"/proc/{pid}/status").splitlines()
     except OSError:
@@ -74,9 +74,9 @@ def user_of(pid: int) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """An upper bound of the memory that is the process's own: anonymous and shared memory, page tables.
+    """An upper bound of a process's own memory: anonymous and shared memory, page tables.
 
-    Pages that a fork still shares count in full in each process.
+    Pages that forks still share count fully in each process.
     """
     try:
         status = _read(f"/proc/{pid}/status")
@@ -86,9 +86,9 @@ def private_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int | None:
-    """The same with every shared page divided by those who share it; None where this may not be read.
+    """The same, but each shared page is divided among its processes; None if access is denied.
 
-    Costs milliseconds: the kernel walks the page table.
+    Takes milliseconds: the kernel walks the page table.
     """
     try:
         text = _read(f"/proc/{pid}/smaps_rollup")
@@ -100,13 +100,13 @@ def proportional_bytes(pid: int) -> int | None:
 
 
 def _kibibytes(text: str, name: str) -> int:
-    """A figure of a table; 0 where the table lacks it, as that of a process that has ended does."""
+    """A figure of a table; 0 if the table lacks it, because the process has ended."""
     start = text.find(f"\n{name}")
     return int(text[start + len(name) + 1 :].split(maxsplit=1)[0]) << 10 if start >= 0 else 0
 
 
 def _read(path: str) -> str:
-    """A small file of the kernel's, read often: several times cheaper than through pathlib."""
+    """Read a small kernel file, several times faster than pathlib does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, _MAX_FILE_BYTES).decode(errors="replace")

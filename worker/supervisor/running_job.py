@@ -1,4 +1,4 @@
-"""A job that the zygote has started: what it says, how it ended, and the end of all its processes."""
+"""A job that the zygote has started: its messages, its exit status, and the end of all its processes."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Message
 from worker.supervisor.groups import Group, GroupsFile, kill_group
 
 MAX_MESSAGES_BYTES = 1 << 26
-"""What a job may say in all: more is no honest job's."""
+"""All messages of a job together; only a hostile job sends more."""
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ class Exit:
     """How a job's first process ended.
 
     Attributes:
-        status: its exit status; 0 where a signal ended it.
-        signal: the signal that ended it; 0 where it left by itself.
-        zygote_lost: the zygote ended first, and the job with it: not the job's fault.
+        status: its exit status; 0 if a signal ended it.
+        signal: the signal that ended it; 0 if it exited.
+        zygote_lost: the zygote ended first and took the job with it; the job is not to blame.
     """
 
     status: int
@@ -37,39 +37,39 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Voice:
+class MessagePipe:
     """The reading end of a job's FIFO."""
 
     reader: asyncio.StreamReader
     transport: asyncio.ReadTransport
 
 
-async def open_voice(messages: FileIO) -> Voice:
-    """Listen to a FIFO, which belongs to the voice from now on."""
+async def open_pipe(messages: FileIO) -> MessagePipe:
+    """Read from a FIFO, which the pipe now owns."""
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), messages
     )
-    return Voice(reader, transport)
+    return MessagePipe(reader, transport)
 
 
 async def end_group(group: Group, groups: GroupsFile) -> None:
-    """Send SIGKILL to every process of a job until none is left, then forget the group."""
+    """Kill every process of a job, then forget the group."""
     if not await asyncio.to_thread(kill_group, group):
-        log.error("processes of group %d would not die", group.id)
+        log.error("cannot kill all processes of group %d", group.id)
     try:
         await asyncio.to_thread(groups.remove, group.id)
     except OSError as error:
-        log.warning("group %d is noted although it has ended: %s", group.id, error)
+        log.warning("cannot forget group %d, which has ended: %s", group.id, error)
 
 
 class RunningJob:
     """A job that the zygote has started. Leaving its context ends all its processes.
 
     Attributes:
-        exited: how its first process ended, once it has.
+        exited: how its first process ended.
         folder: the job's folder.
-        baseline_bytes: the memory that each of its processes shares with the zygote at first.
+        baseline_bytes: the memory that each of its processes initially shares with the zygote.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RunningJob:
         group: Group,
         exited: asyncio.Future[Exit],
         folder: Path,
-        voice: Voice,
+        pipe: MessagePipe,
         groups: GroupsFile,
         baseline_bytes: int,
     ) -> None:
@@ -85,7 +85,7 @@ class RunningJob:
         self.folder = folder
         self.baseline_bytes = baseline_bytes
         self._group = group
-        self._voice = voice
+        self._pipe = pipe
         self._groups = groups
 
     async def __aenter__(self) -> Self:
@@ -95,11 +95,11 @@ class RunningJob:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.kill()
-        self._voice.transport.close()
+        self._pipe.transport.close()
 
     @property
     def pid(self) -> int:
-        """The first process, and the id of the job's group."""
+        """The first process, whose id is also the id of the job's group."""
         return self._group.id
 
     @property
@@ -112,35 +112,35 @@ class RunningJob:
         return not self.exited.done()
 
     async def wait(self, seconds: float) -> None:
-        """Return when the first process has ended, or after so many seconds."""
+        """Return when the first process has ended, or after ``seconds``."""
         await asyncio.wait((self.exited,), timeout=seconds)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What the child says, until every process of the job has closed its end.
+        """The child's messages, until every process of the job has closed its end of the FIFO.
 
         Raises:
-            MisbehavedError: a line is no message, is too long, or there are too many.
+            MisbehavedError: a line is not a message, a line is too long, or there are too many.
         """
         total = 0
         async for line in self._lines():
             total += len(line)
             if total > MAX_MESSAGES_BYTES:
-                raise MisbehavedError(f"it said more than {MAX_MESSAGES_BYTES} bytes")
+                raise MisbehavedError(f"the job sent more than {MAX_MESSAGES_BYTES} bytes of messages")
             try:
                 yield MESSAGES.validate_json(line)
             except ValidationError as error:
-                raise MisbehavedError(f"it said what is no message: {line[:200]!r}") from error
+                raise MisbehavedError(f"the job sent a malformed message: {line[:200]!r}") from error
 
     async def kill(self) -> None:
-        """Send SIGKILL to every process of the job until none is left, then forget the group."""
+        """Kill every process of the job, then forget the group."""
         await end_group(self._group, self._groups)
 
     async def _lines(self) -> AsyncIterator[bytes]:
         while True:
             try:
-                line = await self._voice.reader.readline()
+                line = await self._pipe.reader.readline()
             except ValueError as error:
-                raise MisbehavedError(f"it said a line longer than {MAX_LINE_BYTES} bytes") from error
+                raise MisbehavedError(f"the job sent a line longer than {MAX_LINE_BYTES} bytes") from error
             if not line:
                 return
             yield line

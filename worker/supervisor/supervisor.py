@@ -1,4 +1,4 @@
-"""The supervisor: takes tasks from the queues, has the zygote run them, and alone writes their results.
+"""The supervisor: takes tasks from the queues, has the zygote run them, and is the only writer of results.
 
 It imports neither torch nor TVM and never forks; the zygote is started by exec.
 """
@@ -11,16 +11,15 @@ from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import NoTracer, Tracer
 from worker.errors import ZygoteLostError
-from worker.protocol.messages import Confined, Message
 from worker.protocol.order import ProbeWork
 from worker.settings import WorkerSettings
-from worker.supervisor.attempts import TaskHandler, see_through
+from worker.supervisor.attempts import TaskHandler, run_to_end
 from worker.supervisor.compilations import CompilationTask
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.inspections import InspectionTask
 from worker.supervisor.invocations import InvocationTask
+from worker.supervisor.job_record import ProbeRecord
 from worker.supervisor.job_runner import PROBE_SLOT, JobRunner
-from worker.supervisor.journal import SilentJournal
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
@@ -33,65 +32,54 @@ class Supervisor:
         self,
         settings: WorkerSettings,
         store: Store,
-        place: WorkDirectory,
+        work_dir: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self.hands = InFlight()
+        self.in_flight = InFlight()
         self._metrics = metrics or WorkerMetrics()
         self._tracer = tracer or NoTracer()
-        self._bench = JobRunner(settings, store, place, zygote, self._metrics)
+        self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics)
 
     @property
     def worker_id(self) -> str:
-        """Under which it takes tasks."""
-        return self._bench.worker_id
+        """The name under which it takes tasks."""
+        return self._runner.worker_id
 
     async def probe(self) -> SandboxStatus:
-        """Which layers hold for this worker's jobs, told by a child that does nothing else.
+        """Start a child that only reports which layers of the confinement hold.
 
         Raises:
             ZygoteLostError: the zygote could not be started.
         """
-        journal = ProbeJournal()
-        async with self._bench.folder("probe", PROBE_SLOT) as folder:
+        record = ProbeRecord()
+        async with self._runner.folder("probe", PROBE_SLOT) as folder:
             await asyncio.to_thread(folder.model.touch)
-            await self._bench.run("probe", PROBE_SLOT, folder, ProbeWork(), journal)
-        if journal.sandbox is None:
-            raise ZygoteLostError("the probe of the confinement ended without a word")
-        return journal.sandbox
+            await self._runner.run("probe", PROBE_SLOT, folder, ProbeWork(), record)
+        if record.sandbox is None:
+            raise ZygoteLostError("the probe of the confinement ended without a report")
+        return record.sandbox
 
     async def handle(self, task: Task) -> None:
         """Do one task and write its result.
 
         Raises:
-            StoreUnavailableError: the store was away for too long; the queue begins the task again.
-            PostponedError: the same, since this worker's disk is full, or its zygote does not start.
+            StoreUnavailableError: the store was unavailable for too long; the queue starts the task again.
+            PostponedError: this worker's disk is full, or its zygote does not start; likewise.
         """
         with (
             self._metrics.task(task.kind),
-            self.hands.holding(task),
+            self.in_flight.tracking(task),
             log_fields(worker=self.worker_id),
             log_fields(**task.log_fields),
         ):
-            await self._bench.prepare()
-            await see_through(self._undertaking(task), self._bench)
+            await self._runner.prepare()
+            await run_to_end(self._handler(task), self._runner)
 
-    def _undertaking(self, task: Task) -> TaskHandler:
+    def _handler(self, task: Task) -> TaskHandler:
         if task.kind is TaskKind.INSPECT:
-            return InspectionTask(task.id, self._bench)
+            return InspectionTask(task.id, self._runner)
         if task.kind is TaskKind.INVOKE:
-            return InvocationTask(task.id, self._bench, self._tracer)
-        return CompilationTask(task, self._bench, self.hands, self._tracer)
-
-
-class ProbeJournal(SilentJournal):
-    """Keeps what the probe reports."""
-
-    sandbox: SandboxStatus | None = None
-
-    def write(self, message: Message) -> None:
-        """Keep the layers."""
-        if isinstance(message, Confined):
-            self.sandbox = message.sandbox
+            return InvocationTask(task.id, self._runner, self._tracer)
+        return CompilationTask(task, self._runner, self.in_flight, self._tracer)

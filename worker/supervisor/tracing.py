@@ -1,17 +1,17 @@
-"""A job's span and those of its stages. The child sends nothing: the supervisor times what it says."""
+"""The spans of a job and its stages. The supervisor times them itself, by the messages of the child."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
 from bessemer.contract.problem import Problem
+from bessemer.contract.stage import Stage
 from bessemer.telemetry.traces import Span, SpanKind, Tracer
-from worker.protocol.messages import Message, StageFinished, StageStarted
-from worker.supervisor.usage import Usage
+from worker.protocol.observer import JobObserver
 
 
-class JobTrace:
-    """Looks on at one attempt at a job."""
+class JobTrace(JobObserver):
+    """Traces one attempt at a job."""
 
     def __init__(self, tracer: Tracer, span: Span) -> None:
         self.problem: Problem | None = None
@@ -19,22 +19,17 @@ class JobTrace:
         self._span = span
         self._stage: Span | None = None
 
-    def heard(self, message: Message) -> None:
-        """Begin and end the spans of stages."""
-        match message:
-            case StageStarted(stage=stage):
-                self.end_stage("the next stage began")
-                self._stage = self._tracer.start(stage.value, self._span.traceparent)
-            case StageFinished():
-                self.end_stage(None)
-            case _:
-                pass
+    def stage_started(self, stage: Stage) -> None:
+        """Start the span of a stage."""
+        self.end_stage("the next stage began")
+        self._stage = self._tracer.start(stage.value, self._span.traceparent)
 
-    def used(self, usage: Usage) -> None:
-        """Nothing."""
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """End the span of a stage."""
+        self.end_stage(None)
 
     def end_stage(self, error: str | None) -> None:
-        """End the span of the stage that runs, if one does."""
+        """End the span of the current stage, if any."""
         if self._stage is not None:
             self._stage.end(error)
         self._stage = None
@@ -48,14 +43,14 @@ def traced_job(
     attributes: dict[str, str | int],
     name: str = "job",
 ) -> Iterator[JobTrace]:
-    """A span for one attempt at a job or an invocation, with one for the wait in the queue before the first.
+    """A span for one attempt at a job or an invocation; before the first, one for the wait in the queue.
 
     Args:
         tracer: where spans go.
         parent: the traceparent of the request that submitted the job.
-        waited_since: when it did.
+        waited_since: when that request arrived.
         attributes: the job's id, attempt and worker.
-        name: of the attempt's span.
+        name: the name of the attempt's span.
     """
     if attributes["bessemer.attempt"] == 1:
         tracer.start("queue", parent, attributes=attributes, began_at=waited_since).end()

@@ -1,4 +1,4 @@
-"""What a job uses: measured from ``/proc`` and from its folder, both read as hostile."""
+"""Measures what a job uses, from ``/proc`` and from its folder, and treats both as hostile."""
 
 import contextlib
 import os
@@ -21,8 +21,8 @@ from worker.supervisor.processes import (
 )
 
 MAX_DEPTH = 64
-ROLL_CALL_SECONDS = 1.0
-"""How long what was no part of a job is not asked again: no process joins another session, but ids return."""
+RESCAN_SECONDS = 1.0
+"""How long to skip processes that are not part of the job: none joins another session, but ids recur."""
 
 _BLOCK_BYTES = 512
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,16 +30,16 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Usage:
-    """One look at a job.
+    """One sample of what a job uses.
 
     Attributes:
-        memory_bytes: anonymous and shared memory of all its processes. An upper bound where that suffices to
-            see that the limit holds.
+        memory_bytes: anonymous and shared memory of all its processes; an upper bound while that is below the
+            limit.
         disk_bytes: blocks of the files in its folder, and of deleted files that it still has open.
         inodes: files and folders in its folder.
         output_bytes: the size of its log.
-        cpu_seconds: processor time of all its processes, those that have ended included.
-        wall_seconds: since the watch began.
+        cpu_seconds: processor time of all its processes, including ended ones.
+        wall_seconds: time since the watch began.
     """
 
     memory_bytes: int
@@ -51,24 +51,24 @@ class Usage:
 
     @classmethod
     def of_time(cls, wall_seconds: float) -> "Usage":
-        """What is known without a look."""
+        """A usage that knows only the time."""
         return cls(0, 0, 0, 0, 0.0, wall_seconds)
 
 
 class HostileTreeError(Exception):
-    """A tree of folders that no honest job makes."""
+    """A tree of folders that only a hostile job makes."""
 
 
 @dataclass(frozen=True)
 class FolderUse:
-    """What lies in a folder. Counting stops when there are too many files."""
+    """The contents of a folder. Counting stops when there are too many files."""
 
     disk_bytes: int
     inodes: int
 
 
 class Meter:
-    """Measures one job, again and again."""
+    """Takes samples of one job."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Meter:
         self._pid = pid
         self._uid = uid
         self._foreign: frozenset[int] = frozenset()
-        self._next_roll_call = 0.0
+        self._next_rescan = 0.0
         self._folder = JobFolder(folder)
         self._memory_limit = memory_limit
         self._inode_limit = inode_limit
@@ -91,7 +91,7 @@ class Meter:
         self._cpu_seen: dict[tuple[int, int], float] = {}
 
     def read(self) -> Usage:
-        """Look at the job once."""
+        """Take one sample."""
         members = self._members()
         pids = tuple(process.pid for process in members if not process.zombie)
         in_folder = self._folder_use()
@@ -109,17 +109,17 @@ class Meter:
         )
 
     def _insight(self, uid: int) -> AbstractContextManager[None]:
-        """Whoever may trace all processes may look into them; others look with the eyes of the job's user."""
+        """Act as the job's user, unless this process may trace all processes."""
         return nullcontext() if may_trace() else file_user(uid)
 
     def _members(self) -> tuple[Process, ...]:
-        """The group, and what else runs as the slot's user: it can leave where seccomp does not hold."""
-        if time.monotonic() >= self._next_roll_call:
-            self._next_roll_call = time.monotonic() + ROLL_CALL_SECONDS
+        """The group, and all processes of the slot's user: without seccomp, they can leave the group."""
+        if time.monotonic() >= self._next_rescan:
+            self._next_rescan = time.monotonic() + RESCAN_SECONDS
             self._foreign = frozenset()
         asked = processes(besides=self._foreign)
         members = tuple(process for process in asked if self._has(process))
-        # the first process may not have made its group yet
+        # the first process may not have created its group yet
         others = {process.pid for process in asked} - {process.pid for process in members} - {self._pid}
         self._foreign |= others
         return members
@@ -128,15 +128,15 @@ class Meter:
         return process.group == self._pid or (self._uid is not None and user_of(process.pid) == self._uid)
 
     def _folder_use(self) -> FolderUse:
-        """What the job wrote; the upload is not counted."""
+        """What the job wrote, without the upload."""
         parts = [folder_use(part, self._inode_limit) for part in (self._folder.output, self._folder.scratch)]
         return FolderUse(sum(part.disk_bytes for part in parts), sum(part.inodes for part in parts))
 
     def _cpu_seconds(self, members: tuple[Process, ...]) -> float:
         """The larger of two lower bounds.
 
-        Adding up what each living process and the children it waited for have used misses orphans; adding up
-        what was last seen of every process misses those that came and went between two looks.
+        The sum over living processes and the children they reaped misses orphans. The sum of the last sample
+        of every process misses processes that started and ended between two samples.
         """
         for process in members:
             self._cpu_seen[process.pid, process.start_ticks] = process.cpu_seconds
@@ -145,16 +145,16 @@ class Meter:
 
 
 def memory_bytes(pids: tuple[int, ...], limit: int, baseline_bytes: int) -> int:
-    """Memory of some processes together.
+    """The memory of several processes together.
 
-    The cheap upper bound is taken where it lies within the limit; only then does the kernel walk page tables.
-    Where it does not tell (another user's processes, without CAP_SYS_PTRACE), what each process shares with
-    the zygote is taken off the upper bound.
+    A cheap upper bound suffices if it is below the limit. Otherwise the kernel walks the page tables. If it
+    denies that (another user's processes, without CAP_SYS_PTRACE), the upper bound of each process is reduced
+    by what it shares with the zygote.
 
     Args:
         pids: the processes.
         limit: what they may use together.
-        baseline_bytes: what a fork shares with the zygote at first.
+        baseline_bytes: what a fork initially shares with the zygote.
     """
     upper = tuple(map(private_bytes, pids))
     if sum(upper) <= limit:
@@ -167,10 +167,9 @@ def memory_bytes(pids: tuple[int, ...], limit: int, baseline_bytes: int) -> int:
 
 
 def folder_use(folder: Path, inode_limit: int) -> FolderUse:
-    """Count what lies beneath a folder, following no link.
+    """Count the contents of a folder without following links.
 
-    A tree deeper than ``MAX_DEPTH``, or one that hides a folder, is no honest job's: it counts as too many
-    inodes.
+    A tree deeper than ``MAX_DEPTH`` or with a hidden folder is hostile and counts as too many inodes.
     """
     disk = inodes = 0
     try:
@@ -192,12 +191,12 @@ def _open(folder: Path) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        # a link, a file, or a folder that may not be read is in its place
+        # the job replaced it with a link or a file, or made it unreadable
         raise HostileTreeError from error
 
 
 def deleted_bytes(pids: tuple[int, ...], folder: Path) -> int:
-    """Blocks of files on the folder's device that have no name any more but are open in a process."""
+    """Blocks of deleted files on the folder's device that a process still has open."""
     device = _device(folder)
     found: dict[int, int] = {}
     for pid in pids:
@@ -208,7 +207,7 @@ def deleted_bytes(pids: tuple[int, ...], folder: Path) -> int:
 
 
 def _statuses(folder: int, depth: int) -> Iterator[os.stat_result]:
-    """The status of everything beneath an open folder, which is closed at the end."""
+    """The status of everything beneath an open folder; closes the folder."""
     try:
         if depth > MAX_DEPTH:
             raise HostileTreeError
@@ -226,7 +225,7 @@ def _entry_statuses(entry: os.DirEntry[str], folder: int, depth: int) -> Iterato
     except FileNotFoundError:
         return
     except OSError as error:
-        # it was exchanged for something else just now, or its owner took away the right to read it
+        # the job replaced it just now, or made it unreadable
         raise HostileTreeError from error
     yield status
     if inner is not None:

@@ -1,7 +1,7 @@
-"""The supervisor's watch over one running job: what it uses, what it may, and its end when that is too much.
+"""The supervisor's watch over one running job: measures what the job uses, and kills it above a limit.
 
-The kernel's limits hold for single processes. Memory and processor time of a whole tree, and what lies in the
-job's folder, are held only by this watch; it may be overshot by what a job can do between two looks.
+The kernel's limits apply to single processes. Only this watch limits the memory and processor time of a whole
+tree of processes and the size of the job's folder. A job may overshoot by what it does between two samples.
 """
 
 import asyncio
@@ -9,69 +9,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bessemer.contract.problem import ErrorCode
 from worker.settings import Limits
+from worker.supervisor.running_job import RunningJob
 from worker.supervisor.usage import Meter, Usage
 
 INTERVAL_SECONDS = 0.15
 CLOSE_INTERVAL_SECONDS = 0.05
 TICK_SECONDS = 0.25
-LOOK_SECONDS = 10.0
-"""A look takes milliseconds; a job that makes it last has too many processes or files to be honest."""
+SAMPLE_SECONDS = 10.0
+"""A sample takes milliseconds. Only a hostile job has so many processes or files that it takes this long."""
 
 CLOSE = 0.5
-"""The part of a limit from which on a job is looked at more often."""
+"""The share of a limit above which samples are taken more often."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Why the watch ended a job."""
+class Termination:
+    """Why the watch killed a job."""
 
     code: ErrorCode
     detail: str
 
 
-class Watched(Protocol):
-    """A running job, as the watch needs it."""
-
-    @property
-    def pid(self) -> int:
-        """The process that leads the job's group."""
-        ...
-
-    @property
-    def uid(self) -> int | None:
-        """The slot's user."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """The job's folder."""
-        ...
-
-    @property
-    def baseline_bytes(self) -> int:
-        """The memory that each process of the job shares with the zygote at first."""
-        ...
-
-    def running(self) -> bool:
-        """Whether the job's first process still runs."""
-        ...
-
-    async def wait(self, seconds: float) -> None:
-        """Return when the job's first process has ended, or after so many seconds."""
-        ...
-
-    async def kill(self) -> None:
-        """End every process of the job; returns when none is left."""
-        ...
-
-
 def exceeded(usage: Usage, limits: Limits) -> ErrorCode | None:
-    """The policy: the error of the first limit that is exceeded; None while all is well."""
+    """The policy: the error of the first limit that is exceeded, if any."""
     if limits.timeout_seconds is not None and usage.wall_seconds > limits.timeout_seconds:
         return ErrorCode.TIMEOUT
     table = (
@@ -86,7 +50,7 @@ def exceeded(usage: Usage, limits: Limits) -> ErrorCode | None:
 
 
 def describe(code: ErrorCode, usage: Usage, limits: Limits) -> str:
-    """What was used of what was allowed, in words."""
+    """How much of its limit the job used, in words."""
     return {
         ErrorCode.TIMEOUT: f"{usage.wall_seconds:.1f} s of {limits.timeout_seconds} s",
         ErrorCode.LIMIT_MEMORY: f"{_mebibytes(usage.memory_bytes)} of {_mebibytes(limits.memory_bytes)}",
@@ -98,72 +62,78 @@ def describe(code: ErrorCode, usage: Usage, limits: Limits) -> str:
     }[code]
 
 
-def _ignore(_usage: Usage) -> None:
-    """Nobody asks what the job uses."""
+def ignore_usage(_usage: Usage) -> None:
+    """Do nothing."""
 
 
 async def watch(
-    job: Watched, limits: Limits, cancelled: Callable[[], bool], seen: Callable[[Usage], None] = _ignore
-) -> Verdict | None:
-    """Watch a job until its first process ends, or end the whole job.
+    job: RunningJob,
+    limits: Limits,
+    cancelled: Callable[[], bool],
+    on_usage: Callable[[Usage], None] = ignore_usage,
+) -> Termination | None:
+    """Watch a job until its first process ends, or kill the whole job.
 
     Args:
         job: the running job.
         limits: what it may use.
-        cancelled: whether its user wants it stopped; asked at every look, must not block.
-        seen: told of every look, must not block.
+        cancelled: whether the user has cancelled the job; called at every sample, must not block.
+        on_usage: called with every sample, must not block.
 
     Returns:
-        Why the job was ended; None where it ended by itself. Processes that it left behind are the caller's
-        to kill.
+        Why the job was killed; None if its first process ended by itself. The caller must then kill the
+        processes that it left behind.
     """
     meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, job.baseline_bytes)
     began = time.monotonic()
 
-    def overdue() -> Verdict | None:
-        return judge(Usage.of_time(time.monotonic() - began), limits, cancelled())
+    def overdue() -> Termination | None:
+        return find_termination(Usage.of_time(time.monotonic() - began), limits, cancelled())
 
     while job.running():
         started = time.monotonic()
-        look = asyncio.ensure_future(asyncio.to_thread(meter.read))
-        verdict = await _meanwhile(look, overdue, LOOK_SECONDS)
-        if verdict is None:
-            usage = await look
-            seen(usage)
-            # a look that took long (thousands of files) is followed by a rest as long
+        sample = asyncio.ensure_future(asyncio.to_thread(meter.read))
+        termination = await _wait_within_limits(sample, overdue, SAMPLE_SECONDS)
+        if termination is None:
+            usage = await sample
+            on_usage(usage)
+            # rest at least as long as the sample took: it may have counted thousands of files
             rest = max(interval_seconds(usage, limits), time.monotonic() - started)
-            verdict = judge(usage, limits, cancelled())
-            verdict = verdict or await _meanwhile(asyncio.ensure_future(job.wait(rest)), overdue)
-        if verdict is not None:
+            termination = find_termination(usage, limits, cancelled())
+            termination = termination or await _wait_within_limits(
+                asyncio.ensure_future(job.wait(rest)), overdue
+            )
+        if termination is not None:
             await job.kill()
-            await asyncio.wait({look})
-            return verdict
+            await asyncio.wait({sample})
+            return termination
     return None
 
 
-async def _meanwhile(
-    busy: asyncio.Future[Any], overdue: Callable[[], Verdict | None], most_seconds: float = inf
-) -> Verdict | None:
-    """Wait for a look or a rest, and mind the clock and the user: a job can make a look last.
+async def _wait_within_limits(
+    busy: asyncio.Future[Any], overdue: Callable[[], Termination | None], most_seconds: float = inf
+) -> Termination | None:
+    """Wait for a sample or a rest, and still enforce time limits and cancellation: a job can delay a sample.
 
-    Time in ticks: where this loop was held up, one tick lasts, which is no job's fault.
+    Ticks count, not seconds: if this event loop was blocked, a single tick took longer, and the job is not to
+    blame.
     """
     ticks = 0
     while not busy.done():
         await asyncio.wait({busy}, timeout=TICK_SECONDS)
         ticks += 1
-        verdict = overdue()
-        if verdict is None and not busy.done() and ticks * TICK_SECONDS > most_seconds:
-            verdict = Verdict(
-                ErrorCode.CHILD_MISBEHAVED, f"it cannot be watched: a look took {most_seconds} s"
+        termination = overdue()
+        if termination is None and not busy.done() and ticks * TICK_SECONDS > most_seconds:
+            termination = Termination(
+                ErrorCode.CHILD_MISBEHAVED, f"the job cannot be watched: a sample took {most_seconds} s"
             )
-        if verdict is not None:
-            return verdict
+        if termination is not None:
+            return termination
     return None
 
 
 def interval_seconds(usage: Usage, limits: Limits) -> float:
-    """How long to rest between two looks: what grows fast is looked at more often when it nears its limit."""
+    """How long to rest between two samples: less as fast-growing usage nears its limit."""
     parts = (
         usage.memory_bytes / limits.memory_bytes,
         usage.disk_bytes / limits.disk_bytes,
@@ -173,12 +143,12 @@ def interval_seconds(usage: Usage, limits: Limits) -> float:
     return CLOSE_INTERVAL_SECONDS if max(parts) > CLOSE else INTERVAL_SECONDS
 
 
-def judge(usage: Usage, limits: Limits, cancelled: bool) -> Verdict | None:
-    """The verdict on one look at a job."""
+def find_termination(usage: Usage, limits: Limits, cancelled: bool) -> Termination | None:
+    """Why to kill a job after one sample; None to let it run."""
     if cancelled:
-        return Verdict(ErrorCode.CANCELLED, "cancelled while it ran")
+        return Termination(ErrorCode.CANCELLED, "cancelled while it ran")
     code = exceeded(usage, limits)
-    return Verdict(code, describe(code, usage, limits)) if code else None
+    return Termination(code, describe(code, usage, limits)) if code else None
 
 
 def _mebibytes(size: int) -> str:

@@ -1,4 +1,4 @@
-"""A supervisor's own part of the work folder: claimed, swept of what a crashed predecessor left, locked."""
+"""A supervisor's own part of the work folder: locked, and swept of what a crashed predecessor left."""
 
 import fcntl
 import logging
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.errors import WorkplaceError
+from worker.errors import WorkDirError
 from worker.job.folder import remove_job_folder
 from worker.measure.turns import open_lock
 from worker.supervisor.groups import GroupsFile
 
 HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
-"""Where supervisors with different work folders agree on who takes which users."""
+"""Where supervisors with different work folders agree on their ranges of users."""
 
 USERS_PER_WORKER = 8
-MAX_PLACES = 128
+MAX_FOLDERS = 128
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _FOREIGN_WRITE = 0o022
 
 @dataclass(frozen=True)
 class WorkDirectory:
-    """``users`` counts the supervisors on this host: no two give their jobs the same user."""
+    """One supervisor's part. ``users`` is its number on this host: no two share users for their jobs."""
 
     folder: Path
     users: int
@@ -36,38 +36,37 @@ class WorkDirectory:
 
     @property
     def jobs(self) -> Path:
-        """Where the jobs' folders are made."""
+        """The parent of the jobs' folders."""
         return self.folder / "jobs"
 
     def slot_uid(self, base: int, slot: int) -> int | None:
-        """The user of a job slot: different for every slot of every supervisor; None without root."""
+        """The user of a job slot, different for every slot of every supervisor; None without root."""
         return base + self.users * USERS_PER_WORKER + slot if os.geteuid() == 0 else None
 
 
 @contextmanager
-def claim_workplace(work_dir: Path) -> Iterator[WorkDirectory]:
-    """Claim a part of the work folder for as long as the context lasts.
+def claim_work_dir(work_dir: Path) -> Iterator[WorkDirectory]:
+    """Claim a part of the work folder while the context lasts.
 
-    What a crashed supervisor left in it is ended and removed first.
+    Kills and removes what a crashed supervisor left in it first.
 
     Raises:
-        WorkplaceError: the folder is another user's, or every part is taken.
+        WorkDirError: the folder belongs to another user, or every part is taken.
     """
     with _claim(work_dir) as index, _claim(HOST_USERS) as users:
-        folder = work_dir / str(index)
-        place = _place(folder, users)
-        _sweep(place)
-        yield place
-        _clear(place.jobs)
+        claimed = _work_directory(work_dir / str(index), users)
+        _sweep(claimed)
+        yield claimed
+        _clear(claimed.jobs)
 
 
 def sweep_abandoned(work_dir: Path) -> int:
-    """End and remove what crashed supervisors left in those parts of the work folder that nobody holds.
+    """Kill and remove what crashed supervisors left in unclaimed parts of the work folder.
 
-    A part where nothing is left is not even locked: a supervisor that comes back finds its own.
+    Empty parts are not even locked, so that a supervisor that restarts gets its own part.
 
     Returns:
-        How many parts there were.
+        The number of parts swept.
     """
     parts = [folder for folder in work_dir.iterdir() if folder.name.isdecimal()]
     return sum(_is_swept(folder) for folder in parts if any(folder.glob("jobs/*")))
@@ -76,26 +75,26 @@ def sweep_abandoned(work_dir: Path) -> int:
 def _is_swept(folder: Path) -> bool:
     try:
         return _sweep_free(folder)
-    except (OSError, WorkplaceError) as error:
-        log.warning("what a supervisor left in %s cannot be removed: %s", folder, error)
+    except (OSError, WorkDirError) as error:
+        log.warning("cannot remove what a supervisor left in %s: %s", folder, error)
         return False
 
 
-def share_turns(lock: Path) -> None:
-    """Make the file by which the jobs of this host measure one at a time.
+def make_lock_file(lock: Path) -> None:
+    """Create the file that lets the jobs of this host measure one at a time.
 
     Raises:
-        WorkplaceError: it can neither be opened nor made.
+        WorkDirError: the file can be neither opened nor created.
     """
     try:
         os.close(open_lock(lock))
     except OSError as error:
-        raise WorkplaceError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
+        raise WorkDirError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
 
 
 @contextmanager
 def _claim(parent: Path) -> Iterator[int]:
-    """Hold the first numbered folder in ``parent`` that nobody holds."""
+    """Lock the first free numbered folder in ``parent``."""
     _make_passable(parent)
     index, lock = _lock_first_free(parent)
     try:
@@ -105,16 +104,16 @@ def _claim(parent: Path) -> Iterator[int]:
 
 
 def _lock_first_free(parent: Path) -> tuple[int, int]:
-    for index in range(MAX_PLACES):
+    for index in range(MAX_FOLDERS):
         folder = parent / str(index)
         lock = _lock(folder)
         if lock is not None:
             return index, lock
-    raise WorkplaceError(f"{MAX_PLACES} supervisors use {parent} already")
+    raise WorkDirError(f"{MAX_FOLDERS} supervisors already use {parent}")
 
 
 def _lock(folder: Path) -> int | None:
-    """The descriptor that holds a numbered folder; None where somebody else holds it."""
+    """The descriptor that locks a numbered folder; None if another process has locked it."""
     _make_passable(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -130,31 +129,31 @@ def _sweep_free(folder: Path) -> bool:
     if lock is None:
         return False
     try:
-        _sweep(_place(folder, 0))
+        _sweep(_work_directory(folder, 0))
     finally:
         os.close(lock)
     return True
 
 
-def _place(folder: Path, users: int) -> WorkDirectory:
+def _work_directory(folder: Path, users: int) -> WorkDirectory:
     return WorkDirectory(folder, users, GroupsFile(folder / "groups"))
 
 
-def _sweep(place: WorkDirectory) -> None:
-    place.groups.sweep()
-    _clear(place.jobs)
+def _sweep(work_dir: WorkDirectory) -> None:
+    work_dir.groups.sweep()
+    _clear(work_dir.jobs)
 
 
 def _make_passable(folder: Path) -> None:
     try:
         folder.mkdir(mode=_PASSABLE, parents=True, exist_ok=True)
     except OSError as error:
-        raise WorkplaceError(f"{folder} cannot be made: {error.strerror}") from error
+        raise WorkDirError(f"{folder} cannot be created: {error.strerror}") from error
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise WorkplaceError(f"{folder} is no folder of this user")
+        raise WorkDirError(f"{folder} is not a folder of this user")
     if status.st_mode & _FOREIGN_WRITE:
-        raise WorkplaceError(f"{folder} can be written by others")
+        raise WorkDirError(f"{folder} is writable by other users")
     folder.chmod(_PASSABLE)
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's handle on the zygote: starts it by exec, gives it orders, and ends what it forked."""
+"""The supervisor's handle on the zygote: starts it by exec, sends it orders, and kills what it forked."""
 
 import asyncio
 import contextlib
@@ -20,29 +20,29 @@ from worker.protocol.order import ANSWERS, Answer, Confinement, Exited, Ready, S
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.processes import private_bytes, read_process
-from worker.supervisor.running_job import Exit, RunningJob, end_group, open_voice
+from worker.supervisor.running_job import Exit, RunningJob, end_group, open_pipe
 
 IMPORT_SECONDS = 180.0
 STOP_SECONDS = 35.0
 ANSWER_SECONDS = 30.0
-"""A zygote forks, and says which child has ended, within milliseconds."""
+"""A zygote forks, and reports the end of a child, within milliseconds."""
 
-LOOK_SECONDS = 1.0
+SAMPLE_SECONDS = 1.0
 CHECKOUT = Path(worker.__path__[0]).resolve().parent
 
 log = logging.getLogger(__name__)
 
-Said = TypeVar("Said", Group, Exit)
+Value = TypeVar("Value", Group, Exit)
 
 
 @dataclass(frozen=True)
 class Child:
-    """A job that was ordered: what the zygote says of it, as it comes.
+    """A job that was ordered, with the zygote's answers as they arrive.
 
     Attributes:
-        uid: the slot's user; None where the job has the supervisor's.
-        started: its process group. Raises ZygoteLostError where there is none and never will be.
-        exited: how its first process ended; comes after ``started``.
+        uid: the slot's user; None if the job runs as the supervisor's user.
+        started: its process group. Raises ZygoteLostError if the job will never start.
+        exited: how its first process ended; always after ``started``.
     """
 
     uid: int | None
@@ -50,19 +50,15 @@ class Child:
     exited: asyncio.Future[Exit]
 
 
-def _ignore() -> None:
-    """Nobody counts restarts."""
-
-
 class ZygoteHandle:
-    """Starts the zygote when it is needed, and again when it died.
+    """Starts the zygote when it is needed, and again after it died.
 
     Attributes:
-        ready: what it said when it had started.
-        answer_seconds: how long it may owe an answer; then it is taken to stand still, and killed.
+        ready: its first answer.
+        answer_seconds: how long it may take to answer; after that, it counts as frozen and is killed.
     """
 
-    def __init__(self, groups: GroupsFile, on_restart: Callable[[], None] = _ignore) -> None:
+    def __init__(self, groups: GroupsFile, on_restart: Callable[[], None] = lambda: None) -> None:
         self.ready: Ready | None = None
         self.answer_seconds = ANSWER_SECONDS
         self._groups = groups
@@ -72,19 +68,19 @@ class ZygoteHandle:
         self._numbers = itertools.count(1)
         self._children: dict[str, Child] = {}
         self._disposals: dict[asyncio.Task[None], int | None] = {}
-        self._minding: set[asyncio.Task[None]] = set()
+        self._exit_waits: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The zygote's process; None while none runs."""
+        """The zygote's process id; None while it does not run."""
         return self._process.pid if self._alive() and self._process else None
 
     async def ensure_running(self) -> Ready:
         """Start the zygote unless it runs, and wait until it has imported everything.
 
         Raises:
-            ZygoteLostError: it ended or did not get ready in time.
+            ZygoteLostError: the zygote ended, or was not ready in time.
         """
         async with self._lock:
             if not self._alive() or self.ready is None:
@@ -92,12 +88,12 @@ class ZygoteHandle:
             return self.ready
 
     async def start_job(self, order: StartJob) -> RunningJob:
-        """Have a child forked. The FIFO is made here and has no name any more afterwards.
+        """Have the zygote fork a child. The FIFO is created here, and loses its name before this returns.
 
-        Where this raises or is cancelled, whatever was forked, or will yet be, is ended.
+        If this raises or is cancelled, the child is killed, even if the zygote forks it later.
 
         Raises:
-            ZygoteLostError: the zygote ended meanwhile, stood still, or could not fork.
+            ZygoteLostError: the zygote ended, froze, or could not fork.
         """
         await self.ensure_running()
         await self._disposed(order.confinement)
@@ -108,14 +104,14 @@ class ZygoteHandle:
                 undo.callback(self._dispose, child)
                 group = await self._answered(child.started)
             await asyncio.to_thread(self._groups.add, group)
-            voice = await open_voice(messages)
+            pipe = await open_pipe(messages)
             undo.pop_all()
-        self._mind(group, child)
+        self._await_exit(group, child)
         baseline = private_bytes(self._process.pid) if self._process else 0
-        return RunningJob(group, child.exited, Path(order.folder), voice, self._groups, baseline)
+        return RunningJob(group, child.exited, Path(order.folder), pipe, self._groups, baseline)
 
     async def stop(self) -> None:
-        """Close the zygote's input: it ends every job, then itself."""
+        """Close the zygote's input. It then kills every job and exits."""
         process = self._process
         if process is None:
             return
@@ -162,17 +158,17 @@ class ZygoteHandle:
         return ready
 
     def _order(self, order: StartJob) -> Child:
-        """Send an order. That the zygote is gone meanwhile shows in the child's ``started``."""
+        """Send an order. If the zygote is lost before it answers, the child's ``started`` raises."""
         if not self._alive() or self._process is None or self._process.stdin is None:
-            raise ZygoteLostError("the zygote is gone")
-        # a name of its own for each order: an answer to an earlier attempt at a job is none to this one
+            raise ZygoteLostError("the zygote has ended")
+        # a unique name for each order: an answer to an earlier attempt must not be taken for this one's
         named = order.model_copy(update={"job": f"{order.job}#{next(self._numbers)}"})
         child = self._children[named.job] = _child(order.confinement)
         self._process.stdin.write(named.model_dump_json().encode() + b"\n")
         return child
 
     def _dispose(self, child: Child) -> None:
-        """End what the zygote forked, or will yet fork, for an order that nobody waits for any more."""
+        """Kill what the zygote has forked, or will fork, for an abandoned order."""
 
         async def dispose() -> None:
             with contextlib.suppress(ZygoteLostError):
@@ -182,31 +178,31 @@ class ZygoteHandle:
         self._disposals[disposal] = child.uid
         disposal.add_done_callback(self._disposals.pop)
 
-    def _mind(self, group: Group, child: Child) -> None:
-        """See to it that the zygote says how a child has ended, once it has."""
+    def _await_exit(self, group: Group, child: Child) -> None:
+        """Make sure that the zygote reports the end of a child."""
 
-        async def mind() -> None:
+        async def wait() -> None:
             while not child.exited.done() and _runs(group):
-                await asyncio.wait({child.exited}, timeout=LOOK_SECONDS)
+                await asyncio.wait({child.exited}, timeout=SAMPLE_SECONDS)
             await self._answered(child.exited)
 
-        minding = asyncio.create_task(mind())
-        self._minding.add(minding)
-        minding.add_done_callback(self._minding.discard)
+        waiting = asyncio.create_task(wait())
+        self._exit_waits.add(waiting)
+        waiting.add_done_callback(self._exit_waits.discard)
 
-    async def _answered(self, answer: asyncio.Future[Said]) -> Said:
-        """What the zygote says; one that stands still is killed, and that answers whatever it owes."""
-        for _ in range(2):  # in halves: where this loop was held up, the answer lies in the pipe
+    async def _answered(self, answer: asyncio.Future[Value]) -> Value:
+        """Wait for an answer. A frozen zygote is killed, which resolves every pending answer."""
+        for _ in range(2):  # in halves: if this event loop was blocked, the answer is already in the pipe
             await asyncio.wait({answer}, timeout=self.answer_seconds / 2)
         if not answer.done() and self._process is not None:
-            log.error("zygote %d has owed an answer for %g s: killed", self._process.pid, self.answer_seconds)
+            log.error("zygote %d did not answer within %g s: killed", self._process.pid, self.answer_seconds)
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await asyncio.wait({answer})
         return answer.result()
 
     async def _disposed(self, confinement: Confinement) -> None:
-        """Wait for the disposals that would end whatever runs as the slot's user."""
+        """Wait for the disposals that would kill every process of the slot's user."""
         uid = _uid(confinement)
         same = [disposal for disposal, other in self._disposals.items() if uid is not None and other == uid]
         if same:
@@ -216,16 +212,16 @@ class ZygoteHandle:
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
-                self._hear(ANSWERS.validate_json(line))
+                self._handle_answer(ANSWERS.validate_json(line))
         except ValueError:
-            log.exception("the zygote said what is no answer")
+            log.exception("the zygote sent a malformed answer")
             process.kill()
         await process.wait()
         level = logging.INFO if process.returncode == 0 else logging.ERROR
         log.log(level, "zygote ended: %s", process.returncode)
         await self._lose()
 
-    def _hear(self, answer: Answer) -> None:
+    def _handle_answer(self, answer: Answer) -> None:
         match answer:
             case Started():
                 child = self._children[answer.job]
@@ -239,7 +235,7 @@ class ZygoteHandle:
                 pass
 
     async def _lose(self) -> None:
-        """The zygote is gone: nobody waits for its jobs any more, and nobody else would end them."""
+        """The zygote has ended: kill its jobs, and resolve what waits for them."""
         lost, self._children = self._children, {}
         for child in lost.values():
             if child.started.done():
@@ -251,7 +247,7 @@ class ZygoteHandle:
 
 @contextmanager
 def _fifo(path: Path) -> Iterator[FileIO]:
-    """The reading end of a new FIFO, which has a name for as long as the context lasts."""
+    """The reading end of a new FIFO, which has a name only while the context lasts."""
     os.mkfifo(path, 0o600)
     try:
         yield FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -269,7 +265,7 @@ def _uid(confinement: Confinement) -> int | None:
 
 
 def _runs(group: Group) -> bool:
-    """Whether a group's leader does: the zygote hears of its end when the last of its threads has ended."""
+    """Whether a group's leader runs. It ends, for the zygote, with its last thread."""
     leader = read_process(group.id)
     if leader is None or leader.start_ticks != group.start_ticks:
         return False

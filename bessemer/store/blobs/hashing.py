@@ -1,4 +1,4 @@
-"""Bytes on their way into the artifact store: hashed and counted as they pass."""
+"""Blobs, their keys, and hashing them while they are read."""
 
 import hashlib
 import os
@@ -14,12 +14,12 @@ from bessemer.store.errors import TooLargeError
 CHUNK_BYTES = 1 << 20
 TRASH = ".trash"
 _BLOB = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)/([0-9a-f]{64})")
-_DISCARDED = re.compile(rf"{re.escape(TRASH)}/([0-9]+)/{_BLOB.pattern}")
+_TRASHED = re.compile(rf"{re.escape(TRASH)}/([0-9]+)/{_BLOB.pattern}")
 
 
 @dataclass(frozen=True)
 class Blob:
-    """What was stored."""
+    """A stored blob."""
 
     digest: Digest
     size_bytes: int
@@ -27,7 +27,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class BlobKey:
-    """Where a blob is stored."""
+    """The key of a blob."""
 
     tenant: str
     digest: Digest
@@ -37,30 +37,30 @@ class BlobKey:
 
 
 @dataclass(frozen=True)
-class Discarded:
-    """A blob in the trash, since a moment in seconds of the epoch."""
+class TrashedBlob:
+    """A blob in the trash, and since when, in seconds of the epoch."""
 
     blob: BlobKey
-    discarded_at: int
+    trashed_at: int
 
     def __str__(self) -> str:
-        return f"{TRASH}/{self.discarded_at}/{self.blob}"
+        return f"{TRASH}/{self.trashed_at}/{self.blob}"
 
 
 def blob_at(path: str) -> BlobKey | None:
-    """The blob that a key names; None where it names none."""
+    """The blob at a key; None if the key has another form."""
     match = _BLOB.fullmatch(path)
     return BlobKey(match[1], match[2]) if match else None
 
 
-def discarded_at(path: str) -> Discarded | None:
-    """The blob in the trash that a key names; None where it names none."""
-    match = _DISCARDED.fullmatch(path)
-    return Discarded(BlobKey(match[2], match[3]), int(match[1])) if match else None
+def trashed_at(path: str) -> TrashedBlob | None:
+    """The blob in the trash at a key; None if the key has another form."""
+    match = _TRASHED.fullmatch(path)
+    return TrashedBlob(BlobKey(match[2], match[3]), int(match[1])) if match else None
 
 
 class Meter:
-    """Hashes and counts chunks, and remembers what their source raised."""
+    """Hashes and counts chunks, and keeps the error that their source raised."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes
@@ -69,10 +69,10 @@ class Meter:
         self.source_error: BaseException | None = None
 
     def metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass chunks on; empty ones are dropped.
+        """Pass chunks on, without empty ones.
 
         Raises:
-            TooLargeError: there are more than ``max_bytes``.
+            TooLargeError: they exceed ``max_bytes``.
         """
         try:
             for chunk in chunks:
@@ -83,7 +83,7 @@ class Meter:
             raise
 
     def blob(self) -> Blob:
-        """What has passed."""
+        """The blob of all chunks so far."""
         return Blob(self._hash.hexdigest(), self._size_bytes)
 
     def _count(self, chunk: bytes) -> bool:
@@ -95,14 +95,14 @@ class Meter:
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a regular file. What a job left is hostile: no link is followed, no pipe waited for.
+    """The bytes of a regular file. A job's files are hostile: this follows no link and waits for no pipe.
 
     Raises:
-        OSError: the file cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         while chunk := file.read(CHUNK_BYTES):
             yield chunk

@@ -1,4 +1,4 @@
-"""The object store that a URL names, and its errors as ours."""
+"""Object stores: opening one by its URL, moving a key, mapping errors."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import obstore
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from bessemer.store.blobs.hashing import Meter
 from bessemer.store.errors import StoreUnavailableError
@@ -15,14 +16,18 @@ from bessemer.store.errors import StoreUnavailableError
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
+PART_BYTES = 5 << 20  # the smallest part that S3 takes
+PARTS_IN_FLIGHT = 2
+S3_COPY_BYTES = 5 << 30
+"""The largest object that S3 copies in one request."""
 _RETRIES: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 
 
 def open_object_store(url: str) -> ObjectStore:
-    """A folder, made where missing, or a bucket.
+    """Open a folder, created if missing, or a bucket.
 
     Raises:
-        StoreUnavailableError: there is no such store, or the folder cannot be made.
+        StoreUnavailableError: the store does not exist, or the folder cannot be created.
     """
     with mapped_errors():
         if url.startswith("file://"):
@@ -30,9 +35,34 @@ def open_object_store(url: str) -> ObjectStore:
         return from_url(url, client_options=_client_options(), retry_config=_RETRIES)
 
 
+def move(store: ObjectStore, source: str, target: str, copy_bytes: int = S3_COPY_BYTES) -> None:
+    """Move a blob; ``target`` holds a whole blob at all times.
+
+    A folder renames. A bucket copies, then deletes: in between, both keys exist. An object that is too large
+    for S3 to copy passes through this process in parts.
+
+    Args:
+        store: the store of both keys.
+        source: the blob's key.
+        target: its new key.
+        copy_bytes: the largest blob that S3 copies in one request.
+
+    Raises:
+        FileNotFoundError: ``source`` does not exist.
+    """
+    if not isinstance(store, S3Store) or obstore.head(store, source)["size"] <= copy_bytes:
+        obstore.rename(store, source, target)
+        return
+    writer = obstore.open_writer(store, target, buffer_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT)
+    for part in obstore.get(store, source).stream(min_chunk_size=PART_BYTES):
+        writer.write(part)
+    writer.close()  # not after an error: that would store half of it
+    obstore.delete(store, source)
+
+
 @contextmanager
 def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
-    """Turn obstore's exceptions into the store's, but let pass what the metered source raised."""
+    """Turn obstore's exceptions into the store's; exceptions of the metered source pass unchanged."""
     try:
         yield
     except (BaseError, OSError) as error:
@@ -43,9 +73,9 @@ def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
 
 
 def _client_options() -> "ClientConfig":
-    """A bucket's answer may be as large as a model, and as slow as the client it is for, but not stand still.
+    """Timeouts for responses as large as a model and as slow as the client that reads them.
 
-    Options that are given replace all that the environment has.
+    obstore ignores the environment if any option is given, so ``AWS_ALLOW_HTTP`` is read here.
     """
     return {
         "timeout": timedelta(days=1),

@@ -1,7 +1,7 @@
 """Uploads from an event loop into a thread.
 
-obstore's own asynchronous calls are not used: what their Rust runtime still has to say to a loop that is
-gone, or to an interpreter that is ending, aborts the process.
+obstore's asynchronous calls are not used: when their Rust runtime calls back into a closed loop, or into an
+interpreter that is exiting, it aborts the process.
 """
 
 import asyncio
@@ -18,33 +18,33 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How slowly an upload may come, so that those that stand still do not keep others waiting.
+class MinimumRate:
+    """The minimum rate of an upload, so that stalled uploads do not block others.
 
     Attributes:
-        idle_seconds: how long the next chunk may take to come.
-        min_bytes_per_second: of all that came, by the time that was waited for it. Not asked of an upload
-            that was waited for no longer than ``idle_seconds`` altogether.
+        idle_seconds: how long the next chunk may take.
+        min_bytes_per_second: received bytes per second of waiting; not enforced until the total wait exceeds
+            ``idle_seconds``.
     """
 
     idle_seconds: float
     min_bytes_per_second: float
 
-    def is_kept(self, received_bytes: int, waited_seconds: float) -> bool:
-        """Whether an upload comes fast enough."""
+    def is_met(self, received_bytes: int, waited_seconds: float) -> bool:
+        """Whether an upload is fast enough."""
         due_bytes = waited_seconds * self.min_bytes_per_second
         return waited_seconds <= self.idle_seconds or received_bytes >= due_bytes
 
 
 class BlockReader:
-    """Lets one thread iterate over what arrives on this loop, a block at a time; it paces the sender.
+    """Lets a thread iterate over chunks that arrive on this loop, in blocks, with back-pressure.
 
-    Iterating raises ``UploadStalledError`` where the sender does not keep the pace.
+    Iterating raises ``UploadStalledError`` if the sender is slower than ``rate``.
     """
 
-    def __init__(self, chunks: AsyncIterator[bytes], pace: Pace | None) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], rate: MinimumRate | None) -> None:
         self._chunks = chunks
-        self._pace = pace
+        self._rate = rate
         self._received_bytes = 0
         self._waited_seconds = 0.0
         self._loop = asyncio.get_running_loop()
@@ -74,15 +74,15 @@ class BlockReader:
         return bytes(block)
 
     async def _next_chunk(self) -> bytes | None:
-        if self._pace is None:
+        if self._rate is None:
             return await anext(self._chunks, None)
         began = time.monotonic()
-        chunk = await self._awaited(self._pace.idle_seconds)
+        chunk = await self._awaited(self._rate.idle_seconds)
         self._waited_seconds += time.monotonic() - began
         self._received_bytes += len(chunk or b"")
-        if chunk is not None and not self._pace.is_kept(self._received_bytes, self._waited_seconds):
-            least = f"{self._pace.min_bytes_per_second:g} bytes a second"
-            raise UploadStalledError(f"it came more slowly than {least}")
+        if chunk is not None and not self._rate.is_met(self._received_bytes, self._waited_seconds):
+            least = f"{self._rate.min_bytes_per_second:g} bytes a second"
+            raise UploadStalledError(f"it is slower than {least}")
         return chunk
 
     async def _awaited(self, idle_seconds: float) -> bytes | None:
@@ -92,20 +92,20 @@ class BlockReader:
         except TimeoutError as error:
             if not idle.expired():
                 raise
-            raise UploadStalledError(f"nothing came for {idle_seconds:g} seconds") from error
+            raise UploadStalledError(f"no data for {idle_seconds:g} seconds") from error
 
 
 async def run_with_chunks(
     threads: ThreadPoolExecutor,
     chunks: AsyncIterator[bytes],
     consume: Callable[[Iterator[bytes]], Result],
-    pace: Pace | None,
+    rate: MinimumRate | None,
 ) -> Result:
     """Run ``consume`` in a thread on the chunks of this loop.
 
-    When this is cancelled, the thread's iteration is ended, and its end awaited.
+    On cancellation, this ends the thread's iteration and waits for it.
     """
-    reader = BlockReader(chunks, pace)
+    reader = BlockReader(chunks, rate)
     work = threads.submit(consume, iter(reader))
     ended = asyncio.wrap_future(work)
     try:

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection, and in the transaction, that ``bessemer.store.migrate`` opened."""
+"""Alembic's entry point, on the connection and in the transaction of ``bessemer.store.migrate``."""
 
 from alembic import context
 

@@ -1,7 +1,7 @@
 """The worker's side of the queue on DBOS.
 
-DBOS runs workflows on a loop of its own, in a thread of its own; each hands its task over to the loop of
-``run``, where all of the worker's code runs. One consumer per process: DBOS is a singleton.
+DBOS runs workflows on its own event loop in its own thread. Each workflow passes its task to the loop of
+``run``, where all of the worker's code runs. A process can have one consumer: DBOS is a singleton.
 """
 
 import asyncio
@@ -13,25 +13,25 @@ from sqlalchemy.engine import URL
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
+from bessemer.store.queue.dbos_private import claiming_only
 from bessemer.store.queue.dbos_queue import DbosQueue
-from bessemer.store.queue.dbos_routing import claiming_only
 from bessemer.store.queue_port import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
 HANDLE_ATTEMPTS = 7
-"""How often a task is begun where it cannot be done just now, with waits of 1, 2, 4 … 32 seconds.
+"""How often a postponed task is retried, after 1, 2, 4 … 32 seconds.
 
-Then the engine is done with it, and ``Queue.revive`` brings it back.
+Then the engine gives it up, and ``Queue.requeue`` queues it again.
 """
 
 
 class DbosConsumer:
     """Handles tasks under a worker's id. Implements ``Consumer``.
 
-    A killed worker's tasks stay in its hand until a consumer with the same id runs, or until somebody calls
-    ``Queue.hand_over`` for it.
+    A killed worker's tasks stay in flight until a consumer with the same id runs, or until
+    ``Queue.hand_back`` is called for it.
     """
 
     def __init__(self, url: URL, worker_id: str, can_take: CanTake) -> None:
@@ -40,7 +40,7 @@ class DbosConsumer:
         self._can_take = can_take
 
     async def run(self, handle: Handle) -> None:
-        """Handle tasks until cancelled; then cancel what is in hand, wait for it, and put it back.
+        """Handle tasks until cancelled; then cancel the tasks in flight, wait for them, and hand them back.
 
         Raises:
             StoreUnavailableError: the engine's database cannot be reached at the start.
@@ -62,66 +62,68 @@ class DbosConsumer:
             DBOS.launch()
 
     async def _stop(self, bridge: "_Bridge") -> None:
-        logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every task that is cancelled
+        logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every cancelled task
         try:
             await bridge.stop()
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
-            await asyncio.to_thread(self._hand_over)
+            await asyncio.to_thread(self._hand_back)
         finally:
             logging.getLogger("dbos").setLevel(logging.WARNING)
 
-    def _hand_over(self) -> None:
+    def _hand_back(self) -> None:
         try:
             queue = DbosQueue(self._url)
         except StoreUnavailableError as error:
-            log.warning("what this worker had in hand waits for its return: %s", error)
+            log.warning("the tasks of this worker wait until it returns or its lease ends: %s", error)
             return
         try:
-            for task in queue.hand_over(self._worker_id):
+            for task in queue.hand_back(self._worker_id):
                 log.info(
-                    "%s goes to another worker: this one stops", task.key, extra={"fields": task.log_fields}
+                    "%s goes to another worker: this worker stops",
+                    task.key,
+                    extra={"fields": task.log_fields},
                 )
         except StoreUnavailableError as error:
-            log.warning("what this worker had in hand waits for its return: %s", error)
+            log.warning("the tasks of this worker wait until it returns or its lease ends: %s", error)
         finally:
             queue.close()
 
 
 class _Bridge:
-    """From DBOS's loop to the loop on which it was made."""
+    """Passes tasks from DBOS's loop to the loop that made it."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._loop = asyncio.get_running_loop()
-        self._in_hand: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     async def handle(self, task: Task) -> None:
         """Handle a task; called on DBOS's loop. Cancelling this cancels the handling."""
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._handled(task), self._loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(task), self._loop))
 
     async def stop(self) -> None:
-        """Cancel what is in hand, take nothing more, and wait until all handling has ended."""
+        """Cancel the tasks in flight, refuse others, and wait until all have ended."""
         self._stopping = True
-        in_hand = tuple(self._in_hand)
-        for task in in_hand:
+        in_flight = tuple(self._in_flight)
+        for task in in_flight:
             task.cancel()
-        await asyncio.gather(*in_hand, return_exceptions=True)
+        await asyncio.gather(*in_flight, return_exceptions=True)
 
-    async def _handled(self, task: Task) -> None:
+    async def _run(self, task: Task) -> None:
         if self._stopping:
             raise asyncio.CancelledError
         current = asyncio.current_task()
         assert current is not None
-        self._in_hand.add(current)
+        self._in_flight.add(current)
         try:
             await self._handle(task)
         except (StoreUnavailableError, PostponedError) as error:
             why = str(error).splitlines()[0]
-            log.warning("%s is begun again later: %s", task.key, why, extra={"fields": task.log_fields})
+            log.warning("%s is retried later: %s", task.key, why, extra={"fields": task.log_fields})
             raise
         finally:
-            self._in_hand.discard(current)
+            self._in_flight.discard(current)
 
 
 def _register(kind: TaskKind, bridge: _Bridge) -> None:
@@ -147,11 +149,11 @@ def _takes_all(_needs: str) -> bool:
 
 
 def open_consumer(settings: StoreSettings, worker_id: str, can_take: CanTake = _takes_all) -> Consumer:
-    """The consumer of a store's queue.
+    """A consumer of a store's queue.
 
     Args:
-        settings: where the engine's database is.
-        worker_id: unique among all workers, and the same again when this worker returns.
-        can_take: asked of tasks that need something; those that need nothing are always taken.
+        settings: the location of the engine's database.
+        worker_id: unique among all workers, and the same when this worker restarts.
+        can_take: whether this worker meets a task's needs; tasks without needs are always taken.
     """
     return DbosConsumer(settings.engine, worker_id, can_take)

@@ -1,15 +1,14 @@
-"""The job engine, DBOS: what its two sides, queue and consumer, must agree upon.
+"""The settings of DBOS that the queue and its consumers share.
 
-DBOS is used for durable queues and for recovery, and for nothing else: it holds kinds and ids of tasks, never
-a result. It opens no server, exports no traces and reaches nothing but its database.
+DBOS provides durable queues and recovery, nothing else. It stores the kinds and ids of tasks, never a result.
+It opens no port, exports no traces and connects only to its database.
 """
 
 import logging
 from contextlib import closing
 from pathlib import Path
 
-from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
-from dbos._error import DBOSMaxStepRetriesExceeded
+from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer, error
 from sqlalchemy.engine import URL
 
 from bessemer.contract.request import MAX_PRIORITY
@@ -20,19 +19,20 @@ from bessemer.store.queue_port import PostponedError, QueueName
 
 APPLICATION = "bessemer"
 VERSION = "1"
-"""Constant: DBOS recovers a task only where the version is the same. It names the shape of a task."""
+"""The version of the task format. DBOS recovers a task only if its version is the same."""
 SCHEMA = "dbos"
 POLLING_SECONDS = 0.1
 SLOTS_PER_WORKER = 1
 
 
 class QuietFilter(logging.Filter):
-    """Keeps DBOS from printing a traceback of what its consumer has told in one line."""
+    """Drops the tracebacks of errors that the consumer logs in one line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log."""
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, StoreUnavailableError | PostponedError | DBOSMaxStepRetriesExceeded)
+        """Whether to log a record."""
+        raised = record.exc_info[1] if record.exc_info else None
+        quiet = (StoreUnavailableError, PostponedError, error.DBOSMaxStepRetriesExceeded)
+        return not isinstance(raised, quiet)
 
 
 logging.getLogger("dbos").setLevel(logging.WARNING)
@@ -40,12 +40,12 @@ logging.getLogger("dbos").addFilter(QuietFilter())
 
 
 def url_text(url: URL) -> str:
-    """The address with its password, as DBOS takes it."""
+    """The URL with its password."""
     return url.render_as_string(hide_password=False)
 
 
 def prepare_engine(url: URL) -> None:
-    """Make the engine's schema and queues; safe when app and workers start at the same moment.
+    """Create the engine's schema and queues. App and workers may do so at the same time.
 
     Raises:
         StoreUnavailableError: the database cannot be reached.
@@ -53,7 +53,7 @@ def prepare_engine(url: URL) -> None:
     with mapped_errors():
         if url.get_backend_name() != SQLITE:
             with closing(Database(url)) as database, database.read():
-                pass  # the engine itself would not say what is wrong with a database that will not do
+                pass  # our own error says what is wrong with the database
             _migrate(url)
             return
         path = Path(str(url.database))
@@ -79,7 +79,7 @@ def open_client(url: URL) -> DBOSClient:
 
 
 def consumer_config(url: URL, worker_id: str) -> DBOSConfig:
-    """How a worker runs the engine."""
+    """A worker's engine configuration."""
     return DBOSConfig(
         name=APPLICATION,
         system_database_url=url_text(url),
@@ -92,12 +92,12 @@ def consumer_config(url: URL, worker_id: str) -> DBOSConfig:
         log_level="WARNING",
         sys_db_pool_size=6,
         max_executor_threads=16,
-        notification_listener_polling_interval_sec=0.1,  # idle, but stopping waits for it
+        notification_listener_polling_interval_sec=0.1,  # unused, but stopping waits for it
     )
 
 
 def engine_priority(priority: int) -> int:
-    """A priority as DBOS takes it: from 1 on, the lowest first."""
+    """A priority for DBOS: 1 or more, the lowest first."""
     return MAX_PRIORITY + 1 - priority
 
 

@@ -1,16 +1,25 @@
-"""Filters of the contract as conditions on the rows of jobs and models."""
+"""Filters as conditions on rows."""
 
 from collections.abc import Iterator
 
 import sqlalchemy as sa
 
 from bessemer.contract.listing import CompilationFilter, Filter, ModelFilter
-from bessemer.store.rows.prefixes import starts_with
 from bessemer.store.rows.tables import JOBS, LABELS, MODELS
+
+_ID_LENGTH = 64
+
+
+def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
+    """Whether an id starts with a prefix; the bounds let the database use the column's index."""
+    if len(prefix) >= _ID_LENGTH:
+        return column == prefix
+    highest = prefix.ljust(_ID_LENGTH, "z")
+    return sa.and_(column >= prefix, column <= highest, sa.func.substr(column, 1, len(prefix)) == prefix)
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:
-    """What a job's row must be to be listed."""
+    """The conditions on a job's row."""
     state = wanted.state.value if wanted.state else None
     equal = {"state": state, "name": wanted.name, "target_name": wanted.target}
     found = (JOBS.c[name] == value for name, value in equal.items() if value is not None)
@@ -19,7 +28,7 @@ def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def model_conditions(wanted: ModelFilter) -> tuple[sa.ColumnElement[bool], ...]:
-    """What a model's row must be to be listed."""
+    """The conditions on a model's row."""
     state = () if wanted.state is None else (MODELS.c.state == wanted.state.value,)
     found_format = MODELS.c.inspection["format"].as_string()
     in_format = () if wanted.format is None else (found_format == wanted.format.value,)

@@ -1,6 +1,7 @@
-"""Jobs and their events. The row is the one truth; every move is a compare-and-set that leaves an event."""
+"""Compilations and their events."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,32 +11,40 @@ from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,
     Compilation,
+    CompilationPage,
+    Event,
     EventType,
     Figures,
     JobState,
     Progress,
 )
+from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, target_name
+from bessemer.store.database import Database
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.queue_port import job_kind
-from bessemer.store.rows.cancelling import asked_to_stop, cancel_job, hold_worker, job_ended, unattended
-from bessemer.store.rows.job_reading import JobReader
-from bessemer.store.rows.job_rows import owned, record_event, update_with_event
-from bessemer.store.rows.tables import JOB_BLOBS, JOBS, LABELS, MODELS
-from bessemer.store.rows.transitions import counting_lost, sources
+from bessemer.store.rows.filters import conditions, starts_with
+from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, CancellableRows
+from bessemer.store.rows.paging import read_page
+from bessemer.store.rows.tables import EVENTS, JOB_BLOBS, JOB_LOGS, JOBS, LABELS, MODELS
 
-_FRESH_ATTEMPT: dict[str, Any] = {"stage": None, "progress": None, "sandbox": None, "stages": []}
+_EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
+_UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
 
 
-class Jobs(JobReader):
-    """The moves, beside what is read. Every method is one transaction, and raises as those do."""
+class Jobs(CancellableRows[Compilation]):
+    """Compilations: one row each, with its events, labels and artifacts."""
 
-    # what clients do
+    lifecycle = JOB_LIFECYCLE
+    document = Compilation
+    shown_columns = tuple(JOBS.c[name] for name in Compilation.model_fields if name != "queue")
+
+    # for the app
 
     def submit(
         self,
@@ -44,21 +53,19 @@ class Jobs(JobReader):
         tenant: str = DEFAULT_TENANT,
         traceparent: str | None = None,
     ) -> Compilation:
-        """Insert a queued job; the same id with the same request gives the job that is there.
-
-        One that somebody deletes in between is inserted again.
+        """Insert a queued job. If the id exists with the same request, return that job.
 
         Args:
             job_id: its id.
-            request: what is to be compiled, and how.
-            tenant: whose it is.
-            traceparent: the trace to which it belongs, in W3C's form; that of the first submission stays.
+            request: what to compile, and how.
+            tenant: its owner.
+            traceparent: the W3C trace context of this request; the first submission's is kept.
 
         Raises:
-            IdempotencyConflictError: the id is taken by another request or another tenant.
+            IdempotencyConflictError: another request or another tenant uses the id.
         """
         job: Compilation | None = None
-        while job is None:
+        while job is None:  # a job that is deleted in between is inserted again
             try:
                 self._insert(job_id, request, tenant, traceparent)
             except sa.exc.IntegrityError:
@@ -66,84 +73,65 @@ class Jobs(JobReader):
             job = self.get(job_id)
         return job
 
-    def request_cancel(self, job_id: JobId) -> Compilation | None:
-        """Cancel a job at once that no live worker has in hand, ask others to stop, leave final ones.
+    def starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
+        """The ids that start with ``prefix``, in order, at most ``limit``."""
+        query = sa.select(JOBS.c.id).where(starts_with(JOBS.c.id, prefix)).order_by(JOBS.c.id).limit(limit)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
 
-        Returns:
-            The job afterwards; None where there is none of that id.
-        """
-        with self._database.write() as connection:
-            hold_worker(connection, JOBS, job_id)
-            if not cancel_job(connection, job_id, unattended(JOBS)):
-                connection.execute(
-                    sa.update(JOBS).where(JOBS.c.id == job_id, _in_hand()).values(cancel_requested=True)
-                )
-        return self.get(job_id)
-
-    # what the sweeper does
-
-    def mark_enqueued(self, job_id: JobId) -> None:
-        """Note that the queue has the job."""
-        with self._database.write() as connection:
-            connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(enqueued_at=now()))
-
-    # what the worker that owns an attempt does
-
-    def start(self, job_id: JobId, worker_id: str) -> int | None:
-        """Take a queued job, or a running one from whoever has it in hand: that worker is fenced out.
-
-        An attempt that its worker did not hand back counts as lost.
-
-        Returns:
-            The attempt, counted from 1; None where the job is final or unknown, or was to be cancelled: it
-            is now.
-        """
-        takeable = (*sources(JobState.RUNNING), JobState.RUNNING)
-        taken = (
-            sa.update(JOBS)
-            .where(
-                JOBS.c.id == job_id,
-                JOBS.c.state.in_([state.value for state in takeable]),
-                sa.not_(asked_to_stop(JOBS)),
-            )
-            .values(
-                {
-                    **_FRESH_ATTEMPT,
-                    "state": JobState.RUNNING.value,
-                    "attempt": JOBS.c.attempt + 1,
-                    "lost_attempts": counting_lost(JOBS, _in_hand()),
-                    "last_seq": JOBS.c.last_seq + 1,
-                    "worker": worker_id,
-                    "started_at": sa.func.coalesce(JOBS.c.started_at, now()),
-                }
-            )
-            .returning(JOBS.c.attempt, JOBS.c.last_seq, JOBS.c.lost_attempts)
-        )
-        with self._database.write() as connection:
-            row = connection.execute(taken).one_or_none()
-            if row is None:
-                cancel_job(connection, job_id, asked_to_stop(JOBS))
-                return None
-            data = {"attempt": row.attempt, "worker": worker_id, "lost_attempts": row.lost_attempts}
-            record_event(connection, job_id, row.last_seq, EventType.STARTED, data)
-            return int(row.attempt)
-
-    def hand_back(self, job_id: JobId, attempt: int) -> None:
-        """Let go of a job that could not be done just now: the attempt does not count as lost.
-
-        One that was to be cancelled ends so.
+    def page(
+        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
+    ) -> CompilationPage:
+        """Jobs, newest first. Jobs that arrive between two pages neither repeat nor hide any.
 
         Raises:
-            FencedError: the attempt no longer owns the job.
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
         """
-        with self._database.write() as connection:
-            let_go = sa.update(JOBS).where(JOBS.c.id == job_id, owned(attempt)).values(worker=None)
-            if connection.execute(let_go).rowcount == 0:
-                raise FencedError(job_id, attempt)
-            cancel_job(connection, job_id, sa.and_(owned(attempt), asked_to_stop(JOBS)))
+        query = sa.select(*self.shown_columns).where(*conditions(wanted))
+        page = read_page(self._database, query, (JOBS.c.created_at, JOBS.c.id), limit, cursor)
+        return CompilationPage(items=tuple(map(self._shown, page.rows)), next=page.next)
+
+    def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
+        """The events after number ``seq`` (0: from the first), in order, at most ``limit``."""
+        query = (
+            sa.select(*_EVENT_COLUMNS)
+            .where(EVENTS.c.job == job_id, EVENTS.c.seq > seq)
+            .order_by(EVENTS.c.seq)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return tuple(Event.read(dict(row._mapping)) for row in connection.execute(query))
+
+    def event_counts(self, job_ids: Collection[JobId]) -> dict[JobId, tuple[int, bool]]:
+        """The number of events of each job, and whether it is final; unknown ids are left out."""
+        query = sa.select(JOBS.c.id, JOBS.c.last_seq, JOBS.c.state).where(JOBS.c.id.in_(job_ids))
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return {row.id: (row.last_seq, JobState(row.state).final) for row in rows}
+
+    # for workers
+
+    def lost_workers(self, job_id: JobId) -> tuple[str, ...]:
+        """The workers of the lost attempts, in order."""
+        query = (
+            sa.select(EVENTS.c.data)
+            .where(EVENTS.c.job == job_id, EVENTS.c.type == EventType.STARTED.value)
+            .order_by(EVENTS.c.seq)
+        )
+        with self._database.read() as connection:
+            attempts = connection.execute(query).scalars().all()
+        return tuple(
+            str(attempt["worker"])
+            for attempt, following in pairwise(attempts)
+            if following["lost_attempts"] > attempt["lost_attempts"]
+        )
+
+    def last_seq(self, job_id: JobId, attempt: int) -> int:
+        """The number of the job's last event."""
+        return int(self._owned_value(job_id, attempt, "last_seq"))
 
     def confined(self, job_id: JobId, attempt: int, sandbox: SandboxStatus) -> None:
-        """Record which layers hold. Raises ``FencedError``, as do all that follow."""
+        """Record which layers of the sandbox hold."""
         document = sandbox.model_dump(mode="json")
         self._advance(job_id, attempt, {"sandbox": document}, EventType.CONFINED, {"sandbox": document})
 
@@ -153,18 +141,14 @@ class Jobs(JobReader):
         self._advance(job_id, attempt, values, EventType.STAGE_STARTED, {"stage": stage.value})
 
     def stage_finished(self, job_id: JobId, attempt: int, stage: StageTime) -> None:
-        """Record that a stage has ended well, and how long it took."""
+        """Record that a stage has succeeded, and how long it took."""
         document = stage.model_dump(mode="json")
-        with self._database.write() as connection:
-            if not update_with_event(
-                connection, job_id, owned(attempt), {}, EventType.STAGE_FINISHED, document
-            ):
-                raise FencedError(job_id, attempt)
+        with self._moving(job_id, attempt, {}, EventType.STAGE_FINISHED, document) as connection:
             stages = connection.execute(sa.select(JOBS.c.stages).where(JOBS.c.id == job_id)).scalar_one()
             connection.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(stages=[*stages, document]))
 
     def progress(self, job_id: JobId, attempt: int, progress: Progress) -> None:
-        """Record how far a stage is. Every call is an event: the caller throttles."""
+        """Record a stage's progress. Every call is an event: the caller throttles."""
         document = progress.model_dump(mode="json")
         self._advance(job_id, attempt, {"progress": document}, EventType.PROGRESS, document)
 
@@ -177,46 +161,42 @@ class Jobs(JobReader):
         figures: Figures | None,
         artifacts: tuple[Artifact, ...],
     ) -> None:
-        """End the job well; its artifacts are stored already.
+        """End the job; its artifacts are stored already.
 
-        Where it was to stop early, ``verified`` or ``figures`` are unknown.
+        ``verified`` and ``figures`` are None if the request stops before their stages.
         """
         shown = {
             "verified": verified,
             "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }
-        values = {
-            **shown,
-            "target": target.model_dump(mode="json"),
-            **job_ended(JobState.SUCCEEDED),
-        }
-        self._advance(job_id, attempt, values, EventType.SUCCEEDED, shown, artifacts)
+        values = {**shown, "target": target.model_dump(mode="json")}
+        self._end(job_id, attempt, EventType.SUCCEEDED, values, shown, artifacts)
 
     def fail(
         self, job_id: JobId, attempt: int, problem: Problem, artifacts: tuple[Artifact, ...] = ()
     ) -> None:
-        """End the job with a problem, keeping what it made until then."""
+        """End the job with a problem; keep what it made until then."""
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
-        values = {**shown, **job_ended(JobState.FAILED)}
-        self._advance(job_id, attempt, values, EventType.FAILED, shown, artifacts)
-
-    def cancel_finished(self, job_id: JobId, attempt: int) -> None:
-        """End the job as cancelled, once its processes are gone."""
-        self._advance(job_id, attempt, job_ended(JobState.CANCELLED), EventType.CANCELLED, {})
+        self._end(job_id, attempt, EventType.FAILED, shown, shown, artifacts)
 
     def _advance(
+        self, job_id: JobId, attempt: int, values: dict[str, Any], event: EventType, data: dict[str, Any]
+    ) -> None:
+        with self._moving(job_id, attempt, values, event, data):
+            pass
+
+    def _end(
         self,
         job_id: JobId,
         attempt: int,
-        values: Mapping[str, Any],
         event: EventType,
-        data: Mapping[str, Any],
-        artifacts: tuple[Artifact, ...] = (),
+        values: dict[str, Any],
+        data: dict[str, Any],
+        artifacts: tuple[Artifact, ...],
     ) -> None:
-        with self._database.write() as connection:
-            if not update_with_event(connection, job_id, owned(attempt), values, event, data):
-                raise FencedError(job_id, attempt)
+        ended = {**values, **self.lifecycle.ended(event.value)}
+        with self._moving(job_id, attempt, ended, event, data) as connection:
             for digest, size_bytes in {(artifact.digest, artifact.size_bytes) for artifact in artifacts}:
                 blob = {"job": job_id, "digest": digest, "size_bytes": size_bytes}
                 connection.execute(sa.insert(JOB_BLOBS).values(blob))
@@ -226,7 +206,7 @@ class Jobs(JobReader):
     ) -> None:
         needs = needs_of(request.target)
         values = {
-            **_FRESH_ATTEMPT,
+            **self.lifecycle.at_start,
             "id": job_id,
             "tenant": tenant,
             "state": JobState.QUEUED.value,
@@ -248,7 +228,7 @@ class Jobs(JobReader):
             connection.execute(sa.insert(JOBS).values(values))
             for key, value in request.labels.items():
                 connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
-            record_event(connection, job_id, 1, EventType.QUEUED, {})
+            self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
 
     def _require_same(self, job_id: JobId, request: CompilationRequest, tenant: str) -> None:
         with self._database.read() as connection:
@@ -261,13 +241,39 @@ class Jobs(JobReader):
             raise IdempotencyConflictError(job_id)
 
 
+class Logs:
+    """What jobs print: the tail while they run, and for good if no artifact has it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, job_id: JobId, attempt: int, tail: str) -> None:
+        """Keep the tail of what an attempt has printed so far.
+
+        Raises:
+            FencedError: the attempt no longer owns the job.
+        """
+        owned = sa.select(JOBS.c.id).where(JOB_LIFECYCLE.owned(job_id, attempt))
+        text = tail.translate(_UNSTORABLE)
+        with self._database.write() as connection:
+            if connection.execute(owned.with_for_update()).one_or_none() is None:
+                raise FencedError(job_id, attempt)
+            kept = connection.execute(sa.update(JOB_LOGS).where(JOB_LOGS.c.job == job_id).values(tail=text))
+            if kept.rowcount == 0:
+                connection.execute(sa.insert(JOB_LOGS).values(job=job_id, tail=text))
+
+    def read(self, job_id: JobId) -> str:
+        """The tail of what a job has printed; empty if it printed nothing."""
+        with self._database.read() as connection:
+            tail: str | None = connection.execute(
+                sa.select(JOB_LOGS.c.tail).where(JOB_LOGS.c.job == job_id)
+            ).scalar_one_or_none()
+        return tail or ""
+
+
 def _model_name(digest: Digest, tenant: str) -> sa.ScalarSelect[Any]:
     named = sa.and_(MODELS.c.tenant == tenant, MODELS.c.digest == digest)
     return sa.select(MODELS.c.name).where(named).scalar_subquery()
-
-
-def _in_hand() -> sa.ColumnElement[bool]:
-    return sa.and_(JOBS.c.state == JobState.RUNNING.value, JOBS.c.worker.is_not(None))
 
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Pages of a table, newest first, and the cursors between them: keyset paging."""
+"""Keyset paging: pages of a table, newest first, and their cursors."""
 
 import base64
 import binascii
@@ -14,18 +14,18 @@ from bessemer.store.database import Database
 from bessemer.store.errors import CursorInvalidError
 
 _ID = re.compile(JOB_ID_PATTERN)
-"""Of a job or an invocation; a model's digest is of this form too."""
+"""Ids of jobs and invocations; digests of models match too."""
 
 
 class Position(NamedTuple):
-    """Where a page ended; the next one begins after it."""
+    """The last row of a page; the next page begins after it."""
 
     created_at: datetime
     id: str
 
 
 class RowPage(NamedTuple):
-    """Rows of one page, and the cursor of the next; None where these are the last."""
+    """The rows of a page, and the cursor of the next page; None on the last page."""
 
     rows: Sequence[sa.Row[*tuple[Any, ...]]]
     next: str | None
@@ -38,13 +38,13 @@ def read_page(
     limit: int,
     cursor: str | None,
 ) -> RowPage:
-    """Rows, newest first; rows that arrive meanwhile neither repeat nor hide any.
+    """A page of rows, newest first. Rows that arrive between two pages neither repeat nor hide any.
 
     Args:
-        database: where the rows are.
-        query: which rows; it selects the columns of ``key`` too.
-        key: when a row was made, and its id, which tells apart those of one moment.
-        limit: the most rows of the page.
+        database: the database of the rows.
+        query: selects the rows, with the columns of ``key``.
+        key: the columns of a row's creation time and its id, which breaks ties.
+        limit: the maximum number of rows.
         cursor: the ``next`` of an earlier page; None for the first.
 
     Raises:
@@ -63,7 +63,7 @@ def read_page(
 
 
 def to_cursor(position: Position) -> str:
-    """An opaque text that is safe in an address."""
+    """An opaque, URL-safe text."""
     text = f"{position.created_at.astimezone(UTC).isoformat()} {position.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -72,7 +72,7 @@ def from_cursor(cursor: str) -> Position:
     """The position that ``to_cursor`` wrote.
 
     Raises:
-        CursorInvalidError: it is none of ours.
+        CursorInvalidError: ``to_cursor`` did not write it.
     """
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()

@@ -1,4 +1,4 @@
-"""The tables, the same on SQLite and PostgreSQL. ``migrations`` makes them; this is how they are queried."""
+"""The tables as they are queried on SQLite and PostgreSQL. ``migrations`` creates them."""
 
 from datetime import UTC, datetime
 
@@ -8,8 +8,8 @@ from sqlalchemy.engine import Dialect
 METADATA = sa.MetaData()
 
 
-class Moment(sa.types.TypeDecorator[datetime]):
-    """A moment in UTC. SQLite keeps no time zone, so one is attached on read."""
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """A time in UTC. SQLite stores no time zone, so it is added on read."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -19,14 +19,14 @@ class Moment(sa.types.TypeDecorator[datetime]):
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From the database, always aware."""
+        """To an aware time."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def _document() -> sa.JSON:
-    """Plain JSON, not JSONB: a job's messages may hold ``\\u0000``, which JSONB refuses."""
+    """JSON, not JSONB: a job's messages may contain ``\\u0000``, which JSONB refuses."""
     return sa.JSON(none_as_null=True)
 
 
@@ -41,8 +41,8 @@ JOBS = sa.Table(
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("request", _document(), nullable=False),
     sa.Column("name", sa.String(128)),
-    sa.Column("model", sa.String(64), nullable=False, server_default=""),
-    sa.Column("target_name", sa.String(64), nullable=False, server_default=""),
+    sa.Column("model", sa.String(64), nullable=False),
+    sa.Column("target_name", sa.String(64), nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
@@ -57,14 +57,11 @@ JOBS = sa.Table(
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),
-    # these two are read no more; workers of the last release write them until they are stopped
-    sa.Column("artifact_count", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("artifact_bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("traceparent", sa.String(55)),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("enqueued_at", Moment),
-    sa.Column("started_at", Moment),
-    sa.Column("finished_at", Moment),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("enqueued_at", UtcTime),
+    sa.Column("started_at", UtcTime),
+    sa.Column("finished_at", UtcTime),
     sa.Index("jobs_newest", "created_at", "id"),
     sa.Index("jobs_waiting", "kind", "priority", "created_at", "id", "needs"),
     sa.Index("jobs_ended", "kind", "finished_at"),
@@ -96,7 +93,7 @@ JOB_BLOBS = sa.Table(
     METADATA,
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("digest", sa.String(64), primary_key=True),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Index("job_blobs_digest", "digest", "size_bytes"),
 )
 
@@ -106,7 +103,7 @@ EVENTS = sa.Table(
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("type", sa.String(32), nullable=False),
-    sa.Column("at", Moment, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
     sa.Column("data", _document(), nullable=False),
 )
 
@@ -118,14 +115,15 @@ MODELS = sa.Table(
     sa.Column("name", sa.String(128)),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("inspector", sa.String(200)),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("worker", sa.String(200)),
     sa.Column("lost_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("inspection", _document()),
     sa.Column("problem", _document()),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("enqueued_at", Moment),
-    sa.Column("waits_since", Moment),
-    sa.Column("used_at", Moment),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("enqueued_at", UtcTime),
+    sa.Column("waits_since", UtcTime),
+    sa.Column("used_at", UtcTime),
     sa.Index("models_by_state", "state", "created_at"),
     sa.Index("models_newest", "tenant", "created_at", "digest"),
     sa.Index("models_used", "used_at"),
@@ -156,10 +154,10 @@ INVOCATIONS = sa.Table(
     sa.Column("problem", _document()),
     sa.Column("cancel_requested", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("traceparent", sa.String(55)),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("enqueued_at", Moment),
-    sa.Column("started_at", Moment),
-    sa.Column("finished_at", Moment),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("enqueued_at", UtcTime),
+    sa.Column("started_at", UtcTime),
+    sa.Column("finished_at", UtcTime),
     sa.Index("invocations_newest", "compilation", "created_at", "id"),
     sa.Index("invocations_by_state", "state", "created_at"),
     sa.Index("invocations_inputs", "inputs", "inputs_bytes"),
@@ -172,5 +170,5 @@ WORKERS = sa.Table(
     METADATA,
     sa.Column("id", sa.String(200), primary_key=True),
     sa.Column("document", _document(), nullable=False),
-    sa.Column("seen_at", Moment, nullable=False),
+    sa.Column("seen_at", UtcTime, nullable=False),
 )

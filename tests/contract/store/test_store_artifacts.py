@@ -14,8 +14,8 @@ from obstore.store import LocalStore
 
 from bessemer.store.blobs.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
 from bessemer.store.blobs.hashing import Blob
-from bessemer.store.blobs.moves import move
-from bessemer.store.blobs.uploads import Pace
+from bessemer.store.blobs.object_stores import move
+from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.errors import (
     BlobMissingError,
     DamagedError,
@@ -83,8 +83,8 @@ async def dripping() -> AsyncIterator[bytes]:
 async def test_uploads_that_are_too_slow_are_given_up_and_let_others_through(
     artifacts: Artifacts, source: Callable[[], AsyncIterator[bytes]]
 ) -> None:
-    pace = Pace(idle_seconds=0.1, min_bytes_per_second=1000)
-    stalled = [artifacts.put_stream(source(), None, LIMIT, pace=pace) for _ in range(UPLOADS_AT_ONCE)]
+    rate = MinimumRate(idle_seconds=0.1, min_bytes_per_second=1000)
+    stalled = [artifacts.put_stream(source(), None, LIMIT, rate=rate) for _ in range(UPLOADS_AT_ONCE)]
     other = artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
     *given_up, blob = await asyncio.gather(*stalled, other, return_exceptions=True)
     assert {type(error) for error in given_up} == {UploadStalledError}
@@ -98,13 +98,13 @@ async def test_a_timeout_of_the_source_is_its_own(artifacts: Artifacts) -> None:
         raise TimeoutError("the sender's own")
 
     with pytest.raises(TimeoutError, match="the sender's own"):
-        await artifacts.put_stream(failing(), None, LIMIT, pace=Pace(60, 0))
+        await artifacts.put_stream(failing(), None, LIMIT, rate=MinimumRate(60, 0))
 
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from bessemer.store.artifacts import open_artifacts
+from bessemer.store.blobs.artifacts import open_artifacts
 
 def chunks():
     yield bytes(6 << 20)
@@ -318,7 +318,7 @@ def test_blobs_are_listed_page_by_page(artifacts: Artifacts) -> None:
     digests = {digest_of(bytes([number])) for number in range(10)}
     for digest in digests:
         artifacts._store.put(f"default/{digest}", b"x")
-    found = [key.digest for keys in artifacts.blobs_before(time.time() + 1) for key in keys]
+    found = [key.digest for keys in artifacts.blobs_older_than(time.time() + 1) for key in keys]
     assert sorted(found) == sorted(digests)
 
 

@@ -52,7 +52,7 @@ def require_cancelled(moves: Jobs | Invocations) -> None:
 
 def forget(store: Store) -> None:
     """As whoever finds the worker lost."""
-    with store.workers.leaving(WORKER, store.workers.beats()[WORKER]) as is_ours:
+    with store.workers.removing(WORKER, store.workers.beats()[WORKER]) as is_ours:
         assert is_ours
 
 
@@ -87,7 +87,7 @@ def test_a_cancel_while_its_worker_is_being_forgotten_is_not_lost(
 ) -> None:
     seen_at = store.workers.beats()[WORKER]
     with ThreadPoolExecutor(1) as pool:
-        with store.workers.leaving(WORKER, seen_at):
+        with store.workers.removing(WORKER, seen_at):
             asked = pool.submit(cancelled, moves)
             time.sleep(0.2)
         asked.result()

@@ -7,17 +7,15 @@ from contextlib import closing
 from threading import Barrier
 
 import pytest
-import sqlalchemy as sa
 from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_request, a_worker
 
-from bessemer.contract.job import TRANSITIONS, Compilation, EventType, JobState, Progress
+from bessemer.contract.job import Compilation, EventType, JobState, Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_FEATURES, MAX_FEATURES_CHARACTERS, ExplicitTarget
 from bessemer.store.errors import FencedError, IdempotencyConflictError
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.rows.jobs import Jobs
-from bessemer.store.rows.tables import JOBS
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store
 
@@ -138,14 +136,6 @@ def test_a_failed_job_keeps_its_problem_and_what_it_made(jobs: Jobs) -> None:
     assert (job.state, job.problem, job.artifacts) == (JobState.FAILED, problem, ARTIFACTS)
 
 
-def test_a_queued_job_is_cancelled_at_once(jobs: Jobs) -> None:
-    jobs.submit(JOB, a_request())
-    cancelled = jobs.request_cancel(JOB)
-    assert cancelled is not None and cancelled.state is JobState.CANCELLED
-    assert event_types(jobs) == [EventType.QUEUED, EventType.CANCELLED]
-    assert jobs.start(JOB, "worker") is None
-
-
 def test_a_running_job_is_asked_to_stop(jobs: Jobs, store: Store) -> None:
     jobs.submit(JOB, a_request())
     store.workers.beat(a_worker("worker"))
@@ -156,16 +146,6 @@ def test_a_running_job_is_asked_to_stop(jobs: Jobs, store: Store) -> None:
     assert jobs.cancel_requested(JOB, 1)
     jobs.cancel_finished(JOB, 1)
     assert get(jobs).state is JobState.CANCELLED
-
-
-def test_a_job_that_was_handed_back_is_cancelled_at_once(jobs: Jobs) -> None:
-    jobs.submit(JOB, a_request())
-    jobs.start(JOB, "worker")
-    jobs.hand_back(JOB, 1)
-    cancelled = jobs.request_cancel(JOB)
-    assert cancelled is not None and cancelled.state is JobState.CANCELLED
-    assert event_types(jobs)[-1] is EventType.CANCELLED
-    assert jobs.start(JOB, "worker") is None
 
 
 def test_a_final_job_is_left_as_it_is_by_a_cancel(jobs: Jobs) -> None:
@@ -186,21 +166,6 @@ def test_a_lost_workers_job_is_taken_over_from_its_beginning(jobs: Jobs) -> None
     job = get(jobs)
     assert (job.attempt, job.worker, job.stages, job.sandbox) == (2, "worker-2", (), None)
     assert jobs.events_after(JOB, 4)[0].data == {"attempt": 2, "worker": "worker-2", "lost_attempts": 1}
-
-
-@pytest.mark.parametrize("handed_back", [False, True], ids=["lost", "handed back"])
-def test_an_attempt_counts_as_lost_unless_it_was_handed_back(jobs: Jobs, handed_back: bool) -> None:
-    jobs.submit("job-0001", a_request())
-    assert jobs.start("job-0001", "worker-1") == 1
-    if handed_back:
-        jobs.hand_back("job-0001", 1)
-        assert jobs.get("job-0001").worker is None
-    assert jobs.start("job-0001", "worker-2") == 2
-    assert jobs.get("job-0001").lost_attempts == (0 if handed_back else 1)
-    for ask in (jobs.hand_back, jobs.last_seq):
-        with pytest.raises(FencedError):
-            ask("job-0001", 1)
-    assert jobs.last_seq("job-0001", 2) == 3
 
 
 def test_the_workers_that_lost_an_attempt_are_known_and_no_others(jobs: Jobs) -> None:
@@ -247,7 +212,7 @@ def test_the_most_that_a_target_may_need_can_be_stored_and_queued(
     features = tuple(f"+{letters.randbytes(share).hex()[:share]}" for _ in range(MAX_FEATURES))
     target = ExplicitTarget(mcpu="m" * 64, triple="t" * 64, features=features)
     store.jobs.submit(JOB, a_request().model_copy(update={"target": target}))
-    task = store.waiting.task(JOB)
+    task = store.jobs.task(JOB)
     assert task is not None
     with closing(open_queue(settings)) as queue:
         queue.enqueue(task)
@@ -288,53 +253,3 @@ def test_takeovers_at_the_same_moment_each_get_an_attempt_of_their_own(jobs: Job
     with ThreadPoolExecutor(4) as pool:
         attempts = list(pool.map(lambda worker: jobs.start(JOB, f"worker-{worker}"), range(8)))
     assert sorted(attempt for attempt in attempts if attempt) == list(range(1, 9))
-
-
-def test_only_jobs_that_no_queue_has_are_swept(jobs: Jobs) -> None:
-    for job_id in ("job-swept-1", "job-swept-2", "job-enqueued", "job-started", "job-cancelled"):
-        jobs.submit(job_id, a_request())
-    jobs.mark_enqueued("job-enqueued")
-    jobs.start("job-started", "worker")
-    jobs.request_cancel("job-cancelled")
-    assert jobs.unenqueued(0) == ("job-swept-1", "job-swept-2")
-    assert jobs.unenqueued(3600) == ()
-
-
-def test_jobs_that_the_queue_has_are_known_until_they_are_final(jobs: Jobs) -> None:
-    for job_id in ("job-queued", "job-running", "job-cancelled"):
-        jobs.submit(job_id, a_request())
-        jobs.mark_enqueued(job_id)
-    jobs.submit("job-kept", a_request())
-    jobs.start("job-running", "worker")
-    jobs.request_cancel("job-cancelled")
-    queued, running = jobs.enqueued(0)
-    assert (queued.id, running.id) == ("job-queued", "job-running")
-    assert jobs.enqueued(0, {queued.key}) == (running,)
-    assert jobs.enqueued(3600) == ()
-
-
-@pytest.mark.parametrize("source", JobState)
-@pytest.mark.parametrize("target", JobState)
-def test_the_database_itself_allows_the_tables_moves_and_no_other(
-    store: Store, source: JobState, target: JobState
-) -> None:
-    _bring_to(store.jobs, source)
-    allowed = target is source or target in TRANSITIONS[source]
-    finished = sa.func.now() if target.final else None
-    statement = sa.update(JOBS).where(JOBS.c.id == JOB).values(state=target.value, finished_at=finished)
-    if allowed:
-        with store.database.write() as connection:
-            connection.execute(statement)
-        return
-    with pytest.raises(sa.exc.IntegrityError), store.database.write() as connection:
-        connection.execute(statement)
-
-
-def _bring_to(jobs: Jobs, state: JobState) -> None:
-    jobs.submit(JOB, a_request())
-    if state is JobState.QUEUED:
-        return
-    jobs.start(JOB, "worker")
-    ends = {JobState.SUCCEEDED: "succeed", JobState.FAILED: "fail", JobState.CANCELLED: "cancel_finished"}
-    if state.final:
-        OWNERS_MOVES[ends[state]](jobs, 1)

@@ -48,47 +48,9 @@ def test_a_model_that_fails_its_inspection_is_rejected(store: Store) -> None:
     assert (model.state, model.problem, model.inspection) == (ModelState.REJECTED, a_problem(), None)
 
 
-@pytest.mark.parametrize(("thawed", "taker"), [("frozen", "other"), ("same", "same")])
-def test_an_inspection_that_another_has_replaced_is_fenced_out(store: Store, thawed: str, taker: str) -> None:
-    store.models.add(DIGEST, 1)
-    assert store.models.take(DIGEST, thawed) == 0
-    assert store.models.take(DIGEST, taker) == 1
-    with pytest.raises(FencedError):
-        store.models.finish_inspection(DIGEST, a_problem(), thawed, 0)
-    with pytest.raises(FencedError):
-        store.models.hand_back(DIGEST, thawed, 0)
-    store.models.finish_inspection(DIGEST, INSPECTION, taker, 1)
-    model = store.models.get(DIGEST)
-    assert model is not None and model.state is ModelState.READY
-    with pytest.raises(FencedError):
-        store.models.finish_inspection(DIGEST, a_problem(), taker, 1)
-
-
 def test_tenants_do_not_see_each_others_models(store: Store) -> None:
     store.models.add(DIGEST, 1, tenant="one")
     assert store.models.get(DIGEST, tenant="two") is None
-
-
-def test_only_models_that_no_queue_has_are_swept(store: Store) -> None:
-    other, known = "1" * 64, "2" * 64
-    for digest in (DIGEST, other, known):
-        store.models.add(digest, 1)
-    store.models.mark_enqueued(other)
-    inspected(store, known, INSPECTION)
-    assert store.models.unenqueued(0) == (DIGEST,)
-    assert store.models.unenqueued(3600) == ()
-
-
-def test_models_that_the_queue_has_are_known_until_they_are_inspected(store: Store) -> None:
-    for digest in (DIGEST, "1" * 64, "2" * 64):
-        store.models.add(digest, 1)
-    store.models.mark_enqueued(DIGEST)
-    store.models.mark_enqueued("2" * 64)
-    inspected(store, "2" * 64, INSPECTION)
-    (task,) = store.models.enqueued(0)
-    assert task == Task(TaskKind.INSPECT, DIGEST)
-    assert store.models.enqueued(0, {task.key}) == ()
-    assert store.models.enqueued(3600) == ()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +65,21 @@ def test_only_a_model_without_a_defect_of_its_own_is_inspected_again(
     assert not store.models.inspect_again(DIGEST)
     inspected(store, DIGEST, make_problem(code, "no"))
     assert store.models.inspect_again(DIGEST) is again
-    assert store.models.unenqueued(0) == ((DIGEST,) if again else ())
+    assert store.models.unenqueued(0) == ((Task(TaskKind.INSPECT, DIGEST),) if again else ())
     assert not store.models.inspect_again(DIGEST)
+
+
+def test_an_inspection_that_ended_does_not_own_the_next_one(store: Store) -> None:
+    store.models.add(DIGEST, 1)
+    for _ in range(2):
+        attempt = store.models.start(DIGEST, "a")
+    assert (attempt, store.models.lost_attempts(DIGEST, attempt)) == (2, 1)
+    store.models.finish_inspection(DIGEST, attempt, make_problem(ErrorCode.WORKER_LOST, "no"))
+    assert store.models.inspect_again(DIGEST)
+    with pytest.raises(FencedError):
+        store.models.finish_inspection(DIGEST, attempt, INSPECTION)
+    attempt = store.models.start(DIGEST, "a")
+    assert store.models.lost_attempts(DIGEST, attempt) == 0
 
 
 def test_a_model_that_is_unknown_or_ready_is_not_inspected_again(store: Store) -> None:
@@ -143,45 +118,31 @@ def test_a_worker_is_forgotten_by_one_of_several_and_only_while_it_is_silent(sto
     store.workers.beat(a_worker("a"))
     early = store.workers.beats()["a"]
     make_silent(store, "a")
-    with store.workers.leaving("a", early) as is_ours:
+    with store.workers.removing("a", early) as is_ours:
         assert not is_ours
-    with store.workers.leaving("a", store.workers.beats()["a"]) as is_ours:
+    with store.workers.removing("a", store.workers.beats()["a"]) as is_ours:
         assert is_ours
-    with store.workers.leaving("a", early) as is_ours:
+    with store.workers.removing("a", early) as is_ours:
         assert not is_ours
     assert store.workers.beats() == {}
 
 
 def test_a_worker_without_a_row_stays_away_while_its_tasks_are_handed_over(store: Store) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with store.workers.away("a") as is_away:
+        with store.workers.holding_absent("a") as is_away:
             assert is_away
             beating = pool.submit(store.workers.beat, a_worker("a"))
             assert wait((beating,), timeout=0.2).not_done
         beating.result()
-    with store.workers.away("a") as is_away:
+    with store.workers.holding_absent("a") as is_away:
         assert not is_away
 
 
 def test_a_worker_whose_tasks_could_not_be_handed_over_is_not_forgotten(store: Store) -> None:
     store.workers.beat(a_worker("a"))
-    with pytest.raises(StoreUnavailableError), store.workers.leaving("a", store.workers.beats()["a"]):
+    with pytest.raises(StoreUnavailableError), store.workers.removing("a", store.workers.beats()["a"]):
         raise StoreUnavailableError("away")
     assert [*store.workers.beats()] == ["a"]
-
-
-@pytest.mark.parametrize("handed_back", [False, True], ids=["lost", "handed back"])
-def test_an_inspection_counts_as_lost_unless_it_was_handed_back(store: Store, handed_back: bool) -> None:
-    store.models.add(DIGEST, 1)
-    assert store.models.take(DIGEST, "a") == 0
-    if handed_back:
-        store.models.hand_back(DIGEST, "a", 0)
-    lost_attempts = store.models.take(DIGEST, "b")
-    assert lost_attempts == (0 if handed_back else 1)
-    store.models.finish_inspection(DIGEST, make_problem(ErrorCode.WORKER_LOST, "no"), "b", lost_attempts)
-    assert store.models.take(DIGEST, "c") is None
-    assert store.models.inspect_again(DIGEST)
-    assert store.models.take(DIGEST, "c") == 0
 
 
 def test_the_database_answers(store: Store) -> None:

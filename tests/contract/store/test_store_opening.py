@@ -21,7 +21,7 @@ from bessemer.store.store import open_store
 
 OPEN = """
 import sys
-from bessemer.store.dbos_queue import open_queue
+from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 
@@ -38,6 +38,15 @@ def test_the_migrations_make_the_tables_that_are_queried(settings: StoreSettings
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, METADATA) == []
     store.close()
+
+
+def test_a_schema_of_a_newer_release_is_refused_with_advice(settings: StoreSettings) -> None:
+    store = open_store(settings)
+    with store.database.write() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    store.close()
+    with pytest.raises(StoreUnavailableError, match="revision 9999, which this release does not know: run"):
+        open_store(settings)
 
 
 def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
@@ -90,7 +99,7 @@ def test_a_database_that_does_not_keep_text_as_utf_8_is_refused_with_advice(
     url = databases.new("ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
     settings = StoreSettings(data=tmp_path, database_url=url)
     name = settings.database.database
-    with pytest.raises(StoreUnavailableError, match=rf"'{name}' keeps text as SQL_ASCII .* ENCODING 'UTF8'"):
+    with pytest.raises(StoreUnavailableError, match=rf"'{name}' stores text as SQL_ASCII .* ENCODING 'UTF8'"):
         open_store(settings)
     with pytest.raises(StoreUnavailableError, match="SQL_ASCII"):
         open_queue(settings)
@@ -121,7 +130,7 @@ def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_g
         assert store.ping()
         with pytest.raises(StoreUnavailableError, match="read-only"):
             store.models.add("0" * 64, 1)
-        with pytest.raises(StoreUnavailableError, match="only be read"):
+        with pytest.raises(StoreUnavailableError, match="read-only now"):
             store.workers.beats()
         connection.exec_driver_sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         assert store.models.add("0" * 64, 1).size_bytes == 1

@@ -24,8 +24,8 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "jobs that are going on": lambda store: store.jobs.enqueued(5),
     "models that are inspected": lambda store: store.models.enqueued(5),
     "invocations that are going on": lambda store: store.invocations.enqueued(5),
-    "jobs that wait": lambda store: store.waiting.groups(),
-    "jobs that ended last": lambda store: store.waiting.recent_seconds(TaskKind.COMPILE, 20),
+    "jobs that wait": lambda store: store.queued_jobs.groups(),
+    "jobs that ended last": lambda store: store.queued_jobs.recent_seconds(TaskKind.COMPILE, 20),
     "the news of some jobs": lambda store: store.jobs.event_counts(["job-00000001", "job-00000002"]),
     "a job by the start of its id": lambda store: store.jobs.starting("2c26", 6),
     "a model by the start of its digest": lambda store: store.models.starting("2c26", 6),
@@ -80,4 +80,4 @@ def test_neither_table_nor_index_is_read_from_end_to_end(store: Store, asked: st
 
 
 def test_what_there_is_is_counted_from_indexes(store: Store) -> None:
-    assert_no_scans(store, lambda store: store.census(HOUR), r"^SCAN (\w+)\b(?! USING COVERING INDEX)")
+    assert_no_scans(store, lambda store: store.statistics(HOUR), r"^SCAN (\w+)\b(?! USING COVERING INDEX)")

@@ -193,7 +193,7 @@ async def test_a_task_is_begun_again_where_the_store_was_away_and_one_line_says_
     await enqueue(queue, compile_task("task"))
     async with consuming(settings, fail_once):
         await until(lambda: len(begun) == 2)
-    assert told.messages == ["compile:task is begun again later: away"]
+    assert told.messages == ["compile:task is retried later: away"]
 
 
 async def test_a_handler_that_fails_is_not_called_again_and_harms_no_other_task(
@@ -224,7 +224,7 @@ async def test_a_task_that_the_queue_gave_up_is_handled_again_once_it_is_revived
             raise RuntimeError("given up")
 
     async def revived() -> bool:
-        return bool(await asyncio.to_thread(queue.revive, [task]))
+        return bool(await asyncio.to_thread(queue.requeue, [task]))
 
     await enqueue(queue, task)
     assert not await revived()
@@ -242,23 +242,23 @@ async def test_a_task_that_the_queue_gave_up_is_handled_again_once_it_is_revived
 
 def test_only_what_neither_waits_nor_is_in_hand_is_revived(settings: StoreSettings, queue: Queue) -> None:
     stuck, waiting, unknown = (compile_task(name) for name in ("stuck", "waiting", "unknown"))
-    assert queue.going_on() == frozenset()
+    assert queue.in_progress() == frozenset()
     queue.enqueue(stuck)
     with worker_process(settings, "worker") as process:
         assert next_line(process) == stuck.key
         queue.enqueue(waiting)
-        assert queue.going_on() == {stuck.key, waiting.key}
-        assert queue.revive([stuck, waiting, unknown]) == (unknown,)
-        assert queue.revive([stuck, waiting, unknown]) == ()
-    assert queue.revive(()) == ()
+        assert queue.in_progress() == {stuck.key, waiting.key}
+        assert queue.requeue([stuck, waiting, unknown]) == (unknown,)
+        assert queue.requeue([stuck, waiting, unknown]) == ()
+    assert queue.requeue(()) == ()
 
 
 def test_a_task_that_is_forgotten_while_it_is_revived_is_enqueued_anew(
     settings: StoreSettings, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = compile_task("forgotten")
-    monkeypatch.setattr(queue, "_states", lambda _: {task.key: "SUCCESS"})  # as it was a moment before
-    assert queue.revive([task]) == (task,)
+    monkeypatch.setattr(queue, "_statuses", lambda _: {task.key: "SUCCESS"})  # as it was a moment before
+    assert queue.requeue([task]) == (task,)
     assert keys(settings, "workflow_status") == [task.key]
 
 
@@ -274,15 +274,15 @@ async def test_of_what_ended_nothing_is_kept_and_what_waits_or_is_in_hand_stays(
     async with consuming(settings, handle):
         await enqueue(queue, ended, in_hand, waiting)
         await until(lambda: held.begun == [in_hand])
-        assert await asyncio.to_thread(queue.forget_ended, 3600) == 0
+        assert await asyncio.to_thread(queue.delete_ended, 3600) == 0
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await asyncio.to_thread(queue.forget_ended, 0):
+            while not await asyncio.to_thread(queue.delete_ended, 0):
                 pass
         known = {key for table in ENGINE_TABLES for key in await asyncio.to_thread(keys, settings, table)}
         assert known == {in_hand.key, waiting.key}
         held.release.set()
         await until(lambda: held.ended == [in_hand, waiting])
-        assert await asyncio.to_thread(queue.revive, [ended]) == (ended,)
+        assert await asyncio.to_thread(queue.requeue, [ended]) == (ended,)
         await until(lambda: handler.ended == [ended, ended])
 
 
@@ -332,11 +332,11 @@ def test_a_killed_workers_task_is_left_alone_until_it_is_handed_over(
     queue.enqueue(compile_task("stuck"))
     with worker_process(settings, "worker-1") as process:
         assert next_line(process) == "compile:stuck"
-    assert queue.holders() == {"worker-1"}
+    assert queue.workers_with_tasks() == {"worker-1"}
     with worker_process(settings, "worker-2") as process:
         queue.enqueue(compile_task("other"))
         assert next_line(process) == "compile:other"
-        assert queue.hand_over("worker-1") == (compile_task("stuck"),)
+        assert queue.hand_back("worker-1") == (compile_task("stuck"),)
         assert next_line(process) == "compile:stuck"
 
 

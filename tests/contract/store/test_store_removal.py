@@ -13,7 +13,7 @@ from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
 from bessemer.store.blobs.artifacts import Artifacts
 from bessemer.store.blobs.hashing import BlobKey
-from bessemer.store.blobs.sweep import Swept, sweep_blobs
+from bessemer.store.blobs.sweep import SweepResult, sweep_blobs
 from bessemer.store.database import Database
 from bessemer.store.errors import JobNotFinalError, ModelInUseError
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
@@ -147,7 +147,7 @@ class Blobs:
     def holds(self, digest: str) -> bool:
         return self.artifacts.size(digest) is not None
 
-    def sweep(self, grace_seconds: float = AT_ONCE, trash_seconds: float = HOUR) -> Swept:
+    def sweep(self, grace_seconds: float = AT_ONCE, trash_seconds: float = HOUR) -> SweepResult:
         return sweep_blobs(self._store.database, self.artifacts, grace_seconds, trash_seconds)
 
 
@@ -166,31 +166,31 @@ def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
     store.invocations.submit("invocation-1", JOB, kept[2], 1, 1)
     store.invocations.start("invocation-1", "w1")
     store.invocations.succeed("invocation-1", 1, 1, LATENCY, (), artifact(kept[3]))
-    assert blobs.sweep() == Swept(discarded=1)
-    assert blobs.sweep() == Swept()
+    assert blobs.sweep() == SweepResult(trashed=1)
+    assert blobs.sweep() == SweepResult()
     assert [blobs.holds(digest) for digest in (*kept, forgotten)] == [True] * 4 + [False]
-    assert blobs.sweep(trash_seconds=AT_ONCE) == Swept(deleted=1)
-    assert not any(blobs.artifacts.trash())
+    assert blobs.sweep(trash_seconds=AT_ONCE) == SweepResult(deleted=1)
+    assert not any(blobs.artifacts.trashed())
 
 
 def test_the_trash_is_emptied_though_somebody_else_empties_it_too(blobs: Blobs) -> None:
     for number in range(6):
         blobs.put(b"%d" % number)
-    assert blobs.sweep() == Swept(discarded=6)
-    lying = [entry for entries in blobs.artifacts.trash() for entry in entries]
-    blobs.artifacts.empty(lying[:2])
-    blobs.artifacts.empty(lying)
+    assert blobs.sweep() == SweepResult(trashed=6)
+    lying = [entry for entries in blobs.artifacts.trashed() for entry in entries]
+    blobs.artifacts.delete_trashed(lying[:2])
+    blobs.artifacts.delete_trashed(lying)
     while blobs.sweep(trash_seconds=AT_ONCE).deleted:
         pass
-    assert not any(blobs.artifacts.trash())
+    assert not any(blobs.artifacts.trashed())
 
 
 def test_a_blob_that_was_just_written_is_left_alone(blobs: Blobs) -> None:
     digest = blobs.put(b"being uploaded")
-    assert blobs.sweep(HOUR) == Swept()
-    assert not blobs.artifacts.discard(BlobKey("default", digest), HOUR)
+    assert blobs.sweep(HOUR) == SweepResult()
+    assert not blobs.artifacts.move_to_trash(BlobKey("default", digest), HOUR)
     assert blobs.holds(digest)
-    assert blobs.sweep() == Swept(discarded=1)
+    assert blobs.sweep() == SweepResult(trashed=1)
 
 
 def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blobs: Blobs) -> None:
@@ -198,9 +198,9 @@ def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blob
     for job_id in (JOB, "job-00000002"):
         succeeded(store, digest, job_id)
     store.removal.delete_job(JOB)
-    assert blobs.sweep() == Swept()
+    assert blobs.sweep() == SweepResult()
     store.removal.delete_job("job-00000002")
-    assert blobs.sweep() == Swept(discarded=1)
+    assert blobs.sweep() == SweepResult(trashed=1)
 
 
 def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store, blobs: Blobs) -> None:
@@ -211,7 +211,7 @@ def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store
     assert blobs.holds(digest)
     blobs.sweep()
     assert b"".join(blobs.artifacts.stream(digest)) == b"model"
-    assert not any(blobs.artifacts.trash())
+    assert not any(blobs.artifacts.trashed())
 
 
 class Latecomer(Database):
@@ -230,7 +230,7 @@ class Latecomer(Database):
 
 def test_a_row_that_appears_after_the_look_brings_its_blob_back(store: Store, blobs: Blobs) -> None:
     digest = blobs.put(b"model")
-    assert sweep_blobs(Latecomer(store, digest), blobs.artifacts, AT_ONCE, HOUR) == Swept()
+    assert sweep_blobs(Latecomer(store, digest), blobs.artifacts, AT_ONCE, HOUR) == SweepResult()
     assert blobs.holds(digest)
 
 
@@ -238,15 +238,15 @@ def test_a_blob_that_was_swept_while_its_row_was_written_is_put_back_by_its_firs
     store: Store, blobs: Blobs
 ) -> None:
     digest = blobs.put(b"artifact")
-    assert blobs.sweep() == Swept(discarded=1)
+    assert blobs.sweep() == SweepResult(trashed=1)
     succeeded(store, digest)
     assert b"".join(blobs.artifacts.stream(digest)) == b"artifact"
-    assert (blobs.sweep(), blobs.holds(digest)) == (Swept(), True)
+    assert (blobs.sweep(), blobs.holds(digest)) == (SweepResult(), True)
 
 
 def test_the_next_sweep_restores_what_is_referred_to(store: Store, blobs: Blobs) -> None:
     digest = blobs.put(b"artifact")
     blobs.sweep()
     succeeded(store, digest)
-    assert blobs.sweep() == Swept(restored=1)
+    assert blobs.sweep() == SweepResult(restored=1)
     assert blobs.holds(digest)

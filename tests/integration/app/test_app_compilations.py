@@ -104,6 +104,61 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
     assert [error["field"] for error in problem["errors"]] == ["target"]
 
 
+@pytest.mark.parametrize(
+    ("target", "code", "field", "part"),
+    [
+        ({"mcpu": "znver9"}, "request-invalid", "mcpu", "did you mean 'znver5'?"),
+        ({"mcpu": "cuda"}, "target-unsupported", "mcpu", "'cuda' is an NVIDIA GPU target"),
+        ({"mcpu": "cortex-a72"}, "target-unsupported", "mcpu", "'cortex-a72' is an Arm target"),
+        ({"mcpu": "i686"}, "target-unsupported", "mcpu", "an x86 processor without 64-bit code"),
+        ({"mcpu": "native"}, "request-invalid", "mcpu", "LLVM knows no processor 'native'"),
+        ({"triple": "llvm"}, "request-invalid", "triple", "did you mean 'x86_64-unknown-linux-gnu'?"),
+        ({"triple": "x86-64-linux-gnu"}, "request-invalid", "triple", "no architecture 'x86'"),
+        ({"triple": "wasm32-unknown-linux-gnu"}, "target-unsupported", "triple", "'wasm32' is neither"),
+        ({"triple": "i686-unknown-linux-gnu"}, "target-unsupported", "triple", "without 64-bit code"),
+        ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "libraries are made for Linux"),
+        ({"triple": "x86_64-unknown-linux-gnux32"}, "request-invalid", "triple", "end it with gnu"),
+        ({"triple": "aarch64-unknown-linux-gnu"}, "request-invalid", "mcpu", "no processor 'znver4'"),
+        ({"features": ["+avx2", "+avx9"]}, "request-invalid", "features[1]", "did you mean '+avx'?"),
+        ({"features": ["-help"]}, "request-invalid", "features[0]", "LLVM knows no feature '-help'"),
+    ],
+)
+async def test_a_target_that_llvm_does_not_know_is_refused_before_it_is_queued(
+    api: httpx.AsyncClient, model: str, target: dict[str, object], code: str, field: str, part: str
+) -> None:
+    response = await api.post("/v1/compilations", json=request(target={"mcpu": "znver4", **target}))
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (422, code)
+    (error,) = problem["errors"]
+    assert error["field"] == f"target.{field}"
+    assert part in error["message"]
+    assert (await api.get("/v1/compilations")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"mcpu": "znver4", "features": ["-avx512f", "+prefer-256-bit"]},
+        {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"},
+        {"mcpu": "generic", "triple": "riscv64-unknown-linux-gnu"},
+    ],
+)
+async def test_a_target_in_llvms_own_words_is_queued(
+    api: httpx.AsyncClient, model: str, target: dict[str, object]
+) -> None:
+    assert (await api.post("/v1/compilations", json=request(target=target))).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "target", ["", " ", {"mcpu": ""}, {"preset": ""}, {"mcpu": "znver4", "mattr": ["+avx2"]}]
+)
+async def test_an_empty_or_malformed_target_is_refused(
+    api: httpx.AsyncClient, model: str, target: object
+) -> None:
+    response = await api.post("/v1/compilations", json=request(target=target))
+    assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
+
+
 async def test_a_target_among_other_mistakes_is_one_of_the_fields(api: httpx.AsyncClient, model: str) -> None:
     problem = (await api.post("/v1/compilations", json=request(target="cuda", tunes={}))).json()
     assert problem["code"] == "request-invalid"

@@ -8,7 +8,7 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 
 from app.service import Service
-from app.sweeper import keep_house
+from app.sweeper import delete_expired
 from bessemer.store.blobs.sweep import sweep_blobs
 
 
@@ -72,9 +72,9 @@ async def test_nothing_goes_by_age_unless_the_settings_say_so(
     api: httpx.AsyncClient, front: Service, played: PlayedWorker, job: str
 ) -> None:
     played.succeed(job, played.start(job))
-    assert keep_house(front) == 0
-    assert keep_house(strict(front, retention_days=1, model_retention_days=1)) == 0
-    assert keep_house(strict(front, retention_days=0, model_retention_days=0)) == 2
+    assert delete_expired(front) == 0
+    assert delete_expired(strict(front, retention_days=1, model_retention_days=1)) == 0
+    assert delete_expired(strict(front, retention_days=0, model_retention_days=0)) == 2
     assert (await api.get(f"/v1/compilations/{job}")).status_code == 404
     assert (await api.get(f"/v1/models/{DIGEST}")).status_code == 404
 

@@ -23,7 +23,7 @@ async def ready(api: AsyncClient) -> Readiness:
 async def test_without_a_worker_the_service_is_ready_and_says_so(api: AsyncClient) -> None:
     state = await ready(api)
     assert (state.ready, state.workers) == (True, ())
-    assert "no worker" in state.warnings[0]
+    assert "no live worker" in state.warnings[0]
 
 
 async def test_a_confined_worker_leaves_nothing_to_warn_of(api: AsyncClient, front: Service) -> None:

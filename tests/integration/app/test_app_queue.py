@@ -22,8 +22,8 @@ PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}
 def look_anew(app: FastAPI) -> None:
     """Have the next answer look at the queue; else it may be half a second old."""
     service: Service = app.state.service
-    line = QueuePositions(service.store, service.settings.worker_liveness_seconds)
-    app.state.service = replace(service, line=line)
+    positions = QueuePositions(service.store, service.settings.worker_liveness_seconds)
+    app.state.service = replace(service, queue_positions=positions)
 
 
 async def submitted(api: AsyncClient, **fields: object) -> Compilation:

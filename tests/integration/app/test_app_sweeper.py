@@ -91,7 +91,7 @@ async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> 
             raise RuntimeError("the store is away")
         eager.store.jobs.request_cancel(task.id)
 
-    eager.enqueue_compilation("job-given-up")
+    eager.try_enqueue(eager.store.jobs, "job-given-up")
     async with consuming(eager, fail_once):
         while len(begun) < 2:
             await asyncio.to_thread(sweep, eager)
@@ -111,10 +111,10 @@ async def test_a_compilation_that_is_submitted_again_after_its_deletion_is_in_th
 
     key = await submitted()
     async with consuming(front, cancel):
-        while key in await asyncio.to_thread(front.queue.going_on):
+        while key in await asyncio.to_thread(front.queue.in_progress):
             pass
     assert (await api.delete(f"/v1/compilations/{key.partition(':')[2]}")).status_code == 204
-    assert await submitted() in front.queue.going_on()
+    assert await submitted() in front.queue.in_progress()
 
 
 async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_is_uploaded_again(
@@ -150,7 +150,7 @@ async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(
     eager: Service, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
     submit(eager, "stuck-job")
-    eager.enqueue_compilation("stuck-job")
+    eager.try_enqueue(eager.store.jobs, "stuck-job")
     with worker_process(eager, "w1") as process:
         assert next_line(process) == "compile:stuck-job"
     if known:

@@ -17,7 +17,6 @@ from bessemer.contract.stage import Stage
 from bessemer.store.store import Store
 from bessemer.telemetry.traces import open_tracer, valid_traceparent
 from tests.integration.otlp_collector import Collector, collecting
-from worker.protocol.messages import StageFinished, StageStarted
 from worker.supervisor.tracing import traced_job
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -53,9 +52,9 @@ def run(job: Compilation, parent: str | None, attempt: int) -> None:
     tracer = open_tracer("worker")
     described = {"bessemer.job": job.id, "bessemer.attempt": attempt}
     with traced_job(tracer, parent, job.created_at, described) as trace:
-        trace.heard(StageStarted(stage=Stage.CAPTURE))
-        trace.heard(StageFinished(stage=Stage.CAPTURE, seconds=1))
-        trace.heard(StageStarted(stage=Stage.TRANSLATE))
+        trace.stage_started(Stage.CAPTURE)
+        trace.stage_finished(Stage.CAPTURE, 1)
+        trace.stage_started(Stage.TRANSLATE)
         trace.problem = make_problem(ErrorCode.TRANSLATE_FAILED, "no")
     tracer.close()
 

@@ -108,7 +108,7 @@ class FakeWorker:
 
     def unregister(self) -> None:
         """Unregister."""
-        with self.store.workers.leaving("w1", self.store.workers.beats()["w1"]) as gone:
+        with self.store.workers.removing("w1", self.store.workers.beats()["w1"]) as gone:
             assert gone
 
     def inspect(self, digest: str) -> None:

@@ -461,7 +461,7 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
 def test_deleting_an_unknown_model_names_the_model(server: str) -> None:
     ran = bessemer(server, "delete", "0" * 64)
     assert ran.returncode == 1
-    assert "No model has the digest" in ran.stderr
+    assert "not found" in ran.stderr
 
 
 def test_a_missing_file_is_not_taken_for_a_digest(server: str) -> None:

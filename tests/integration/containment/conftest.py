@@ -21,8 +21,8 @@ from worker.protocol.order import InspectWork, StartJob
 from worker.settings import GIBIBYTE, Limits, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
-from worker.supervisor.watch import Verdict, watch
-from worker.supervisor.work_dir import WorkDirectory, claim_workplace
+from worker.supervisor.watch import Termination, watch
+from worker.supervisor.work_dir import WorkDirectory, claim_work_dir
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000
@@ -34,7 +34,7 @@ class Outcome:
     """A job's outcome: its messages and the evidence left by its model."""
 
     messages: tuple[Message, ...]
-    verdict: Verdict | None
+    termination: Termination | None
     exit: Exit
     evidence: dict[str, Any]
     log: str
@@ -56,8 +56,8 @@ class Outcome:
     @property
     def code(self) -> str:
         """The code that the job ended with."""
-        if self.verdict is not None:
-            return self.verdict.code.value
+        if self.termination is not None:
+            return self.termination.code.value
         last = self.messages[-1]
         return last.code.value if last.kind == "failed" else last.kind
 
@@ -90,7 +90,7 @@ class Rig:
     def settings_limits(self, **settings: Any) -> Limits:
         return self._settings(SandboxMode.REQUIRED, settings).limits(None)
 
-    def watched(self, job: RunningJob, limits: Limits, cancelled: Callable[[], bool]) -> Verdict | None:
+    def watched(self, job: RunningJob, limits: Limits, cancelled: Callable[[], bool]) -> Termination | None:
         """Watch a job that was started, until it has ended."""
         return self.runner.run(watch(job, limits, cancelled))
 
@@ -133,14 +133,14 @@ class Rig:
         job = await self._start(body, settings)
         reading = asyncio.create_task(_read(job))
         async with job:
-            verdict = await watch(job, settings.limits(allowed_seconds), lambda: False)
+            termination = await watch(job, settings.limits(allowed_seconds), lambda: False)
         messages, misbehaved = await reading
         left = tuple(process.pid for process in processes() if process.group == job.pid)
         folder = JobFolder(job.folder)
         evidence = _evidence(folder)
         log = folder.log.read_text(errors="replace")[-4000:]
         remove_job_folder(folder.path)
-        return Outcome(messages, verdict, await job.exited, evidence, log, left, misbehaved)
+        return Outcome(messages, termination, await job.exited, evidence, log, left, misbehaved)
 
 
 async def _read(job: RunningJob) -> tuple[tuple[Message, ...], str]:
@@ -172,7 +172,7 @@ def _evidence(folder: JobFolder) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def rig() -> Iterator[Rig]:
     work = Path("/tmp") / f"bessemer-containment-{os.getpid()}"
-    with asyncio.Runner() as runner, claim_workplace(work) as place:
+    with asyncio.Runner() as runner, claim_work_dir(work) as place:
         zygote = ZygoteHandle(place.groups)
         runner.run(zygote.ensure_running())
         try:

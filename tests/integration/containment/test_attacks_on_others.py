@@ -209,5 +209,5 @@ def test_a_child_that_sends_nonsense_is_ended(rig: Rig) -> None:
         time.sleep(60)
     """
     outcome = rig.confined(attack)
-    assert "no message" in outcome.misbehaved
+    assert "malformed message" in outcome.misbehaved
     assert outcome.exit.signal == signal.SIGKILL

@@ -195,6 +195,6 @@ def test_a_pickle_that_never_ends_is_ended(rig: Rig, timeout_seconds: float | No
 
 def test_a_cancelled_job_is_ended(rig: Rig) -> None:
     job = rig.start(SLEEP.format(seconds=600))
-    verdict = rig.watched(job, rig.settings_limits(), lambda: True)
-    assert verdict is not None and verdict.code == "cancelled"
+    termination = rig.watched(job, rig.settings_limits(), lambda: True)
+    assert termination is not None and termination.code == "cancelled"
     assert rig.end(job).signal == 9

@@ -19,7 +19,7 @@ from worker.errors import ZygoteLostError
 from worker.job.folder import remove_job_folder
 from worker.protocol.order import ANSWERS, Exited
 from worker.supervisor.processes import processes, read_process
-from worker.supervisor.work_dir import claim_workplace
+from worker.supervisor.work_dir import claim_work_dir
 from worker.supervisor.zygote_handle import CHECKOUT
 
 Rig = Any
@@ -33,16 +33,16 @@ SPAWN = """
 SUPERVISOR = """
     import asyncio, sys, time
     from pathlib import Path
-    from worker.job_folder import make_job_folder, seal
+    from worker.job.folder import make_job_folder, seal
     from worker.protocol.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
-    from worker.supervisor.workplace import claim_workplace
+    from worker.supervisor.work_dir import claim_work_dir
     from worker.supervisor.zygote_handle import ZygoteHandle
 
     async def main():
         model, work = map(Path, sys.argv[1:])
         settings = WorkerSettings()
-        with claim_workplace(work) as place:
+        with claim_work_dir(work) as place:
             uid = place.slot_uid(65_000, 0)
             folder = make_job_folder(place.jobs / "job", uid)
             folder.model.write_bytes(model.read_bytes())
@@ -180,7 +180,7 @@ def test_neither_zygote_nor_job_outlive_the_supervisor(rig: Rig, tmp_path: Path)
         assert eventually(lambda: members(job) == 4)
         supervisor.kill()
     assert eventually(lambda: members(job) == 0 and ended(zygote))
-    with claim_workplace(work) as place:
+    with claim_work_dir(work) as place:
         assert not tuple(place.jobs.iterdir())
     shutil.rmtree(work)
 

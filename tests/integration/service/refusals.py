@@ -117,7 +117,7 @@ REFUSALS: dict[str, Refusal] = {
     "too large": Refusal(
         bytes,
         ErrorCode.MODEL_TOO_LARGE,
-        ("are accepted", "Ask the operator"),
+        ("the limit is", "Ask the operator"),
         status=413,
         declared_bytes=1 << 40,
     ),

@@ -20,12 +20,11 @@ from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from worker.settings import GIBIBYTE, WorkerSettings
-from worker.supervisor.heartbeat import Heartbeat
+from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
 from worker.supervisor.in_flight import InFlight
-from worker.supervisor.lease import LeaseHealth
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
-from worker.supervisor.work_dir import WorkDirectory, claim_workplace
+from worker.supervisor.work_dir import WorkDirectory, claim_work_dir
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 66_000
@@ -100,7 +99,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     work = Path("/tmp") / f"bessemer-supervised-{os.getpid()}"
     folder = tmp_path_factory.mktemp("supervised")
     store = open_store(StoreSettings(data=folder / "data"))
-    with asyncio.Runner() as runner, claim_workplace(work) as place:
+    with asyncio.Runner() as runner, claim_work_dir(work) as place:
         zygote = ZygoteHandle(place.groups)
         ready = runner.run(zygote.ensure_running())
         rig = Rig(store, place, zygote, runner, folder)

@@ -11,7 +11,7 @@ import installed_extension
 import pytest
 import torch
 from torch import nn
-from worker_process import WITHOUT_LANDLOCK, Premises, premises
+from worker_process import WITHOUT_LANDLOCK, WorkerSetup, setup
 from worker_samples import wait_until
 
 from bessemer.contract.job import Compilation, JobState
@@ -51,15 +51,15 @@ def make_environment(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Premises]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerSetup]:
     """A worker in an environment of its own, which no slot's user can read, on a kernel without Landlock."""
     folder = tmp_path_factory.mktemp("extended")
     python = make_environment(folder / "environment")
-    with premises(folder) as prepared, prepared.worker((str(python), *WITHOUT_LANDLOCK), "best-effort"):
+    with setup(folder) as prepared, prepared.worker((str(python), *WITHOUT_LANDLOCK), "best-effort"):
         yield prepared
 
 
-def compile_with(prepared: Premises, folder: Path, name: str, **fields: Any) -> Compilation:
+def compile_with(prepared: WorkerSetup, folder: Path, name: str, **fields: Any) -> Compilation:
     path = folder / "custom.pt2"
     torch.export.save(torch.export.export(Custom().eval(), (torch.randn(16, 8),)), path)
     digest = prepared.store.artifacts.put_file(path).digest
@@ -78,7 +78,7 @@ def compile_with(prepared: Premises, folder: Path, name: str, **fields: Any) -> 
     return row()
 
 
-def test_at_best_effort_the_loss_of_a_layer_is_reported(prepared: Premises) -> None:
+def test_at_best_effort_the_loss_of_a_layer_is_reported(prepared: WorkerSetup) -> None:
     sandbox = prepared.live().sandbox
     assert Layer.LANDLOCK in sandbox.lost
     assert Layer.SECCOMP not in sandbox.lost
@@ -86,7 +86,7 @@ def test_at_best_effort_the_loss_of_a_layer_is_reported(prepared: Premises) -> N
 
 
 def test_a_rule_a_rewrite_a_legalization_and_a_space_of_a_package_take_part(
-    prepared: Premises, tmp_path: Path
+    prepared: WorkerSetup, tmp_path: Path
 ) -> None:
     spaces = {"sample_tanh": "sample-rows"}
     job = compile_with(
@@ -110,14 +110,16 @@ def test_a_rule_a_rewrite_a_legalization_and_a_space_of_a_package_take_part(
     ]
 
 
-def test_a_kernel_of_a_package_is_known(prepared: Premises, tmp_path: Path) -> None:
+def test_a_kernel_of_a_package_is_known(prepared: WorkerSetup, tmp_path: Path) -> None:
     job = compile_with(prepared, tmp_path, "unlinked", kernels={"tanh": "sample"})
     assert job.problem is not None
     assert job.problem.code is ErrorCode.KERNEL_UNAVAILABLE
     assert "the kernel 'sample' for 'tanh' is not compiled" in job.problem.detail
 
 
-def test_a_wrong_name_ends_a_preflight_before_its_model_is_opened(prepared: Premises, tmp_path: Path) -> None:
+def test_a_wrong_name_ends_a_preflight_before_its_model_is_opened(
+    prepared: WorkerSetup, tmp_path: Path
+) -> None:
     spaces = {"*": "sample-row"}
     job = compile_with(
         prepared, tmp_path, "misspelled", stop_after="translate", tune={"trials": 1, "spaces": spaces}

@@ -27,16 +27,15 @@ from bessemer.store.store import open_store
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
 from worker.job.folder import make_job_folder, remove_job_folder, seal
-from worker.protocol.messages import Inspected, Message
+from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork, Ready, StartJob
 from worker.supervisor import job
-from worker.supervisor.heartbeat import Heartbeat
+from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job import run_job
-from worker.supervisor.journal import CompilationJournal, Journal, SilentJournal
-from worker.supervisor.lease import LeaseHealth
-from worker.supervisor.outcome import Ending
-from worker.supervisor.store_retry import StoreRetry
+from worker.supervisor.job_record import CompilationRecord, JobRecord
+from worker.supervisor.outcome import JobOutcome
+from worker.supervisor.retry import StoreRetry
 
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
@@ -44,8 +43,8 @@ PATIENCE_SECONDS = 60.0
 IMPATIENT = StoreRetry(0)
 
 
-class DeafJournal(SilentJournal):
-    """Of a job whose user nobody can hear."""
+class UnreachableRecord(JobRecord):
+    """A record whose store is unavailable to every poll."""
 
     polls = 0
 
@@ -61,21 +60,21 @@ def away() -> Iterator[Database]:
     database.close()
 
 
-class LateJournal(SilentJournal):
-    """Of a store that is away until the job has long ended."""
+class LateRecord(JobRecord):
+    """A record whose store is unavailable until the job has long ended."""
 
     refusals = 3
     heard = 0
 
-    def write(self, message: Message) -> None:
+    def confined(self, sandbox: SandboxStatus) -> None:
         if self.refusals:
             self.refusals -= 1
             raise StoreUnavailableError("away")
         self.heard += 1
 
 
-def run(rig: Rig, body: str, journal: Journal, patience: StoreRetry = IMPATIENT) -> Ending:
-    """Run an inspection with a journal, for as long as the test's patience lasts."""
+def run(rig: Rig, body: str, record: JobRecord, retry: StoreRetry = IMPATIENT) -> JobOutcome:
+    """Run an inspection with a record, for as long as the test waits."""
     settings = rig.settings(limit_wall_seconds=3600)
     uid = rig.place.slot_uid(settings.slot_uid_base, 0)
     folder = make_job_folder(rig.place.jobs / "noted", uid)
@@ -90,9 +89,9 @@ def run(rig: Rig, body: str, journal: Journal, patience: StoreRetry = IMPATIENT)
         work=InspectWork(),
     )
 
-    async def running() -> Ending:
+    async def running() -> JobOutcome:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(rig.zygote, order, folder, settings.limits(None), journal, patience)
+            return await run_job(rig.zygote, order, folder, settings.limits(None), record, retry)
 
     try:
         return rig.runner.run(running())
@@ -114,36 +113,36 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
     ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
-    pulse = LeaseHealth(lease_seconds=1)
-    presence = Heartbeat("lonely", ready, sandbox, 1, 60.0, InFlight(), pulse)
-    beating = asyncio.create_task(presence.keep(Workers(failing), lease_seconds=1))
+    lease = LeaseHealth(lease_seconds=1)
+    heartbeat = Heartbeat("lonely", ready, sandbox, 1, 60.0, InFlight(), lease)
+    beating = asyncio.create_task(heartbeat.keep(Workers(failing), lease_seconds=1))
     await asyncio.to_thread(wait_until, lambda: len(caplog.messages) > 1 or beating.done())
     assert not beating.done()
-    assert "cannot say that it is alive" in caplog.text
-    assert pulse.fault() is not None
+    assert "cannot send its heartbeat" in caplog.text
+    assert lease.fault() is not None
     beating.cancel()
 
 
 def test_a_job_whose_words_cannot_be_written_down_is_ended_once_patience_is(rig: Rig, away: Database) -> None:
     with pytest.raises(StoreUnavailableError):
-        run(rig, "import time; time.sleep(600)", CompilationJournal(Jobs(away), "unheard", 1))
+        run(rig, "import time; time.sleep(600)", CompilationRecord(Jobs(away), "unheard", 1))
 
 
 def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
-    journal = DeafJournal()
-    ending = run(rig, "import time; time.sleep(1)", journal)
+    record = UnreachableRecord()
+    ending = run(rig, "import time; time.sleep(1)", record)
     assert isinstance(ending.last, Inspected)
-    assert journal.polls > 1
+    assert record.polls > 1
 
 
 def test_what_a_job_said_before_it_ended_waits_for_the_store(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "LAST_WORDS_SECONDS", 0.1)
-    journal = LateJournal()
-    ending = run(rig, "return 0", journal, StoreRetry(PATIENCE_SECONDS))
+    monkeypatch.setattr(job, "LAST_MESSAGES_SECONDS", 0.1)
+    record = LateRecord()
+    ending = run(rig, "return 0", record, StoreRetry(PATIENCE_SECONDS))
     assert isinstance(ending.last, Inspected)
-    assert (journal.refusals, journal.heard > 0) == (0, True)
+    assert (record.refusals, record.heard > 0) == (0, True)
 
 
 def test_a_job_whose_artifact_store_is_away_waits_and_loses_no_attempt(rig: Rig) -> None:

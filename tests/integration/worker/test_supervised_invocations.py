@@ -15,14 +15,14 @@ from worker_samples import groups_noted, wait_until
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.sandbox import SandboxStatus
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
-from worker.protocol.messages import Confined, Message
 from worker.supervisor.groups import Group, GroupsFile
-from worker.supervisor.journal import InvocationJournal
+from worker.supervisor.job_record import InvocationRecord
 from worker.supervisor.supervisor import Supervisor
 
 Rig = Any
@@ -87,16 +87,12 @@ def test_an_invocation_that_somebody_kills_from_outside_is_done_on_the_next_atte
 def test_an_invocation_is_confined_as_its_compilation_was(
     rig: Rig, compilation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Message] = []
-
-    def listen(_journal: InvocationJournal, message: Message) -> None:
-        told.append(message)
-
-    monkeypatch.setattr(InvocationJournal, "write", listen)
+    reported: list[SandboxStatus] = []
+    monkeypatch.setattr(InvocationRecord, "confined", lambda _record, sandbox: reported.append(sandbox))
     assert handled(rig, asked(rig, compilation)).state is JobState.SUCCEEDED
-    (confined,) = (message for message in told if isinstance(message, Confined))
-    assert confined.sandbox.complete
-    assert confined.sandbox == rig.store.jobs.get(compilation).sandbox
+    (sandbox,) = reported
+    assert sandbox.complete
+    assert sandbox == rig.store.jobs.get(compilation).sandbox
 
 
 def test_an_invocation_whose_artifact_store_is_away_waits_and_loses_no_attempt(

@@ -22,7 +22,7 @@ from bessemer.contract.target import MAX_CORES
 from bessemer.store.queue_port import Loss, Task, TaskKind
 from bessemer.telemetry.traces import NoTracer
 from worker.measure.turns import SharedTurns, open_lock
-from worker.supervisor.attempts import see_through
+from worker.supervisor.attempts import run_to_end
 from worker.supervisor.compilations import CompilationTask
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_runner import JobRunner
@@ -197,7 +197,7 @@ def test_an_inspection_that_cost_three_workers_is_given_up(rig: Rig) -> None:
     digest = upload(rig.store, rig.folder, "return 'unseen'")
     rig.store.models.add(digest, rig.store.artifacts.size(digest))
     for worker in ("w1", "w2", "w1"):
-        rig.store.models.take(digest, worker)
+        rig.store.models.start(digest, worker)
     rig.runner.run(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
     model = rig.store.models.get(digest)
     assert (model.state, model.problem.code) == (ModelState.REJECTED, ErrorCode.WORKER_LOST)
@@ -214,7 +214,7 @@ class CancelledMeanwhile(CompilationTask):
 def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Rig) -> None:
     task = rig.job("return 0")
     bench = JobRunner(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
-    rig.runner.run(see_through(CancelledMeanwhile(task, bench, InFlight(), NoTracer()), bench))
+    rig.runner.run(run_to_end(CancelledMeanwhile(task, bench, InFlight(), NoTracer()), bench))
     row = rig.row(task)
     assert (row.state, row.attempt, row.problem) == (JobState.CANCELLED, 1, None)
 

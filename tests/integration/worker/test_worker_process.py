@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from worker_process import LEASE_SECONDS, PLAINLY, WITHOUT_LANDLOCK, Premises, premises
+from worker_process import LEASE_SECONDS, PLAINLY, WITHOUT_LANDLOCK, WorkerSetup, setup
 from worker_samples import WAIT_SECONDS, groups_noted, members, submit, upload, wait_until
 
 from benchmarks.soak.audit import event_faults
@@ -45,14 +45,14 @@ def database() -> Iterator[LocalPostgresql]:
 @pytest.fixture(scope="module")
 def prepared(
     collector: Collector, database: LocalPostgresql, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Premises]:
+) -> Iterator[WorkerSetup]:
     folder = tmp_path_factory.mktemp("prepared")
-    with premises(folder, collector.environment, database.url) as prepared:
+    with setup(folder, collector.environment, database.url) as prepared:
         yield prepared
 
 
 @pytest.fixture(scope="module")
-def succession(prepared: Premises, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Succession"]:
+def succession(prepared: WorkerSetup, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Succession"]:
     """A worker that was killed while it ran a job, and another one, which has done the job; no app runs."""
     digest = upload(prepared.store, tmp_path_factory.mktemp("model"), "import time; time.sleep(1)")
     task = submit(prepared.store, "survivor", digest)
@@ -92,7 +92,7 @@ def children(process: Path) -> list[str]:
     return found
 
 
-def test_a_killed_workers_job_is_done_by_another_one(prepared: Premises, succession: Succession) -> None:
+def test_a_killed_workers_job_is_done_by_another_one(prepared: WorkerSetup, succession: Succession) -> None:
     job = succession.job
     assert (job.state, job.attempt, job.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
     assert (job.worker, job.verified) == ("successor", True)
@@ -100,7 +100,7 @@ def test_a_killed_workers_job_is_done_by_another_one(prepared: Premises, success
     assert [worker.id for worker in prepared.store.workers.live(3600)] == ["successor"]
 
 
-def test_nothing_of_a_killed_worker_is_left(prepared: Premises, succession: Succession) -> None:
+def test_nothing_of_a_killed_worker_is_left(prepared: WorkerSetup, succession: Succession) -> None:
     assert len(succession.groups) == 1
     assert members(succession.groups[0]) == 0
     wait_until(lambda: not tuple((prepared.place / "jobs").iterdir()))
@@ -130,8 +130,8 @@ def scraped(address: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succession) -> None:
-    announced = re.search(r"metrics are served at (\S+)", prepared.log.read_text())
+def test_a_workers_metrics_tell_of_its_jobs(prepared: WorkerSetup, succession: Succession) -> None:
+    announced = re.search(r"serving metrics at (\S+)", prepared.log.read_text())
     assert announced is not None
     address = announced[1]
     wait_until(lambda: ("bessemer_tasks_total", "", "compile", "succeeded") in scraped(address))
@@ -143,7 +143,7 @@ def test_a_workers_metrics_tell_of_its_jobs(prepared: Premises, succession: Succ
 
 
 def test_the_log_names_the_job_that_went_to_another_worker(
-    prepared: Premises, succession: Succession
+    prepared: WorkerSetup, succession: Succession
 ) -> None:
     handed_over = rf"compile:{succession.job.id} goes to another worker \[(.+)\]"
     said = re.search(handed_over, prepared.log.read_text())
@@ -179,7 +179,7 @@ def readonly(database: LocalPostgresql) -> Iterator[None]:
 
 @pytest.mark.parametrize("outage", [stopped, readonly])
 def test_a_worker_outlasts_a_database_that_fails_for_longer_than_its_lease(
-    prepared: Premises,
+    prepared: WorkerSetup,
     succession: Succession,
     database: LocalPostgresql,
     tmp_path: Path,
@@ -204,7 +204,7 @@ def test_a_worker_outlasts_a_database_that_fails_for_longer_than_its_lease(
 
 
 def test_a_frozen_worker_is_fenced_out_when_it_thaws(
-    prepared: Premises, succession: Succession, tmp_path: Path
+    prepared: WorkerSetup, succession: Succession, tmp_path: Path
 ) -> None:
     task = running(prepared, tmp_path, "frozen-job")
     (group,) = groups_noted(prepared.place)
@@ -221,7 +221,7 @@ def test_a_frozen_worker_is_fenced_out_when_it_thaws(
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_job_over(
-    prepared: Premises, succession: Succession, tmp_path: Path
+    prepared: WorkerSetup, succession: Succession, tmp_path: Path
 ) -> None:
     task = running(prepared, tmp_path, "handed-over-job")
     (group,) = groups_noted(prepared.place)
@@ -230,9 +230,9 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
     assert members(group) == 0
     assert not tuple((prepared.place / "jobs").iterdir())
     assert prepared.store.workers.live(3600) == ()
-    assert prepared.queue.revive([task]) == ()
+    assert prepared.queue.requeue([task]) == ()
     assert (
-        f"{task.key} goes to another worker: this one stops [task=compile job={task.id}]"
+        f"{task.key} goes to another worker: this worker stops [task=compile job={task.id}]"
         in prepared.log.read_text()
     )
     prepared.store.jobs.start(task.id, "another")
@@ -240,13 +240,13 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
     assert (row.attempt, row.lost_attempts) == (2, 0)
 
 
-def running(prepared: Premises, folder: Path, job_id: str) -> Task:
+def running(prepared: WorkerSetup, folder: Path, job_id: str) -> Task:
     """A job that runs until it is ended."""
     digest = upload(prepared.store, folder, "import time; time.sleep(600)")
     return begun(prepared, submit(prepared.store, job_id, digest))
 
 
-def begun(prepared: Premises, task: Task) -> Task:
+def begun(prepared: WorkerSetup, task: Task) -> Task:
     """The same task, once a worker runs it."""
     prepared.queue.enqueue(task)
 
@@ -259,7 +259,7 @@ def begun(prepared: Premises, task: Task) -> Task:
 
 
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:
-    with premises(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
+    with setup(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
         assert worker.wait() == 1
         last = prepared.log.read_text().splitlines()[-1]
         assert last.startswith("the worker cannot work: required layers do not hold: ")

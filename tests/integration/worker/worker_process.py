@@ -37,7 +37,7 @@ WITHOUT_LANDLOCK = ("-c", ON_AN_OLD_KERNEL)
 
 
 @dataclass(frozen=True)
-class Premises:
+class WorkerSetup:
     """A store, its queue, and a work folder for workers that come and go; ``log`` is the last one's."""
 
     store: Store
@@ -73,9 +73,9 @@ class Premises:
 
 
 @contextmanager
-def premises(
+def setup(
     folder: Path, variables: Mapping[str, str] = NO_VARIABLES, database_url: str | None = None
-) -> Iterator[Premises]:
+) -> Iterator[WorkerSetup]:
     """A store in a folder, or at an address, and a work folder that other users can pass through."""
     settings = StoreSettings(data=folder / "data", database_url=database_url)
     work = Path("/tmp") / f"bessemer-worker-{os.getpid()}-{folder.name}"
@@ -92,7 +92,7 @@ def premises(
         environment["BESSEMER_DATABASE_URL"] = database_url
     store, queue = open_store(settings), open_queue(settings)
     try:
-        yield Premises(store, queue, environment, work, folder / "worker.log")
+        yield WorkerSetup(store, queue, environment, work, folder / "worker.log")
     finally:
         queue.close()
         store.close()

@@ -1,4 +1,4 @@
-"""Comparing an output of the library with its reference, element by element."""
+"""Compares an output with its reference, and widens the tolerance by the reference's own rounding."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ from bessemer.contract.tensor import DType
 Array = NDArray[Any]
 
 
+ALLOWED = 4.0
+"""Multiples of the reference's own rounding error: one for itself, three for the library."""
+
+CEILING = 10.0
+"""Multiples of the relative tolerance of the largest exact element; a larger difference is not rounding."""
+
+HIGHEST_CEILING = 0.01
+"""Share of the largest exact element, for types with a wide relative tolerance."""
+
+
 class _Worst(NamedTuple):
     place: tuple[int, ...] = ()
     value: float = 0.0
@@ -23,16 +33,16 @@ class _Worst(NamedTuple):
 def compare(name: str, actual: Array, reference: Array, tolerance: Tolerance) -> OutputComparison:
     """Compare an output with its reference: ``|x - r| <= absolute + relative * |r|`` for every element.
 
-    A NaN equals a NaN at the same place and an infinity the same infinity; against anything else they are
-    infinitely far apart. The worst element is the one furthest outside, or nearest to, its own bound; where
-    none differs and none is finite in both arrays, its index is ``()`` and its values are 0. Relative errors
-    are taken where the reference is not 0.
+    A NaN equals a NaN at the same place, and an infinity equals the same infinity; from any other value they
+    are infinitely far. The worst element is the furthest outside, or nearest to, its bound. If none differs
+    and none is finite in both arrays, its index is ``()`` and its values are 0. The relative error covers
+    elements whose reference is not 0.
 
     Args:
         name: the output's name.
-        actual: what the library computed; any shape, any dtype of the contract.
-        reference: what the model computed; the same shape and dtype.
-        tolerance: how far an element may lie from its reference.
+        actual: the library's output; any shape, any dtype of the contract.
+        reference: the model's output; the same shape and dtype.
+        tolerance: the allowed distance of an element from its reference.
 
     Raises:
         ValueError: the shapes or the dtypes differ; the message names both.
@@ -65,7 +75,7 @@ def _kind(array: Array) -> str:
 
 
 def _widened(array: Array) -> Array:
-    """A type in which differences are exact enough: x86's long double holds every 64-bit integer."""
+    """Widen so that differences are exact enough: x86's long double holds every 64-bit integer."""
     return array.astype(np.longdouble if array.dtype.kind in "iu" else np.float64)
 
 
@@ -95,3 +105,46 @@ def _max_relative(errors: Array, r: Array) -> float:
     if not where.any():
         return 0.0
     return float((errors[where] / np.abs(r[where])).max())
+
+
+def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
+    """The maximum distance of a reference from the exact result, beyond the tolerance's relative part.
+
+    Args:
+        reference: the model's output in its own type; any shape.
+        exact: the model's output in float64; the same shape.
+        tolerance: the tolerance whose relative part is subtracted.
+
+    Returns:
+        0 if the relative part covers every element; infinity if an element is finite in only one array.
+    """
+    r, e = reference.astype(np.float64), exact.astype(np.float64)
+    with np.errstate(all="ignore"):
+        alike = (r == e) | (np.isnan(r) & np.isnan(e))
+        beyond = np.where(alike, 0, np.abs(r - e) - tolerance.relative * np.abs(e))
+    return max(float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0)), 0.0)
+
+
+def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
+    """Widen a tolerance for a reference with a rounding error.
+
+    The absolute part grows to ``ALLOWED`` times the error, unless that exceeds ``CEILING`` relative
+    tolerances, or ``HIGHEST_CEILING``, of the largest element. Beyond that, the model is sensitive to
+    more than rounding (a branch, a sort, an ``argmax``), and the float64 result cannot judge the library.
+
+    Args:
+        tolerance: the tolerance to widen.
+        rounding: the error; see ``own_rounding``.
+        scale: the largest magnitude of the exact result's finite elements.
+    """
+    absolute = ALLOWED * rounding
+    ceiling = min(CEILING * tolerance.relative, HIGHEST_CEILING) * scale
+    if absolute <= tolerance.absolute or absolute > ceiling:
+        return tolerance
+    return Tolerance(relative=tolerance.relative, absolute=absolute)
+
+
+def scale_of(array: Array) -> float:
+    """The largest magnitude of the finite elements; 0 if there are none."""
+    finite = np.abs(array[np.isfinite(array)].astype(np.float64))
+    return float(finite.max(initial=0))

@@ -1,4 +1,4 @@
-"""What a model computes in float64: beside it, rounding can be told from mistakes."""
+"""Computes a model in float64, to tell rounding from mistakes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 def exact_outputs(program: ExportedProgram, sample: Sample) -> Arrays | None:
-    """What a program makes of a sample in float64, wherever it computes in a narrower floating-point type.
+    """Run a program on a sample with float64 in place of every floating-point type.
 
     Returns:
-        Arrays of the references' shapes, float64 in place of every floating-point type; None where it
-        cannot be computed so.
+        Arrays of the references' shapes, with float64 for every floating-point type; None if the program
+        cannot run so.
     """
     model = program.module(check_guards=False)
     try:
@@ -42,14 +42,14 @@ def exact_outputs(program: ExportedProgram, sample: Sample) -> Arrays | None:
 
 
 class _WideningInterpreter(fx.Interpreter):
-    """Gives every call of the graph float64, before torch compares the types of its arguments."""
+    """Widens the arguments of every call of the graph before torch compares their types."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().call_function(target, tree_map(_widened, args), tree_map(_widened, kwargs))
 
 
 class _WideningMode(TorchDispatchMode):
-    """Gives every operator float64 that a call is made of."""
+    """Widens the arguments of every operator that a call consists of."""
 
     def __torch_dispatch__(
         self,

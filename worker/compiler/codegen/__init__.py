@@ -1,1 +1,1 @@
-"""From a scheduled module to a shared library: lowering, code generation, linking."""
+"""Lowers, compiles and links a scheduled module to a shared library."""

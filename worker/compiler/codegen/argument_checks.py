@@ -1,8 +1,13 @@
-"""Kernels check their arguments only where these come from outside the library.
+"""Removes argument checks from kernels that the library calls with its own tensors only.
 
-TVM puts checks of shape, strides, alignment and device before every kernel. For a tensor that another kernel
-of the library has just written, in memory that the virtual machine has planned, they cannot fail; they are
-most of a small kernel's code, and LLVM takes its time for them.
+TVM emits, for every kernel::
+
+    assert shape, strides, alignment and device of each argument
+    loops
+
+The assertions are most of a small kernel's code, and LLVM takes long to compile them. They cannot fail on a
+tensor that another kernel of the library wrote into memory planned by the virtual machine, so such kernels
+become ``loops`` alone.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _VIEWS = frozenset({"relax.reshape", "relax.memory.view"})
 
 
 def trust_own_tensors(module: tvm.IRModule) -> tvm.IRModule:
-    """Mark the TensorIR functions that are called with the library's own tensors only.
+    """Mark the TensorIR functions whose every call passes only the library's own tensors.
 
     Args:
         module: legalized and fused, before memory is planned.
@@ -39,7 +44,7 @@ def trust_own_tensors(module: tvm.IRModule) -> tvm.IRModule:
 
 @tvm.transform.module_pass(opt_level=0, name="SkipNeedlessChecks")
 def skip_needless_checks(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Take the assertions out of the functions that are marked."""
+    """Remove the assertions from marked functions."""
     trusting = {
         variable: function
         for variable, function in module.functions_items()
@@ -51,7 +56,7 @@ def skip_needless_checks(module: tvm.IRModule, _context: tvm.transform.PassConte
 
 
 def bindings_of(module: tvm.IRModule) -> Iterator[relax.Binding]:
-    """All bindings of a module's functions of Relax, those of branches included."""
+    """The bindings of a module's Relax functions, including those of branches."""
     for function in module.functions.values():
         if isinstance(function, relax.Function):
             yield from _bindings(function.body)
@@ -99,7 +104,7 @@ def _fields(arguments: relax.Expr) -> Iterable[relax.Expr]:
 
 
 def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:
-    """All bindings in order, those of branches included."""
+    """The bindings in order, including those of branches."""
     if not isinstance(body, relax.SeqExpr):
         return
     for block in body.blocks:

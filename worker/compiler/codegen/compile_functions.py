@@ -1,4 +1,10 @@
-"""Compiling the TensorIR functions of a module to objects, each within its share of time."""
+"""Compiles a module's TensorIR functions to object files, each function within its share of time.
+
+Emits ``objects/kernels0000.o, kernels0001.o, …``::
+
+    for each group of up to eight functions: one object, compiled in a process of its own
+    for each function of a group that was late or failed: an object of its own
+"""
 
 from __future__ import annotations
 
@@ -16,31 +22,32 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
-from worker.candidates.compiling import write_functions
+from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
-from worker.compiler.codegen.objects import write_object
+from worker.compiler.codegen.argument_checks import PIPELINE
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
+from worker.snapshots.machine_code import write_sources
 
 
 class CompileMany(Protocol):
-    """Compiles a batch of functions and reports its progress, as ``Candidates.compile_many`` does."""
+    """Compiles a batch of functions and reports its progress, as ``CandidateClient.compile_many`` does."""
 
     def __call__(
         self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
     ) -> tuple[CompileOutcome, ...]:
-        """One outcome per group, in their order."""
+        """Return one outcome per group, in order."""
         ...
 
 
 def compile_here(
     batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
 ) -> tuple[CompileOutcome, ...]:
-    """Compile a batch in this process, without a limit of time."""
+    """Compile a batch in this process, without a time limit."""
     outcomes: list[CompileOutcome] = []
     for group in batch.groups:
         on_progress(CompileProgress(len(outcomes), group.names))
-        outcomes.append(CompileOutcome(write_functions(group)))
+        outcomes.append(compile_group(group))
     return tuple(outcomes)
 
 
@@ -54,15 +61,15 @@ def _ignore_progress(_done: int, _total: int, _detail: str) -> None:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles functions for a target.
+    """How to compile functions for a target.
 
     Attributes:
         target: the processor.
-        objects: a folder for the objects; made if missing.
-        compile_many: where the compilers run.
-        with_sources: leave LLVM IR and assembly beside the objects.
-        left_seconds: the time that the job has left.
-        advance: called with the number of functions done, their total, and the one that is being compiled.
+        objects: the folder for objects; created if missing.
+        compile_many: runs the compilers.
+        with_sources: also write LLVM IR and assembly beside the objects.
+        left_seconds: returns the time that the job has left.
+        advance: receives the number of compiled functions, their total, and the current one.
     """
 
     target: tvm.target.Target
@@ -74,10 +81,10 @@ class Compiler:
 
 
 class Objects:
-    """The compiled functions of one module. A function that has changed is compiled again.
+    """The compiled functions of one module. A changed function is compiled again.
 
-    Small functions are compiled in groups, since an object of its own takes longer than a small function. A
-    group that is late, or fails, is compiled again function by function.
+    Functions are compiled in groups, since making an object takes longer than compiling a small function. A
+    group that is late or fails is compiled again function by function.
     """
 
     def __init__(self, compiler: Compiler) -> None:
@@ -87,7 +94,7 @@ class Objects:
         self._alone: set[str] = set()
 
     def missing(self, module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
-        """The TensorIR functions of a module that are not compiled, or have changed since."""
+        """The TensorIR functions of a module that are new or have changed."""
         functions = {
             str(variable.name_hint): function
             for variable, function in module.functions_items()
@@ -109,7 +116,7 @@ class Objects:
         """Compile functions, each within its share in seconds of processor time.
 
         Returns:
-            The names of those that took longer. Others may be missing still.
+            The names of late functions. The functions of a late group are only missing.
 
         Raises:
             JobError: ``build-failed``: a function cannot be compiled.
@@ -162,7 +169,7 @@ class Objects:
         return report
 
     def _not_compiled(self, names: tuple[str, ...], path: Path, outcome: CompileOutcome) -> tuple[str, ...]:
-        """The late function's name; none for a group, whose functions are compiled again one by one."""
+        """The late function's name. A group has none: its functions are compiled again one by one."""
         _remove(path)
         if len(names) > 1:
             self._alone.update(names)
@@ -186,3 +193,21 @@ def _remove(path: Path) -> None:
     """Remove an object and the files beside it."""
     for file in path.parent.glob(f"{path.stem}.*"):
         file.unlink()
+
+
+def write_object(
+    module: tvm.IRModule, target: tvm.target.Target, path: Path, with_sources: bool = False
+) -> None:
+    """Generate an object file for scheduled functions.
+
+    Args:
+        module: the functions.
+        target: the processor.
+        path: the object to write.
+        with_sources: also write LLVM IR and assembly beside it.
+    """
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = tirx.build(module, target=target, pipeline=PIPELINE)
+    compiled.write_to_file(str(path))
+    if with_sources:
+        write_sources(compiled, path)

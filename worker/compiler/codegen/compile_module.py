@@ -1,4 +1,11 @@
-"""Compiling a module's functions; one that exceeds its share of time is split, and its parts are compiled."""
+"""Compiles all functions of a module, and splits those that exceed their shares of time.
+
+::
+
+    while functions are not compiled:
+        compile each within its share
+        replace each late one by its parts; fail if it has none
+"""
 
 from __future__ import annotations
 
@@ -11,8 +18,7 @@ from tvm import tirx
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from worker.compiler.codegen.compile_functions import Compiler, Objects
-from worker.compiler.codegen.cut import steps_of
-from worker.compiler.codegen.splitting import Pieces, pieces_of, split_functions
+from worker.compiler.codegen.splitting import Pieces, pieces_of, split_functions, steps_of
 from worker.compiler.codegen.time_limits import last_share_seconds, share_seconds
 from worker.compiler.schedules.default import default_schedule
 from worker.errors import JobError
@@ -21,7 +27,7 @@ Lower = Callable[[tvm.IRModule, tvm.target.Target], tvm.IRModule]
 
 
 class FunctionTooSlowError(JobError):
-    """A function that cannot be split took longer to compile than it may.
+    """A function that cannot be split exceeded its time.
 
     Attributes:
         whole: the model's function: this one, or the one that was split into it.
@@ -39,9 +45,9 @@ class Compiled:
     """A module whose functions are all compiled.
 
     Attributes:
-        module: the functions as they were compiled.
-        plain: the same without schedules.
-        lowered: the module, its functions of Relax lowered.
+        module: the functions as compiled.
+        plain: the same functions without schedules.
+        lowered: the module with its Relax functions lowered.
         kernels: the objects of its TensorIR functions.
         splits: the functions that were split.
     """
@@ -61,7 +67,7 @@ def compile_in_shares(
     Args:
         module: every function is scheduled.
         plain: the same functions without schedules.
-        lower: lowers the functions of Relax, and adds what they call.
+        lower: lowers the Relax functions and adds the functions that they call.
         compiler: how to compile.
 
     Raises:
@@ -80,14 +86,14 @@ def compile_in_shares(
 
 @dataclass
 class _Work:
-    """The module while it is compiled: functions that take too long are replaced by their parts."""
+    """The module during compilation; parts replace functions that take too long."""
 
     module: tvm.IRModule
     plain: tvm.IRModule
     compiler: Compiler
     splits: list[FunctionSplit] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
-    """The functions that cannot be split."""
+    """Names of functions that cannot be split."""
 
     def __post_init__(self) -> None:
         self.objects = Objects(self.compiler)
@@ -111,7 +117,7 @@ class _Work:
         """Split functions that took longer than their shares.
 
         Raises:
-            FunctionTooSlowError: one of them has no parts, and used up its last share.
+            FunctionTooSlowError: a function without parts used up its last share.
         """
         pieces = {name: self._pieces(name, seconds) for name, seconds in late.items()}
         found = {name: own for name, own in pieces.items() if own is not None}

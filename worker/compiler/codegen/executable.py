@@ -1,4 +1,12 @@
-"""A module, every function of which is scheduled, as a library: lowered, compiled, linked."""
+"""Builds a shared library from a module whose functions are scheduled.
+
+Emits ``model.so``::
+
+    the virtual machine's instructions, lowered from Relax: allocate, call, free
+    the objects of the TensorIR functions
+    the objects of kernel libraries that Relax calls
+    the constants
+"""
 
 from __future__ import annotations
 
@@ -11,13 +19,13 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
+from bessemer.contract.target import architecture_of
 from worker.compiler.codegen.argument_checks import PIPELINE, trust_own_tensors
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.link import LinkError, link_shared
 from worker.compiler.kernels.kernel import Kernel
-from worker.compiler.kernels.linking import (
-    architecture_of,
+from worker.compiler.kernels.registry import (
     kernels_among,
     libraries_of,
     objects_of,
@@ -29,10 +37,10 @@ from worker.errors import failure_of
 
 @tvm.transform.module_pass(opt_level=0, name="RestrictShapeFunctions")
 def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Say of functions of one buffer that nothing aliases it.
+    """Mark functions of one buffer as free of aliases.
 
-    Those that compute open sizes lack the attribute, and one such function makes LLVM keep the sums of all
-    others of the module in memory, which takes them nearly three times as long (TVM 0.27).
+    Functions that compute open sizes lack the attribute. One of them makes LLVM keep the sums of all other
+    functions of the module in memory, which makes these nearly three times slower (TVM 0.27).
     """
     restricted = module.clone()
     for variable, function in module.functions_items():
@@ -55,18 +63,18 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
     restrict_shape_functions,
     transform.AttachGlobalSymbol(),
 )
-"""Relax to the virtual machine's instructions: explicit memory, planned once, then plain calls."""
+"""Lowers Relax to the virtual machine's instructions: memory planned once, then plain calls."""
 
 
 @dataclass(frozen=True)
 class Linked:
-    """What a library was linked from.
+    """The parts of a linked library.
 
     Attributes:
         executable: the virtual machine's instructions.
-        module: the functions as they were compiled.
-        plain: the same without schedules.
-        splits: the functions that were split, because they took too long to compile.
+        module: the functions as compiled.
+        plain: the same functions without schedules.
+        splits: the functions that were split because they took too long to compile.
     """
 
     executable: relax.VMExecutable
@@ -78,7 +86,7 @@ class Linked:
 def build_library(
     module: tvm.IRModule, target: tvm.target.Target, library: Path, objects: Path
 ) -> relax.VMExecutable:
-    """Compile a module in this process, however long it takes. See ``build_in_shares``."""
+    """Compile a module in this process without a time limit; see ``build_in_shares``."""
     return build_in_shares(module, module, library, Compiler(target, objects)).executable
 
 
@@ -86,8 +94,8 @@ def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, co
     """Compile a module, each function within its share of time, and link it with ``ld.lld``.
 
     Args:
-        module: what to compile; every function is scheduled.
-        plain: the same functions without schedules: one that takes too long is split, and scheduled anew.
+        module: the module; every function is scheduled.
+        plain: the same functions without schedules, from which the parts of a slow function are made.
         library: the file to write.
         compiler: how to compile.
 
@@ -107,7 +115,7 @@ def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, co
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """Lower a module and generate code in memory, in this thread alone.
+    """Lower a module and generate code in memory, on this thread only.
 
     Raises:
         JobError: ``build-failed``.
@@ -120,7 +128,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VME
 
 
 def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """Lower a module's functions of Relax, and leave the kernels as they are."""
+    """Lower a module's Relax functions; kernels stay as they are."""
     with target, tvm.transform.PassContext(opt_level=3):
         lowered: tvm.IRModule = tvm.transform.Sequential(LOWERING)(trust_own_tensors(module))
     return lowered
@@ -134,8 +142,8 @@ def _without(module: tvm.IRModule, kind: type) -> tvm.IRModule:
 class _Linker:
     """``fcompile`` of ``export_library``: links the objects.
 
-    A module without kernels (a model that returns its input) comes as an empty C file, which is left out; it
-    has no target either, so that ``export_library`` asks for the triple.
+    For a module without kernels, such as a model that returns its input, TVM passes an empty C file, which
+    is skipped, and asks for the triple.
     """
 
     object_format = "o"
@@ -145,7 +153,7 @@ class _Linker:
         self._kernels = kernels
 
     def get_target_triple(self) -> str:
-        """The triple to make the instructions' object for."""
+        """The triple of the object that holds the instructions."""
         return self._triple
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
@@ -156,7 +164,7 @@ class _Linker:
 
 
 def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
-    """The kernels that a module's functions of Relax call."""
+    """The kernels of libraries that a module's Relax functions call."""
     names: set[str] = set()
 
     def visit(expression: relax.Expr) -> None:

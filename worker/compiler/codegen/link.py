@@ -1,4 +1,7 @@
-"""Linking with ``ld.lld``, which comes with zig: no compiler on the machine, all triples, no cache."""
+"""Links objects with zig's ``ld.lld``, which needs no compiler on the machine and knows all triples.
+
+Emits one shared library that finds its dependencies in the folder ``lib`` beside it.
+"""
 
 import os
 from collections.abc import Sequence
@@ -7,16 +10,15 @@ from pathlib import Path
 from signal import SIGKILL
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.process import die_with
-from worker.errors import JobError
-from worker.signals import signal_name
+from worker.errors import JobError, signal_name
+from worker.sandbox.kernel import die_with_parent
 
 SEARCH_PATH = "$ORIGIN/lib"
-"""Where a linked library looks for those that it needs."""
+"""Where a linked library finds the libraries that it needs."""
 
 
 class LinkError(Exception):
-    """The linker refused; the message is its own."""
+    """The linker failed; the message is the linker's."""
 
 
 def linker_path() -> Path:
@@ -25,23 +27,23 @@ def linker_path() -> Path:
 
 
 def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str] = ()) -> None:
-    """Link objects to a shared library, as ``fcompile`` of ``export_library`` wants it.
+    """Link objects to a shared library; usable as ``fcompile`` of ``export_library``.
 
     Args:
         output: the library to write.
         objects: paths of the object files.
-        libraries: shared libraries that it needs; it will look for them in the folder ``lib`` beside it.
+        libraries: shared libraries that it needs; it finds them in the folder ``lib`` beside it.
 
     Raises:
         LinkError: the linker failed.
-        JobError: ``child-killed``, where somebody else ended it, such as a kernel without memory.
+        JobError: ``child-killed``: another process killed the linker, or the kernel ran out of memory.
     """
     zig = str(linker_path())
     search = ["-rpath", SEARCH_PATH] if libraries else []
     arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search]
     signal_or_status, message = _run(arguments)
     if signal_or_status == -SIGKILL:
-        raise JobError(ErrorCode.CHILD_KILLED, f"the linker was ended by {signal_name(SIGKILL)}")
+        raise JobError(ErrorCode.CHILD_KILLED, f"the linker was killed by {signal_name(SIGKILL)}")
     if signal_or_status != 0:
         raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")
 
@@ -55,7 +57,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     pid = os.fork()
     if pid == 0:
         try:
-            die_with(parent)
+            die_with_parent(parent)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
             os.execv(arguments[0], arguments)

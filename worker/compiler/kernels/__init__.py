@@ -1,1 +1,1 @@
-"""Functions of kernel libraries that stand for operators, linked into the libraries that call them."""
+"""Kernels of other libraries in place of operators, linked into the compiled library."""

@@ -1,4 +1,4 @@
-"""Which kernels a module calls: what the request says, or what is measured to be faster."""
+"""Chooses the kernels that a module calls: those that the request names, or those that measure faster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from worker.compiler.kernels.uses import Use, call_kernels, find_uses
 from worker.errors import JobError
 
 CLEAR_WIN = 0.95
-"""A library is called where it takes at most this share of our own schedules' time: it makes a bundle larger,
-and keeps what would be fused from being fused."""
+"""A kernel is called only if it takes at most this share of the time of our own schedules, since it makes the
+bundle larger and prevents fusion."""
 
 
 class Times(NamedTuple):
-    """One call by a kernel and by our own schedules, in milliseconds; ``ratio`` is round by round."""
+    """Milliseconds of one call by a kernel and by our own schedules; ``ratio`` is the median over rounds."""
 
     kernel_ms: float
     own_ms: float
@@ -32,12 +32,12 @@ class Times(NamedTuple):
 
 
 Measure = Callable[[Use], Times | None]
-"""Times both sides; None where one of them crashed, and the library is not called."""
+"""Times both sides; returns None if one of them crashed, in which case the kernel is not called."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The module that calls kernels, what was decided, and the workloads that a library could compute."""
+    """The module that calls kernels, the choices, and the workloads that a kernel could compute."""
 
     module: tvm.IRModule
     choices: tuple[KernelChoice, ...]
@@ -45,14 +45,14 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class _Verdict:
+class _Decision:
     use: Use
     takes_kernel: bool
     times: Times | None
 
 
 def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: str) -> None:
-    """Refuse what no kernel can fulfil.
+    """Refuse choices that no kernel can fulfill.
 
     Raises:
         JobError: ``kernel-unknown`` for an operator or a library that is not registered;
@@ -78,30 +78,32 @@ def check_workloads(choices: Mapping[str, str], workloads: Sequence[str]) -> Non
     """
     for key in choices:
         if key != named_operator(key) and key not in workloads:
-            there_are = (
-                f"there are {', '.join(workloads)}" if workloads else "there is none that a library has"
+            known = (
+                f"it has {', '.join(workloads)}" if workloads else "no kernel computes any of its workloads"
             )
-            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {there_are}")
+            raise JobError(ErrorCode.KERNEL_UNKNOWN, f"the model has no workload '{key}'; {known}")
 
 
 def choose_kernels(
     module: tvm.IRModule, choices: Mapping[str, str], book: KernelBook, measure: Measure
 ) -> Chosen:
-    """Let ``main`` call kernels where the request wants it.
+    """Let ``main`` call kernels where the request asks for them.
 
     Args:
         module: in Relax operators.
         choices: a library's name, ``auto`` or ``none``, by operator or by workload.
         book: all kernels.
-        measure: times a use both ways; asked once for each workload that is left to measurement.
+        measure: times a use both ways; called once for each workload whose choice is ``auto``.
     """
     uses = tuple(_uses(module["main"], choices, book))
     wanted = [use for use in uses if _wish(use, choices) in (AUTO, use.kernel.name)]
     timed: dict[tuple[str, str], Times | None] = {}
-    verdicts = [_decide(use, choices, timed, measure) for use in wanted]
-    taken = list(_without_overlap(verdict for verdict in verdicts if verdict.takes_kernel))
-    kept = [verdict if verdict in taken else replace(verdict, takes_kernel=False) for verdict in verdicts]
-    changed = call_kernels(module, [verdict.use for verdict in taken]) if taken else module
+    decisions = [_decide(use, choices, timed, measure) for use in wanted]
+    taken = list(_without_overlap(decision for decision in decisions if decision.takes_kernel))
+    kept = [
+        decision if decision in taken else replace(decision, takes_kernel=False) for decision in decisions
+    ]
+    changed = call_kernels(module, [decision.use for decision in taken]) if taken else module
     workloads = tuple(dict.fromkeys(use.workload for use in uses))
     return Chosen(changed, tuple(_summary(kept)), workloads)
 
@@ -110,11 +112,11 @@ def _unknown(operator: str, name: str, book: KernelBook) -> str:
     names = book.names(operator)
     hint = did_you_mean(name, (AUTO, OURS, *names)) if names else did_you_mean(operator, book.operators)
     known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
-    return f"there is no kernel '{name}' for '{operator}'{hint} (known: {known})"
+    return f"unknown kernel '{name}' for '{operator}'{hint} (known: {known})"
 
 
 def named_operator(key: str) -> str:
-    """The operator that a key of a request's choices names, alone or with the shapes of its operands."""
+    """The operator in a key of a request's choices, which may include the shapes of its operands."""
     return key.partition("[")[0]
 
 
@@ -129,7 +131,7 @@ def _kernels(book: KernelBook, operator: str, name: str) -> tuple[Kernel, ...]:
 
 
 def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
-    """What the libraries of the named operators could compute."""
+    """The uses that the kernels of the named operators could compute."""
     for operator in dict.fromkeys(map(named_operator, choices)):
         for name in book.names(operator):
             yield from find_uses(main, _kernels(book, operator, name))
@@ -137,37 +139,37 @@ def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) ->
 
 def _decide(
     use: Use, choices: Mapping[str, str], timed: dict[tuple[str, str], Times | None], measure: Measure
-) -> _Verdict:
+) -> _Decision:
     if _wish(use, choices) != AUTO:
-        return _Verdict(use, takes_kernel=True, times=None)
+        return _Decision(use, takes_kernel=True, times=None)
     if use.has_open_sizes:
-        return _Verdict(use, takes_kernel=False, times=None)
+        return _Decision(use, takes_kernel=False, times=None)
     key = use.kernel.symbol, use.workload
     if key not in timed:
         timed[key] = measure(use)
     times = timed[key]
-    return _Verdict(use, times is not None and times.ratio <= CLEAR_WIN, times)
+    return _Decision(use, times is not None and times.ratio <= CLEAR_WIN, times)
 
 
-def _without_overlap(verdicts: Iterable[_Verdict]) -> Iterator[_Verdict]:
-    """Longer chains before shorter ones, faster kernels before slower ones; nothing is computed twice."""
+def _without_overlap(decisions: Iterable[_Decision]) -> Iterator[_Decision]:
+    """Prefer longer chains, then faster kernels; drop uses that overlap with a preferred one."""
 
-    def rank(verdict: _Verdict) -> tuple[int, float]:
-        return -len(verdict.use.variables), verdict.times.kernel_ms if verdict.times else 0.0
+    def rank(decision: _Decision) -> tuple[int, float]:
+        return -len(decision.use.variables), decision.times.kernel_ms if decision.times else 0.0
 
     claimed: set[relax.Var] = set()
-    for verdict in sorted(verdicts, key=rank):
-        if claimed.isdisjoint(verdict.use.variables):
-            claimed.update(verdict.use.variables)
-            yield verdict
+    for decision in sorted(decisions, key=rank):
+        if claimed.isdisjoint(decision.use.variables):
+            claimed.update(decision.use.variables)
+            yield decision
 
 
-def _summary(verdicts: Iterable[_Verdict]) -> Iterator[KernelChoice]:
+def _summary(decisions: Iterable[_Decision]) -> Iterator[KernelChoice]:
     """One entry for each workload, kernel and decision."""
-    grouped: dict[tuple[str, str, bool], list[_Verdict]] = {}
-    for verdict in verdicts:
-        key = verdict.use.workload, verdict.use.kernel.symbol, verdict.takes_kernel
-        grouped.setdefault(key, []).append(verdict)
+    grouped: dict[tuple[str, str, bool], list[_Decision]] = {}
+    for decision in decisions:
+        key = decision.use.workload, decision.use.kernel.symbol, decision.takes_kernel
+        grouped.setdefault(key, []).append(decision)
     for (workload, symbol, takes), group in grouped.items():
         times = group[0].times
         yield KernelChoice(

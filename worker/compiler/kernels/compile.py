@@ -1,7 +1,7 @@
 """Compiles the built-in kernels for this processor: ``python -m worker.compiler.kernels.compile``.
 
-It runs when an environment or an image is made. A job never compiles C: zig's cache would have to be
-writable, and what one job leaves there another would link.
+It runs when an environment or an image is built. A job never compiles C: zig's cache would have to be
+writable, and one job could leave objects there that another links.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel says of itself."""
+"""The description of a kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OBJECTS = Path(__file__).parent / "objects"
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that an operator takes: sizes (None where they are open) and dtype."""
+    """A tensor operand: sizes (None if open) and dtype."""
 
     shape: tuple[int | None, ...]
     dtype: str
@@ -26,7 +26,7 @@ Fits = Callable[[tuple[Operand, ...]], bool]
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """A shared library that objects need; it travels in the bundle, with the texts of its license."""
+    """A shared library that objects need, and its license texts; both go into the bundle."""
 
     path: Path
     licenses: tuple[Path, ...]
@@ -34,18 +34,18 @@ class SharedLibrary:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function ``symbol(*operands, out)`` that computes a chain of operators into memory of its caller's.
+    """A function ``symbol(*operands, out)`` that computes a chain of operators into the caller's memory.
 
     Attributes:
-        operator: what a request calls it by.
-        name: of the library, as a request names it.
-        chain: Relax operators, each but the first of which reads the one before as its first or second
-            argument. The operands are what they read else, in their order.
-        symbol: the function; the object defines it as ``__tvm_ffi_<symbol>``, a ``TVMFFISafeCallType``.
+        operator: the operator's name in a request.
+        name: the library's name in a request.
+        chain: Relax operators; each reads the result of the one before as its first or second argument.
+            Their other arguments, in order, are the operands.
+        symbol: the function's name; the object defines ``__tvm_ffi_<symbol>``, a ``TVMFFISafeCallType``.
         objects: a folder with ``<architecture>/<object>``, position-independent ELF.
-        object: the file's name.
-        fits: whether it can compute operands of these shapes and dtypes.
-        libraries: what the object needs besides TVM's runtime and the C library.
+        object: the file name of the object.
+        fits: returns whether the kernel can compute operands of these shapes and dtypes.
+        libraries: libraries that the object needs besides TVM's runtime and the C library.
     """
 
     operator: str
@@ -58,5 +58,5 @@ class Kernel:
     libraries: tuple[SharedLibrary, ...] = ()
 
     def object_for(self, architecture: str) -> Path:
-        """The object for an architecture, as triples begin with it; it may be missing."""
+        """The path of the object for an architecture, such as ``x86_64``; the file may be missing."""
         return self.objects / architecture / self.object

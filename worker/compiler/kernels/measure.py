@@ -1,4 +1,4 @@
-"""A use of a kernel against our own schedules: two small libraries, timed in alternation."""
+"""Compares a use of a kernel with our own schedules: times two small libraries in alternation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from worker.candidates.client import Candidates, LibraryCrashedError
-from worker.candidates.side import LibrarySide
+from worker.candidates.client import CandidateClient, LibraryCrashedError, ProcessSide
 from worker.compiler.kernels.choose import Times
 from worker.compiler.kernels.uses import Use, call_kernels, find_uses, operand_of
 from worker.measure.rounds import alternate
 from worker.measure.statistics import latency, round_ratios
 
 SECONDS = 0.15
-"""For the rounds of both sides together."""
+"""Time for the rounds of both sides together."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,17 +30,17 @@ Compile = Callable[[tvm.IRModule, Path], None]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Times uses in the processes of the candidate server."""
+class KernelComparison:
+    """Times uses of kernels beside our own schedules, in processes of the candidate server."""
 
-    candidates: Candidates
+    candidates: CandidateClient
     folder: Path
     threads: int
     compile: Compile
     numbers: count[int]
 
     def measure(self, use: Use) -> Times | None:
-        """Both sides on the same numbers, with the module's own weights where these are constants.
+        """Time both sides on the same inputs; weights that are constants are the module's own.
 
         Raises:
             JobError: one side cannot be built.
@@ -66,7 +65,7 @@ class Contest:
                 self.compile(module, path)
                 library = stack.enter_context(self.candidates.open_library(path, self.threads))
                 library.run(inputs)
-                sides.append(LibrarySide(library))
+                sides.append(ProcessSide(library))
             with self.candidates.turn():
                 rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
         kernel_ms, own_ms = (latency(rounds.runs(side)).p50_ms for side in range(2))
@@ -74,7 +73,7 @@ class Contest:
 
 
 def isolate(use: Use) -> tvm.IRModule:
-    """A module whose ``main`` computes the chain alone, from its first operand."""
+    """A module whose ``main`` computes only the chain, from its first operand."""
     builder = relax.BlockBuilder()
     data = relax.Var("x", use.operands[0].ty)
     known = {use.operands[0]: data}

@@ -1,26 +1,30 @@
-"""All kernels: the built-in ones, and those that installed packages add.
-
-Both are entry points of ``GROUP`` whose objects are tuples of kernels.
-"""
+"""The kernels in force, built-in ones and those of installed packages, and the files to link for them."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
-from worker.compiler.extensions import built_in, collect
-from worker.compiler.kernels.kernel import Kernel
+from bessemer.bundle.manifest import LIBRARIES_FOLDER
+from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.kernels import built_in
+from worker.compiler.kernels.kernel import Kernel, SharedLibrary
 
-GROUP = "bessemer.kernels"
-
-BUILT_IN = built_in(GROUP, "worker.compiler.kernels.*:KERNELS", ("elementwise", "openblas"))
+POINT = ExtensionPoint(
+    group="bessemer.kernels",
+    kinds=(Kernel,),
+    name_of=lambda kernel: kernel.symbol,
+    built_in=in_modules(built_in, "KERNELS"),
+)
 
 
 @dataclass(frozen=True)
 class KernelBook:
-    """Kernels by symbol; longer chains come first."""
+    """Kernels by symbol, those with the longest chains first."""
 
     kernels: dict[str, Kernel]
 
@@ -40,13 +44,41 @@ def kernel_book() -> KernelBook:
     """The kernels in force.
 
     Raises:
-        ExtensionError: an entry point gives no kernels, or two give the same symbol.
+        ExtensionError: an entry point does not give kernels, or two packages give the same symbol.
     """
-    return make_kernel_book((*BUILT_IN, *entry_points(group=GROUP)))
+    return make_kernel_book(POINT.installed())
 
 
-def make_kernel_book(points: Iterable[EntryPoint]) -> KernelBook:
-    """The kernels of entry points; see ``kernel_book``."""
-    found = collect(points, (Kernel,), lambda kernel: kernel.symbol)
-    kernels = {symbol: kernel for symbol, (kernel, _) in found.items()}
-    return KernelBook(dict(sorted(kernels.items(), key=lambda item: -len(item[1].chain))))
+def make_kernel_book(installed: Iterable[EntryPoint]) -> KernelBook:
+    """The built-in kernels and those of entry points; see ``kernel_book``."""
+    found = POINT.in_force(installed)
+    return KernelBook(dict(sorted(found.items(), key=lambda item: -len(item[1].chain))))
+
+
+def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
+    """The kernels among the names of called functions."""
+    called = set(names)
+    return tuple(kernel for symbol, kernel in kernel_book().kernels.items() if symbol in called)
+
+
+def objects_of(kernels: Iterable[Kernel], architecture: str) -> tuple[Path, ...]:
+    """The objects to link, each once."""
+    return tuple(dict.fromkeys(kernel.object_for(architecture) for kernel in kernels))
+
+
+def libraries_of(kernels: Iterable[Kernel]) -> tuple[SharedLibrary, ...]:
+    """The shared libraries that the objects need, each once."""
+    return tuple(dict.fromkeys(library for kernel in kernels for library in kernel.libraries))
+
+
+def bundle_paths(libraries: Iterable[SharedLibrary]) -> dict[str, Path]:
+    """The shared libraries by their paths in a bundle, where the linked library finds them."""
+    return {f"{LIBRARIES_FOLDER}/{library.path.name}": library.path for library in libraries}
+
+
+def place_beside(folder: Path, libraries: Iterable[SharedLibrary]) -> None:
+    """Copy shared libraries to where a linked library in ``folder`` finds them."""
+    for path, source in bundle_paths(libraries).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Where a function can call kernels, and the calls."""
+"""Finds the uses of kernels in a function, and writes the calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.compiler.layout.relax_graph import count_reads, operator_of
 
 @dataclass(frozen=True)
 class Use:
-    """A chain of calls that a kernel computes, and the variables that these are bound to."""
+    """A chain of calls that a kernel can compute, and the variables that they are bound to."""
 
     kernel: Kernel
     variables: tuple[relax.Var, ...]
@@ -26,7 +26,7 @@ class Use:
 
     @property
     def result(self) -> relax.Var:
-        """The variable that holds what the kernel computes."""
+        """The variable that holds the kernel's result."""
         return self.variables[-1]
 
     @property
@@ -36,12 +36,12 @@ class Use:
 
     @property
     def has_open_sizes(self) -> bool:
-        """Whether it cannot be measured."""
+        """Whether a size is open, so that the use cannot be measured."""
         return any(None in operand_of(operand).shape for operand in self.operands)
 
 
 def operand_of(expression: relax.Expr) -> Operand:
-    """The shape and dtype of an expression; no shape where it is no tensor of known rank."""
+    """The shape and dtype of an expression; both empty if it is not a tensor of known rank."""
     kind = expression.ty
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return Operand((), "")
@@ -50,9 +50,9 @@ def operand_of(expression: relax.Expr) -> Operand:
 
 
 def find_uses(function: relax.Function, kernels: Iterable[Kernel]) -> Iterator[Use]:
-    """Every chain that one of the kernels computes, the first of them that fits; no two overlap.
+    """Non-overlapping chains that kernels can compute, each with the first kernel that fits.
 
-    What a chain passes on must have no other reader: it would be computed twice.
+    Values inside a chain must not have other readers, for which they would be computed twice.
     """
     values = dict(relax.analysis.get_var2val(function))
     reads = count_reads(function)

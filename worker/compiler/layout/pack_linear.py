@@ -34,19 +34,23 @@ from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
-from worker.compiler.schedules.processors import Machine, machine_of
+from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
-@tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
-def pack_linear_weights(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace products with constant matrices by kernels that read packed ones."""
-    packer = _Packer(module, machine_of(tvm.target.Target.current()))
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            packer.builder_.update_func(variable, packer.packed(function))
-    return packer.builder_.get()
+def pack_linear_weights(machine: Machine) -> tvm.transform.Pass:
+    """A pass that replaces products with constant matrices by kernels that read packed matrices."""
+
+    @tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
+    def pack(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        packer = _Packer(module, machine)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                packer.builder_.update_func(variable, packer.packed(function))
+        return packer.builder_.get()
+
+    return pack
 
 
 def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:

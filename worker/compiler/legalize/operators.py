@@ -17,7 +17,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
@@ -26,7 +25,7 @@ from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.legalize.bounds import BOUNDS
 from worker.compiler.legalize.differences import DIFFERENCES
 from worker.compiler.legalize.group_norm import group_norm, instance_norm
-from worker.compiler.legalize.registry import Legalization, Rule
+from worker.compiler.legalize.registry import Legalization, Rule, current_machine
 from worker.compiler.legalize.resize import find_taps, write_resize
 from worker.compiler.legalize.scan import PRODUCT, SUM, Join, write_scan
 from worker.compiler.legalize.scatter import scatter_elements
@@ -119,7 +118,7 @@ def _running(join: Join) -> Rule:
             return None
         sizes, dtype = _around(shape, call.attrs.axis), str(call.ty.dtype)
         strips = bb.emit(relax.op.reshape(data, sizes))
-        function = write_scan(sizes, str(data.ty.dtype), dtype, join, tvm.target.Target.current())
+        function = write_scan(sizes, str(data.ty.dtype), dtype, join, current_machine())
         name = bb.add_func(function, join.name)
         scanned = bb.emit(relax.call_tir(name, [strips], relax.TensorType(sizes, dtype)))
         return relax.op.reshape(scanned, call.ty.shape)
@@ -162,7 +161,7 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     if rows is None or columns is None:
         return None
     sizes = (shape[0] * shape[1], shape[2], shape[3])
-    function = write_resize(sizes, rows, columns, dtype, tvm.target.Target.current())
+    function = write_resize(sizes, rows, columns, dtype, current_machine())
     wide = "float64" if dtype == "float64" else "float32"
     tables = [
         relax.const(table) for taps in (columns, rows) for table in (taps.places, taps.weights.astype(wide))

@@ -1,27 +1,31 @@
-"""What operators become in TensorIR: rules of installed packages, then our own, then TVM's.
-
-Rules are tuples under the entry points of ``GROUP``.
-"""
+"""What operators become in TensorIR: rules of installed packages, then built-in ones, then TVM's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 import tvm
 from tvm import relax
 
-from worker.compiler.extensions import ExtensionError, built_in, collect
+from worker.compiler import legalize
+from worker.compiler.extensions import Extension, ExtensionError, ExtensionPoint, in_modules
 from worker.compiler.legalize.lowerings import register_lowerings
-
-GROUP = "bessemer.legalizations"
-
-BUILT_IN = built_in(GROUP, "worker.compiler.legalize.*:LEGALIZATIONS", ("operators",))
+from worker.compiler.schedules.processors import Machine, machine_of
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
-"""What replaces a call; None leaves it to the next rule, at last to TVM."""
+"""Replaces a call, or returns None to leave it to the next rule and at last to TVM."""
+
+
+def current_machine() -> Machine:
+    """The machine that a rule writes a function for.
+
+    TVM passes a rule the builder and the call only, so this is the one place that reads the ambient target.
+    The stages translate and optimize enter it.
+    """
+    return machine_of(tvm.target.Target.current())
 
 
 @dataclass(frozen=True)
@@ -37,33 +41,42 @@ class Legalization:
     rule: Rule
 
 
+POINT = ExtensionPoint(
+    group="bessemer.legalizations",
+    kinds=(Legalization,),
+    name_of=lambda legalization: legalization.operator,
+    built_in=in_modules(legalize, "LEGALIZATIONS", ("operators",)),
+)
+
+
 @lru_cache(maxsize=1)
 def legalization_map() -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
-    """For ``LegalizeOps``: the rules in force, by operator. What they write with has lowerings from then on.
+    """For ``LegalizeOps``: the rules in force, by operator. Registers the lowerings of what the rules write.
 
     Raises:
-        ExtensionError: an entry point gives no rules, two packages give one for the same operator, or there
-            is no such operator.
+        ExtensionError: an entry point does not give rules, two packages give one for the same operator, or
+            Relax does not have the operator.
     """
     register_lowerings()
-    return make_legalization_map(BUILT_IN, entry_points(group=GROUP))
+    return make_legalization_map(POINT.installed())
 
 
 def make_legalization_map(
-    own: Iterable[EntryPoint], installed: Iterable[EntryPoint]
+    installed: Iterable[EntryPoint],
 ) -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
-    """The rules of entry points; see ``legalization_map``."""
-    chains: dict[str, list[Rule]] = {}
-    for points in (installed, own):
-        for operator, (found, source) in collect(points, (Legalization,), lambda one: one.operator).items():
-            _check_operator(operator, source)
-            chains.setdefault(operator, []).append(found.rule)
-    return {operator: _in_turn(operator, rules) for operator, rules in chains.items()}
+    """The built-in rules and those of entry points; see ``legalization_map``."""
+    chains = POINT.chains(installed)
+    for operator, chain in chains.items():
+        _check_operator(operator, chain[0])
+    return {
+        operator: _in_turn(operator, [found.item.rule for found in chain])
+        for operator, chain in chains.items()
+    }
 
 
-def _check_operator(operator: str, source: str) -> None:
+def _check_operator(operator: str, found: Extension[Legalization]) -> None:
     if operator not in tvm.ir.Op.list_op_names():
-        raise ExtensionError(f"{source} legalizes '{operator}', which Relax does not have")
+        raise ExtensionError(f"{found.source} legalizes '{operator}', which Relax does not have")
 
 
 def _in_turn(operator: str, rules: list[Rule]) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:

@@ -29,7 +29,7 @@ from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, machine_of
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _cubic(distance: NDArray[Any], a: float) -> NDArray[Any]:
 
 
 def write_resize(
-    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, target: tvm.target.Target
+    sizes: tuple[int, int, int], rows: Taps, columns: Taps, dtype: str, machine: Machine
 ) -> tirx.PrimFunc:
     """A scheduled function from planes ``[count, height, width]`` to resized ones.
 
@@ -102,7 +102,6 @@ def write_resize(
     """
     count, height, _ = sizes
     wide = "float64" if dtype == "float64" else "float32"
-    machine = machine_of(target)
     function = _signature(sizes, rows, columns, dtype, wide)
     x, column_places, column_weights, row_places, row_weights, result = function.params
 

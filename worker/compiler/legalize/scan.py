@@ -27,7 +27,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.columns import chunk_vectors
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,10 @@ PRODUCT = Join("cumprod", lambda one, other: one * other, 1)
 
 
 def write_scan(
-    sizes: tuple[int, int, int], dtype: str, result: str, join: Join, target: tvm.target.Target
+    sizes: tuple[int, int, int], dtype: str, result: str, join: Join, machine: Machine
 ) -> tirx.PrimFunc:
     """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same shape of ``result``."""
     before, along, after = sizes
-    machine = machine_of(target)
     threads = machine.threads if before * along * after >= MIN_PARALLEL_WORK else 1
     lanes = min(after, machine.lanes(int(tvm.DataType(result).bits)))
     vectors = chunk_vectors(after, lanes, before, threads)

@@ -24,9 +24,10 @@ import tvm
 from tvm import relax, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
+from worker.compiler.legalize.registry import current_machine
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 Join = Callable[[Any, Any], Any]
 
@@ -52,9 +53,8 @@ class Scatter:
     index_dtype: str
 
 
-def write_scatter(asked: Scatter, join: Join, target: tvm.target.Target) -> tirx.PrimFunc:
-    """A scheduled function that copies a tensor and writes values to the indexed places."""
-    machine = machine_of(target)
+def write_scatter(asked: Scatter, join: Join, machine: Machine) -> tirx.PrimFunc:
+    """A scheduled function from a tensor, indices and values to the tensor with the values in it."""
     work = asked.before * (asked.along + asked.written) * asked.after
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
@@ -136,7 +136,7 @@ def scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | N
         return None
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
-    function = write_scatter(asked, join, tvm.target.Target.current())
+    function = write_scatter(asked, join, current_machine())
     operands = [
         bb.emit(relax.op.reshape(operand, (before, along, after)))
         for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from math import ceil, log2, prod
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
+from worker.compiler.legalize.registry import current_machine
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK
 from worker.compiler.translation.comparison_keys import BITS_OF_INFINITY, WIDE, key_of
 
 _TASKS_PER_THREAD = 4
@@ -40,7 +40,7 @@ def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     axis = int(call.attrs.axis) % len(shape)
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(call.ty.dtype))
-    function = write_argsort(rows, width, dtypes, not call.attrs.descending, _threads())
+    function = write_argsort(rows, width, dtypes, not call.attrs.descending, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
     kind = relax.TensorType((rows, width), dtypes[1])
     places = bb.emit(relax.call_tir(bb.add_func(function, "argsort"), [strips], kind))
@@ -60,7 +60,7 @@ def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         return None
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(attributes.dtype))
-    function = write_topk(rows, width, kept, dtypes, not attributes.largest, _threads())
+    function = write_topk(rows, width, kept, dtypes, not attributes.largest, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
     kinds = [relax.TensorType((rows, kept), dtype) for dtype in dtypes]
     both = bb.emit(relax.call_tir(bb.add_func(function, "topk"), [strips], kinds))
@@ -99,10 +99,6 @@ def _others(rank: int, axis: int) -> list[int]:
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _threads() -> int:
-    return machine_of(tvm.target.Target.current()).threads
 
 
 def write_argsort(

@@ -1,33 +1,42 @@
-"""Benchmark: how fast the library is, beside what its user would run otherwise."""
+"""Benchmark: how fast the library is, compared with the baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+import torch
 import tvm
 
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
-from worker.candidates.client import Library, LibraryCrashedError, Runner
-from worker.candidates.side import LibrarySide
-from worker.compiler.pipeline.original import OriginalModel
-from worker.compiler.pipeline.products import Product, find_products
+from bessemer.contract.stage import Stage
+from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
+from worker.candidates.library import Command, Run, Time
+from worker.compiler.codegen.flops import Product, find_products
+from worker.compiler.frontend.load import load_model
+from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
 from worker.errors import failure_of
-from worker.measure.looks import Look, look, why_undecided, why_unsteady
-from worker.measure.profiles import choose_profile
 from worker.measure.rounds import Rounds, Side, alternate
-from worker.measure.statistics import latency, round_ratios
+from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
+from worker.measure.statistics import choose_profile, latency, round_ratios
+from worker.measure.timed import timed
+from worker.protocol.observer import JobObserver
+from worker.tensors import as_array, as_tensor
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OURS = "the compiled library"
 
 _ROUNDS_SECONDS = 3.0
-"""How long the rounds may take until each side has 20 runs, where the request's seconds are too few."""
+"""How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -38,7 +47,7 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    those that do not hold at a second look say so.
+    figures that a second sample contradicts are marked unsteady.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
@@ -52,54 +61,32 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
 
 @dataclass(frozen=True)
-class OriginalSide:
-    """The original model in a process of its own, as a side of an alternation.
-
-    Raises:
-        JobError: ``benchmark-failed``: the model raised, or its process ended.
-    """
+class BaselineSide:
+    """A baseline with its best number of threads, and its first sample with each number."""
 
     name: str
-    runner: Runner
-    most_seconds: float
-    rest_seconds: float = 0.0
-
-    def time(self, runs: int) -> tuple[float, ...]:
-        """See ``Side.time``."""
-        with _named(self.name):
-            return self.runner.time(runs, self.most_seconds)
-
-    def rest(self) -> None:
-        """See ``Side.rest``: its process is stopped between two turns."""
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """A baseline with the number of threads that suits it best, and its first look with each number."""
-
-    name: str
-    side: OriginalSide
+    side: ProcessSide
     threads: int
-    looks: dict[int, Look]
+    samples: dict[int, Sample]
 
 
 @dataclass(frozen=True)
-class Looks:
-    """One side, looked at three times: before the alternation, in it, and at the end."""
+class SideSamples:
+    """Three samples of one side: before the alternation, in it, and after it."""
 
     name: str
-    first: Look
-    rounds: Look
-    second: Look
+    first: Sample
+    rounds: Sample
+    second: Sample
 
     @property
     def unsteady(self) -> str:
-        """Why these figures do not hold; empty where they do."""
+        """Why these figures are unsteady; empty if they are not."""
         return why_unsteady(self.name, (self.first, self.rounds, self.second))
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
-    options, threads = captured.upload.request.benchmark, captured.upload.threads
+    options, threads = captured.upload.request.benchmark, captured.upload.target.threads
     path = verified.built.library
     with ExitStack() as processes:
         library = processes.enter_context(
@@ -107,19 +94,22 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         library.run(captured.inputs)
         processes.enter_context(context.candidates.turn())
-        finalists = tuple(_enter(name, captured, context, processes) for name in options.baselines)
+        opened = tuple(_enter(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
-            LibrarySide(library, _turn_seconds(captured)),
-            *(entrant.side for entrant in finalists),
+            ProcessSide(library, _turn_seconds(captured)),
+            *(baseline.side for baseline in opened),
         )
-        first = look(sides[0])
+        first = take_sample(sides[0])
         rounds = alternate(
-            sides, options.seconds, lambda done, of: context.advance(done, of, "rounds"), _ROUNDS_SECONDS
+            sides,
+            options.seconds,
+            partial(_report_rounds, context.observer),
+            _ROUNDS_SECONDS,
         )
-        second = tuple(map(look, sides))
+        second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
         functions = _profile(library, rounds)
-        ours = Looks(OURS, first, rounds.runs(0), second[0])
+        ours = SideSamples(OURS, first, rounds.runs(0), second[0])
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
@@ -127,92 +117,90 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=tuple(
-                describe_baseline(entrant, ours.unsteady, rounds, index, second[index])
-                for index, entrant in enumerate(finalists, 1)
+                describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+                for index, baseline in enumerate(opened, 1)
             ),
             functions=count_products(functions, verified.built.module),
         )
 
 
-def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> Entrant:
-    """Try the baseline with one thread and with all, one process after the other; the faster one stays.
+def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
+    """Try the baseline with one thread and with all, in one process after the other; keep the faster one.
 
-    The mean decides: runs that stall must count against the number of threads with which they do.
+    The mean decides, so that stalled runs count against their number of threads.
     """
-    looks = {}
-    for threads in sorted({1, captured.upload.threads}):
+    samples = {}
+    for threads in sorted({1, captured.upload.target.threads}):
         with ExitStack() as trial:
-            looks[threads] = look(_open(name, threads, captured, context, trial))
-    best = min(looks, key=lambda threads: fmean(looks[threads]))
-    return Entrant(name.value, _open(name, best, captured, context, processes), best, looks)
+            samples[threads] = take_sample(_open(name, threads, captured, context, trial))
+    best = min(samples, key=lambda threads: fmean(samples[threads]))
+    return BaselineSide(name.value, _open(name, best, captured, context, processes), best, samples)
 
 
 def _open(
     name: Baseline, threads: int, captured: Captured, context: StageContext, processes: ExitStack
-) -> OriginalSide:
+) -> ProcessSide:
     match name:
         case Baseline.TORCH_EAGER:
-            with _named("torch eager"):
+            with naming_crashes("torch eager"):
                 runner = context.candidates.open_original(
                     partial(OriginalModel, captured.upload.path, threads)
                 )
                 processes.enter_context(runner)
                 runner.run(captured.inputs)
-            return OriginalSide("torch eager", runner, _turn_seconds(captured))
+            return ProcessSide(runner, _turn_seconds(captured), "torch eager")
+
+
+def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
+    observer.progress(Stage.BENCHMARK, done, total, "rounds")
 
 
 def _turn_seconds(captured: Captured) -> float:
-    """How long a turn may take at most: several times what it is planned to."""
+    """The longest that a turn may take: several times the plan."""
     return max(0.5, captured.upload.request.benchmark.seconds / 10)
 
 
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except LibraryCrashedError as error:
-        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, f"{name}: {error}") from error
-
-
 def describe_baseline(
-    entrant: Entrant, ours_unsteady: str, rounds: Rounds, side: int, second: Look
+    baseline: BaselineSide, ours_unsteady: str, rounds: Rounds, side: int, second: Sample
 ) -> BaselineResult:
-    """What the report says of a baseline.
+    """Describe a baseline for the report.
 
     Args:
-        entrant: with its first look.
-        ours_unsteady: why the library's own figures do not hold, if they do not.
-        rounds: of all sides; the library's is the first.
+        baseline: the baseline with its first samples.
+        ours_unsteady: why the library's own figures are unsteady, if they are.
+        rounds: the rounds of all sides; the library is the first.
         side: the baseline's index.
-        second: the baseline's last look.
+        second: the baseline's last sample.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
-    spoken = entrant.side.name
-    theirs = Looks(spoken, entrant.looks[entrant.threads], rounds.runs(side), second)
+    spoken = baseline.side.name
+    theirs = SideSamples(spoken, baseline.samples[baseline.threads], rounds.runs(side), second)
     return BaselineResult(
-        name=entrant.name,
-        threads=entrant.threads,
+        name=baseline.name,
+        threads=baseline.threads,
         latency=latency(theirs.rounds),
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in entrant.looks.items()),
+        trials=tuple(_trial(threads, each) for threads, each in baseline.samples.items()),
         second_look_ms=latency(second).p50_ms,
-        unsteady=theirs.unsteady or why_undecided(spoken, entrant.threads, entrant.looks) or ours_unsteady,
+        unsteady=theirs.unsteady
+        or why_undecided(spoken, baseline.threads, baseline.samples)
+        or ours_unsteady,
     )
 
 
-def _trial(threads: int, seconds: Look) -> ThreadTrial:
+def _trial(threads: int, seconds: Sample) -> ThreadTrial:
     found = latency(seconds)
     return ThreadTrial(threads=threads, runs=found.runs, p50_ms=found.p50_ms, min_ms=found.min_ms)
 
 
 def count_products(functions: tuple[FunctionTime, ...], module: tvm.IRModule) -> tuple[FunctionTime, ...]:
-    """Functions with what they multiply.
+    """Add the work of their products to profiled functions.
 
     Args:
-        functions: as they were profiled.
-        module: as it was before its functions were scheduled.
+        functions: the profile.
+        module: the module before its functions were scheduled.
     """
     known = {
         variable.name_hint: find_products(function)
@@ -228,9 +216,42 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
     return function.model_copy(update={"flops": flops, "products": shapes})
 
 
-def _profile(library: Library, rounds: Rounds) -> tuple[FunctionTime, ...]:
-    """Of one turn after another, until one agrees with the runs that were timed: a turn may be a busy one."""
+def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
+    """Profile in several turns until one agrees with the timed runs: the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
     turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
     return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)
+
+
+class OriginalModel:
+    """The model as its user runs it, in this process, under ``inference_mode``."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._eager = load_model(path).eager
+        self._tensors: tuple[torch.Tensor, ...] = ()
+
+    def execute(self, command: Command) -> Any:
+        """See ``Executor.execute``.
+
+        Raises:
+            TypeError: the command is for libraries only.
+        """
+        match command:
+            case Run(inputs):
+                return self.run(inputs)
+            case Time(runs, most_seconds):
+                return self.time(runs, most_seconds)
+        raise TypeError(f"{type(command).__name__} is for libraries")
+
+    def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Run once on copies of ``inputs`` and return the flattened outputs."""
+        self._tensors = tuple(map(as_tensor, inputs))
+        with torch.inference_mode():
+            return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
+
+    def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
+        """See ``timed``."""
+        with torch.inference_mode():
+            return timed(partial(self._eager, *self._tensors), runs, most_seconds)

@@ -1,8 +1,9 @@
-"""Build: machine code for the target, linked to a shared library."""
+"""Build: generates machine code for the target and links it to a shared library."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import tvm
 import tvm_ffi
@@ -10,11 +11,11 @@ from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
-from worker.compiler.pipeline.origin import places_of
-from worker.compiler.target import tvm_target
+from worker.compiler.codegen.origin import places_of
 from worker.compiler.values import Built, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
@@ -26,16 +27,16 @@ _PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
 def build(tuned: Tuned, context: StageContext) -> Built:
     """Lower the module, generate code and link it with ``ld.lld``.
 
-    A function that takes longer than its share of the job's time is split into its parts.
+    A function that exceeds its share of the job's time is split into parts.
 
-    Before: every function is scheduled. After: ``context.output`` holds a shared library for the target's
-    triple, which contains the code, the virtual machine's instructions and the parameters.
+    Before: every function is scheduled. After: ``context.output`` holds a shared library for the target with
+    the code, the virtual machine's instructions and the bound parameters.
 
     Raises:
-        JobError: ``build-failed``: LLVM does not know the target, or lowering, code generation or linking
+        JobError: ``build-failed``: lowering, code generation or linking
             failed. ``function-too-slow``: a function that cannot be split took too long.
     """
-    target = tvm_target(tuned.captured.upload.target)
+    target = tuned.captured.upload.target.llvm
     library = context.output / LIBRARY
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
     compiler = Compiler(
@@ -44,7 +45,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         compile_many=context.candidates.compile_many,
         with_sources=with_sources,
         left_seconds=context.left_seconds,
-        advance=context.advance,
+        advance=partial(context.observer.progress, Stage.BUILD),
     )
     try:
         linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
@@ -68,15 +69,15 @@ def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
 
 
 def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:
-    """Names of the runtime's functions that an executable calls: by its instructions and from its kernels.
+    """The names of the runtime's functions that an executable's instructions and kernels call.
 
     Args:
-        executable: what was compiled.
-        module: what it was compiled from.
+        executable: the compiled module.
+        module: the module.
 
     Raises:
-        JobError: ``build-failed``: the executable does not list what it calls. Without that list, a bundle
-            might lack the runtime library that it needs.
+        JobError: ``build-failed``: the executable does not list its calls. Without the list, the bundle could
+            lack a runtime library.
     """
     listed = _GLOBALS.search(executable.stats())
     if listed is None:

@@ -1,4 +1,4 @@
-"""Capture: the upload as an exported program, run once on the reference inputs."""
+"""Capture: exports the upload and runs the original on the reference inputs."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ if TYPE_CHECKING:
 def capture(upload: Upload, context: StageContext) -> Captured:
     """Load the model, export it for the request's inputs, and run the original for reference.
 
-    Before: the child is confined, and torch runs with the target's threads; the upload is untrusted. After:
-    ``program`` takes and returns tensors only, in the order of the specs, and changes no input; the original
-    gave the references twice. Sizes that the file leaves open stay open, unless the request names inputs.
+    Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
+    ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
+    runs of the original agree on the references. Sizes that the file leaves open stay open, unless the
+    request names inputs.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``limit-memory``,
@@ -69,7 +70,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
 
 
 def capture_model(model: LoadedModel, upload: Upload) -> Captured:
-    """Capture a model that is loaded; see ``capture``."""
+    """Capture a loaded model; see ``capture``."""
     request = upload.request
     if model.format is ModelFormat.PT2:
         check_requested_dimensions(request.inputs, request.dimensions, model.arguments)
@@ -110,7 +111,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
 def _export_as_asked(
     model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: DimensionSizes
 ) -> ExportedProgram:
-    """Export with the sizes open that the request names; with the file's own where it names no inputs."""
+    """Export with the open sizes of the request, or with the file's own if the request names no inputs."""
     if request.dimensions:
         chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
         dims = requested_dynamic_shapes(request.inputs, request.dimensions, (spec.name for spec in chosen))
@@ -131,7 +132,7 @@ def _describe_dynamic(
     found = describe_program(program, specs, outputs, given)
     for axis in found.inputs:
         if axis.dimension is None:
-            detail = f"the size of axis {axis.axis} of '{axis.tensor}' is no multiple of one dimension"
+            detail = f"the size of axis {axis.axis} of '{axis.tensor}' is not a multiple of one dimension"
             raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
     return found
 
@@ -143,7 +144,7 @@ def _samples(
     limits: dict[str, int],
     seed: int,
 ) -> tuple[Sample, ...]:
-    """The original on inputs of other sizes."""
+    """Run the original on inputs of other sizes."""
     samples = []
     for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
@@ -153,7 +154,7 @@ def _samples(
 
 
 def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
-    """The inputs that the file carries, where they are what is compiled for."""
+    """The file's example inputs, if they fit the specs to compile for."""
     if model.examples is None or len(model.examples) != len(specs):
         return None
     found = tuple(tensor_spec(spec.name, tensor) for spec, tensor in zip(specs, model.examples, strict=True))
@@ -166,7 +167,7 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
 
 
 def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...]]:
-    """The same with the name of each."""
+    """The original's outputs and their names."""
     copies = tuple(tensor.clone() for tensor in inputs)
     try:
         with torch.inference_mode(), _torchscript_allowed():
@@ -184,7 +185,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
 
 
 def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
-    """Export; ``code`` where torch refuses."""
+    """Export; fail with ``code`` if torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
             program = export()
@@ -212,7 +213,7 @@ def _check_repeatable(
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal but for the order in which threads may have summed."""
+    """Equal up to the order in which threads may have summed."""
     return _match(left, right, relative=1e-5, absolute=1e-6 if left.is_floating_point() else 0.0)
 
 

@@ -1,46 +1,189 @@
-"""Optimize: the module rewritten, legalized and fused, pass by pass."""
+"""Optimize: rewrites, legalizes and fuses the module, pass by pass."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
 
 import tvm
+from tvm.relax import backend, transform
 
+from bessemer.contract.options import Fusion, OptimizeOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import PassTime
+from bessemer.contract.report import KernelChoice, PassTime
 from bessemer.contract.stage import Stage
-from worker.compiler.pipeline.call_kernels import KernelStep
-from worker.compiler.pipeline.passes import OPTIMIZATION, Phase, plan_passes
+from worker.compiler.codegen.executable import build_library
+from worker.compiler.kernels.choose import check_workloads, choose_kernels
+from worker.compiler.kernels.measure import KernelComparison
+from worker.compiler.kernels.registry import kernel_book
+from worker.compiler.layout.blocked.block_convolutions import block_convolutions
+from worker.compiler.layout.memory.share_memory import share_memory
+from worker.compiler.layout.pack_linear import pack_linear_weights
+from worker.compiler.layout.separate_parameters import keep_results
+from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.pipeline.translate import blame_open_sizes
-from worker.compiler.rewrites.engine import report_rewrite
-from worker.compiler.target import tvm_target
-from worker.compiler.values import Optimized, StageContext, Translated
+from worker.compiler.rewrites.engine import Application, report_rewrite
+from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
+from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
+from worker.compiler.rewrites.grouping import lift_constants
+from worker.compiler.rewrites.registry import rewrite_book
+from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.processors import Machine
+from worker.compiler.values import Optimized, StageContext, Translated, Upload
 from worker.errors import JobError, failure_of, short_message
+from worker.parameters import PREPARE
+
+REWRITE, KERNELS = "rewrite", "kernels"
+"""Phases whose passes depend on the request."""
+
+_FUSE_OPS = transform.FuseOps()
+
+
+class Phase(NamedTuple):
+    """Passes with one purpose."""
+
+    name: str
+    passes: tuple[tvm.transform.Pass, ...]
+
+
+@tvm.transform.module_pass(opt_level=0, name="RemoveUnreached")
+def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Remove functions that neither ``main`` nor the preparation of its parameters reaches."""
+    names = {str(variable.name_hint) for variable in module.get_global_vars()}
+    return transform.DeadCodeElimination([name for name in ("main", PREPARE) if name in names])(module)
+
+
+@tvm.transform.module_pass(opt_level=0, name="LegalizeOps")
+def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """``LegalizeOps`` with the rules of installed packages and the built-in rules before TVM's."""
+    return transform.LegalizeOps(legalization_map())(module)
+
+
+def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
+    """The phases in order.
+
+    Args:
+        machine: the processor to lay data out for.
+    """
+    return (
+        # Compute what depends on parameters only.
+        Phase(
+            "fold",
+            (
+                evaluate_constants,
+                fold_batch_norm,
+                fold_parameter_batch_norm,
+                transform.DecomposeOpsForInference(),
+                evaluate_constants,
+                transform.FoldConstant(),
+            ),
+        ),
+        # Merge equal expressions and remove unused ones.
+        Phase(
+            "canonicalize",
+            (
+                transform.CanonicalizeBindings(),
+                transform.EliminateCommonSubexpr(),
+                transform.DeadCodeElimination(["main"]),
+            ),
+        ),
+        # The rewrites that the request enables, each a pass of its own name; ``plan_passes`` adds them.
+        Phase(REWRITE, ()),
+        # Calls of kernel libraries, where the request names any; ``KernelPass`` adds them.
+        Phase(KERNELS, ()),
+        # Give regions of the graph the layouts that their kernels read, and pack weights for them.
+        Phase("layout", (block_convolutions(machine), pack_linear_weights(machine), share_memory(machine))),
+        # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
+        Phase(
+            "legalize",
+            (
+                legalize_by_rules,
+                backend.DispatchSampling(),
+                backend.DispatchSortScan(),
+                transform.LegalizeOps(),
+                transform.FoldConstant(),
+            ),
+        ),
+        # Move what depends on separate parameters only into a function that runs when they are loaded.
+        Phase("lift", (keep_results, transform.LiftTransformParams())),
+        # Fuse elementwise functions with their producers, unless the request turns fusion off.
+        Phase(
+            "fuse",
+            (
+                transform.AnnotateTIROpPattern(),
+                lift_constants,
+                _FUSE_OPS,
+                transform.FuseTIR(),
+            ),
+        ),
+        # Turn functions that only reshape into views, which need no schedule.
+        Phase(
+            "clean",
+            (
+                transform.RewriteDataflowReshape(),
+                remove_unreached,
+            ),
+        ),
+    )
+
+
+class Plan(NamedTuple):
+    """The phases for one request, and its rewrites, which record where they fired."""
+
+    phases: tuple[Phase, ...]
+    rewrites: tuple[Application, ...]
+
+
+def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
+    """The phases with the rewrites and the fusion that a request asks for.
+
+    Raises:
+        JobError: ``rewrite-unknown``.
+    """
+    may_group = options.fusion is not Fusion.NONE
+    rewrites = tuple(Application(rewrite, may_group) for rewrite in rewrite_book().chosen(options))
+    passes = tuple(rewrite.as_pass() for rewrite in rewrites)
+    return Plan(tuple(_fitted(phase, passes, options.fusion) for phase in phases), rewrites)
+
+
+def default_phases(machine: Machine) -> tuple[Phase, ...]:
+    """The phases for a request without optimization options."""
+    return plan_passes(optimization_phases(machine), OptimizeOptions()).phases
+
+
+def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusion) -> Phase:
+    if phase.name == REWRITE:
+        return phase._replace(passes=rewrites)
+    if fusion is Fusion.AUTOMATIC:
+        return phase
+    return phase._replace(passes=tuple(step for step in phase.passes if step is not _FUSE_OPS))
 
 
 def optimize(translated: Translated, context: StageContext) -> Optimized:
-    """Run the phases of ``OPTIMIZATION``, with the rewrites and the fusion that the request wants.
+    """Run the ``optimization_phases`` with the rewrites and the fusion that the request asks for.
 
-    Before: ``main`` is in Relax. After: it calls primitive TensorIR functions and views only; every function
-    is reached from ``main``, or from the function that prepares separate parameters for it, fused with its
-    neighbors, and not yet scheduled.
+    Before: ``main`` is in Relax. After: ``main`` calls only primitive TensorIR functions and views. ``main``,
+    or the function that prepares its separate parameters, reaches every function. Functions are fused with
+    their neighbors and have no schedule.
 
     Raises:
         JobError: ``rewrite-unknown``; ``kernel-unknown`` for a workload that the model lacks;
             ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
-            open; ``build-failed`` for a target that LLVM does not know.
+            open.
     """
     module = translated.module
     upload = translated.captured.upload
-    kernels = KernelStep(upload, context)
-    planned, rewrites = plan_passes(OPTIMIZATION, upload.request.optimize)
+    kernels = KernelPass(upload, context)
+    planned, rewrites = plan_passes(optimization_phases(upload.target.machine), upload.request.optimize)
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
-    with tvm_target(translated.captured.upload.target), tvm.transform.PassContext(opt_level=3):
+    with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
-            context.advance(len(times), total, f"{phase.name}: {step.info.name}")
+            context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
             try:
                 module = _run(phase, step, module)
@@ -48,7 +191,7 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
                 raise blame_open_sizes(error, translated.captured) from error
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
-            context.recorder.record(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
+            context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,
@@ -75,3 +218,54 @@ def _run(phase: Phase, step: tvm.transform.Pass, module: tvm.IRModule) -> tvm.IR
 
 def _pass_time(phase: Phase, step: tvm.transform.Pass, seconds: float, module: tvm.IRModule) -> PassTime:
     return PassTime(phase=phase.name, name=step.info.name, seconds=seconds, functions=len(module.functions))
+
+
+class KernelPass:
+    """The pass of the phase ``kernels``, where the request names any; ``finish`` returns its choices."""
+
+    def __init__(self, upload: Upload, context: StageContext) -> None:
+        self._upload, self._context = upload, context
+        self._choices: tuple[KernelChoice, ...] = ()
+        self._workloads: tuple[str, ...] = ()
+
+    def added_to(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        """The phases with this pass in its place."""
+        if not self._upload.request.kernels:
+            return phases
+        comparison = self._comparison(phases)
+
+        @tvm.transform.module_pass(opt_level=0, name="CallKernels")
+        def call_kernels(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+            chosen = choose_kernels(module, self._upload.request.kernels, kernel_book(), comparison.measure)
+            self._choices, self._workloads = chosen.choices, chosen.workloads
+            return chosen.module
+
+        return tuple(
+            phase._replace(passes=(call_kernels,)) if phase.name == KERNELS else phase for phase in phases
+        )
+
+    def finish(self) -> tuple[KernelChoice, ...]:
+        """The choices.
+
+        Raises:
+            JobError: ``kernel-unknown`` for a workload that the model lacks. TVM would wrap the error if the
+                pass raised it.
+        """
+        check_workloads(self._upload.request.kernels, self._workloads)
+        return self._choices
+
+    def _comparison(self, phases: tuple[Phase, ...]) -> KernelComparison:
+        target = self._upload.target.llvm
+
+        def compile_to(module: tvm.IRModule, path: Path) -> None:
+            for phase in phases:
+                module = tvm.transform.Sequential(phase.passes)(module)
+            build_library(schedule_rest(module, target), target, path, path.parent / "objects")
+
+        return KernelComparison(
+            candidates=self._context.candidates,
+            folder=self._context.scratch / "kernels",
+            threads=self._upload.target.threads,
+            compile=compile_to,
+            numbers=count(),
+        )

@@ -1,4 +1,4 @@
-"""Package: everything that one needs to run the model, and to trust it, in one folder and one archive."""
+"""Package: writes the bundle, everything needed to run and to trust the library."""
 
 from __future__ import annotations
 
@@ -26,25 +26,23 @@ from bessemer.contract.base import Document, now
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
-from worker.compiler.kernels.linking import bundle_paths, kernels_among, libraries_of
+from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
 from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
-from worker.package.archive import checksums, describe, write_archive
-from worker.package.arrays import write_arrays, write_reference
+from worker.package.archive import checksums, describe, write_archive, write_arrays, write_reference
 from worker.package.document import make_manifest, make_report
-from worker.package.licenses import license_sources
 from worker.package.linkage import check_linkage
 from worker.package.readme import readme
-from worker.package.runtime import runtime_sources
+from worker.package.runtime import license_sources, runtime_sources
 from worker.report.render import render
 
 ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
-"""The files to download one by one. The archive adds the runtime and the licenses, and lacks the last."""
+"""Files that can be downloaded singly. The archive lacks the last and adds the runtime and the licenses."""
 
 _RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
 
-# A confined job has no /proc, and what never changes need not be looked up by each.
+# Read once per zygote: a confined job has no /proc, and neither value changes.
 remember()
 license_sources()
 
@@ -53,11 +51,11 @@ def package(benchmarked: Benchmarked, context: StageContext) -> Packaged:
     """Write the bundle.
 
     Before: the library is verified and measured. After: ``context.output`` holds the files of the bundle and
-    ``bundle.tar.zst`` of exactly these; every file is in ``SHA256SUMS``, and the library needs no other
-    library than those of the bundle and the system's C library.
+    ``bundle.tar.zst`` with exactly these files. ``SHA256SUMS`` lists them all. The library needs only the
+    libraries of the bundle and the system's C library.
 
     Raises:
-        JobError: ``package-failed``: a file cannot be written, or the library needs what a bundle lacks.
+        JobError: ``package-failed``: a file cannot be written, or the library needs one that is missing.
     """
     try:
         write_bundle(benchmarked, context, now())
@@ -67,7 +65,7 @@ def package(benchmarked: Benchmarked, context: StageContext) -> Packaged:
 
 
 def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> None:
-    """Write every file of the bundle, and the archive of them. The same arguments give the same bytes."""
+    """Write the bundle's files and their archive. The same arguments give the same bytes."""
     folder = context.output
     built = benchmarked.verified.built
     check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
@@ -137,7 +135,7 @@ def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: d
 def _write_index(
     benchmarked: Benchmarked, folder: Path, paths: tuple[str, ...], created_at: datetime
 ) -> tuple[str, ...]:
-    """Write what names the other files: the README, the manifest, and the checksums of all."""
+    """Write the files that name the others: README, manifest and checksums."""
     (folder / README).write_text(readme(make_manifest(benchmarked, (), created_at)), encoding="utf-8")
     files = tuple(describe(folder, path) for path in sorted((*paths, README)))
     _write_document(folder / MANIFEST, make_manifest(benchmarked, files, created_at))

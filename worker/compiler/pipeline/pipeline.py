@@ -1,4 +1,4 @@
-"""The pipeline: which stages there are, in which order, and what happens around each."""
+"""The pipeline: which stages it has, in which order, and what happens around each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
@@ -19,33 +18,46 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import StageContext, Upload
+from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
+from worker.protocol.observer import JobObserver
 
-PIPELINE: tuple[tuple[Stage, Callable[[Any, StageContext], Any]], ...] = (
-    (Stage.CAPTURE, capture),
-    (Stage.TRANSLATE, translate),
-    (Stage.OPTIMIZE, optimize),
-    (Stage.TUNE, tune),
-    (Stage.BUILD, build),
-    (Stage.VERIFY, verify),
-    (Stage.BENCHMARK, benchmark),
-    (Stage.PACKAGE, package),
-)
+Value = TypeVar("Value")
+Next = TypeVar("Next")
 
-FAILURES = MappingProxyType(
-    {
-        Stage.CAPTURE: ErrorCode.CAPTURE_FAILED,
-        Stage.TRANSLATE: ErrorCode.TRANSLATE_FAILED,
-        Stage.OPTIMIZE: ErrorCode.OPTIMIZE_FAILED,
-        Stage.TUNE: ErrorCode.TUNE_FAILED,
-        Stage.BUILD: ErrorCode.BUILD_FAILED,
-        Stage.VERIFY: ErrorCode.VERIFY_CRASHED,
-        Stage.BENCHMARK: ErrorCode.BENCHMARK_FAILED,
-        Stage.PACKAGE: ErrorCode.PACKAGE_FAILED,
-    }
+
+class Step(NamedTuple):
+    """A stage of a pipeline: the function that runs it, and the code of its unexpected exceptions."""
+
+    stage: Stage
+    run: Callable[[Any, StageContext], Any]
+    failure: ErrorCode
+
+
+@dataclass(frozen=True)
+class Pipeline(Generic[Value]):
+    """Stages that end with a ``Value``. Each takes what the one before returns; mypy checks the order."""
+
+    steps: tuple[Step, ...] = ()
+
+    def then(
+        self, stage: Stage, run: Callable[[Value, StageContext], Next], failure: ErrorCode
+    ) -> Pipeline[Next]:
+        """The pipeline with one more stage."""
+        return Pipeline[Next]((*self.steps, Step(stage, run, failure)))
+
+
+PIPELINE = (
+    Pipeline[Upload]()
+    .then(Stage.CAPTURE, capture, ErrorCode.CAPTURE_FAILED)
+    .then(Stage.TRANSLATE, translate, ErrorCode.TRANSLATE_FAILED)
+    .then(Stage.OPTIMIZE, optimize, ErrorCode.OPTIMIZE_FAILED)
+    .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
+    .then(Stage.BUILD, build, ErrorCode.BUILD_FAILED)
+    .then(Stage.VERIFY, verify, ErrorCode.VERIFY_CRASHED)
+    .then(Stage.BENCHMARK, benchmark, ErrorCode.BENCHMARK_FAILED)
+    .then(Stage.PACKAGE, package, ErrorCode.PACKAGE_FAILED)
 )
-"""What an exception that no stage expected becomes."""
 
 FINDINGS = frozenset(
     {
@@ -54,28 +66,16 @@ FINDINGS = frozenset(
         ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
     }
 )
-"""What a preflight is asked for: a model that does not translate answers it, and is no failure of it."""
+"""Failures that a preflight returns as its result, since it asks whether a model translates."""
 
 _log = logging.getLogger(__name__)
 
 
-class StageObserver(Protocol):
-    """Is told of every stage."""
-
-    def stage_started(self, stage: Stage) -> None:
-        """A stage begins."""
-        ...
-
-    def stage_finished(self, stage: Stage, seconds: float, value: object) -> None:
-        """A stage has ended well, after ``seconds`` of wall clock; ``value`` is what it returned."""
-        ...
-
-
 @dataclass(frozen=True)
 class Reached:
-    """How far a run came: the last stage, what it returned, and what a preflight found in its way.
+    """The last stage of a run, and the value that it returned.
 
-    Where there is a ``finding``, the stage gave nothing, and ``value`` is its predecessor's.
+    Where a preflight's translation fails, ``finding`` is the failure and ``value`` the predecessor's.
     """
 
     stage: Stage
@@ -84,7 +84,7 @@ class Reached:
 
 
 class StageFailedError(JobError):
-    """A job ended in a stage."""
+    """A stage ended the job."""
 
     def __init__(self, stage: Stage, error: JobError) -> None:
         super().__init__(error.code, error.detail, error.places)
@@ -95,37 +95,41 @@ class StageFailedError(JobError):
         return super().problem(stage or self.stage.value)
 
 
-def run_pipeline(upload: Upload, context: StageContext, observer: StageObserver) -> Reached:
-    """Run the stages up to the last that is wanted, each on its predecessor's value.
+def run_pipeline(upload: Upload, context: StageContext) -> Reached:
+    """Run the stages up to the last that the request wants, each on its predecessor's value.
 
     Args:
-        upload: the model, and what is wanted of it.
-        context: what the stages work with.
-        observer: is told of each stage's start and end.
+        upload: the model and the request.
+        context: what the stages work with; its observer sees each stage's start and end.
 
     Raises:
-        StageFailedError: a stage failed; whatever it raised is mapped to a stable code.
+        StageFailedError: a stage failed; an exception that it did not expect has the stage's own code.
     """
     last = upload.request.stop_after or Stage.PACKAGE
     reached = Reached(Stage.CAPTURE, upload)
-    for stage, run in PIPELINE:
-        if not last.includes(stage):
+    for step in PIPELINE.steps:
+        if not last.includes(step.stage):
             break
-        observer.stage_started(stage)
+        context.observer.stage_started(step.stage)
         start = time.perf_counter()
-        reached = _reach(stage, run, reached.value, context, last)
-        observer.stage_finished(stage, time.perf_counter() - start, reached.value)
+        reached = _reach(step, reached.value, context, last)
+        finish_stage(step.stage, time.perf_counter() - start, reached.value, context.observer)
     return reached
 
 
-def _reach(
-    stage: Stage, run: Callable[[Any, StageContext], Any], value: Any, context: StageContext, last: Stage
-) -> Reached:
+def finish_stage(stage: Stage, seconds: float, value: object, observer: JobObserver) -> None:
+    """Tell an observer that a stage has finished, and show it the module; optimize shows its own."""
+    observer.stage_finished(stage, seconds)
+    if isinstance(value, Translated | Tuned):
+        observer.snapshot(stage, stage.value, stage.value, seconds, value.module)
+
+
+def _reach(step: Step, value: Any, context: StageContext, last: Stage) -> Reached:
     try:
-        return Reached(stage, run(value, context))
+        return Reached(step.stage, step.run(value, context))
     except Exception as error:
-        failure = failure_of(FAILURES[stage], error)
-        if stage is last is Stage.TRANSLATE and failure.code in FINDINGS:
-            return Reached(stage, value, failure)
-        _log.error("%s: %s", stage.value, failure.detail, exc_info=failure is not error)
-        raise StageFailedError(stage, failure) from error
+        failure = failure_of(step.failure, error)
+        if step.stage is last is Stage.TRANSLATE and failure.code in FINDINGS:
+            return Reached(step.stage, value, failure)
+        _log.error("%s: %s", step.stage.value, failure.detail, exc_info=failure is not error)
+        raise StageFailedError(step.stage, failure) from error

@@ -1,10 +1,9 @@
-"""Translate: the exported program in Relax."""
+"""Translate: turns the exported program into Relax."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import tvm
@@ -18,34 +17,23 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
-from worker.compiler.target import tvm_target
+from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.importer import Importer, operator_name, unbound
-from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
 from worker.parameters import ParameterFile, separable, write_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from bessemer.contract.problem import SourcePlace
     from worker.compiler.translation.builders import Express
 
 MAX_PLACES = 200
-
-KEPT_WHOLE = (
-    torch.ops.aten.linear.default,
-    torch.ops.aten.matmul.default,
-    torch.ops.aten.scaled_dot_product_attention.default,
-    torch.ops.aten.upsample_bicubic2d.vec,
-)
-"""Decomposed, products hide between reshapes and further steps, which part them from what could be fused, and
-a cubic resize becomes sixteen look-ups of every pixel."""
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
@@ -55,17 +43,16 @@ _RELAX_PREFIX = "relax."
 def translate(captured: Captured, context: StageContext) -> Translated:
     """Translate the exported program to Relax.
 
-    Before: the program is exported and has run on its inputs. After: the module's ``main`` takes the inputs,
-    under their names and in their order, and returns the outputs as one flat tuple of their shapes and
-    dtypes; parameters, buffers and constants are bound. At the level of tensor expressions it calls TensorIR
-    functions, and only operators that have no expression. Where the request wants parameters separate, those
-    and the persistent buffers are arguments behind the inputs, and ``context.output`` has their file.
+    Before: the program is exported and has run on its inputs. After: ``main`` takes the inputs by their names
+    in order and returns a flat tuple of the outputs, with the model's shapes and dtypes. Parameters, buffers
+    and constants are bound. At the level of tensor expressions, ``main`` calls TensorIR functions, and
+    operators only where they have no expression. If the request asks for separate parameters, these and the
+    persistent buffers are arguments after the inputs, and ``context.output`` has their file.
 
     Raises:
-        OperatorsUnsupportedError: the importer lacks operators; all of them are listed with their places.
-        JobError: ``translate-failed``: the importer failed, or it made another signature than the model's;
-            ``dynamic-shapes-unsupported`` where that is so with open sizes; ``build-failed`` for a target
-            that LLVM does not know.
+        OperatorsUnsupportedError: lists all operators that cannot be translated, with their places.
+        JobError: ``translate-failed``: the importer failed or changed the model's signature;
+            ``dynamic-shapes-unsupported`` instead where sizes are open.
     """
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
@@ -73,7 +60,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         program = decomposed(captured.program)
         refuse_unsupported(program, importer)
         separate = _separate(captured, program)
-        with tvm_target(upload.target):
+        with upload.target.llvm:
             module = _import(importer, unbound(program, frozenset(separate)))
         main = _named_parameters(module["main"], captured.input_specs, len(separate))
         _check_outputs(main, captured)
@@ -91,7 +78,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
 
 
 def _expressions(level: TranslationLevel) -> Mapping[str, Express] | None:
-    """The tensor expressions to emit: those that legalizing makes of operators at the other level, later."""
+    """The tensor expressions to emit, which at the level of operators legalization writes later."""
     return legalization_map() if level is TranslationLevel.TENSOR_EXPRESSIONS else None
 
 
@@ -107,72 +94,12 @@ def _write(separate: dict[str, torch.Tensor], context: StageContext) -> Paramete
         raise failure_of(ErrorCode.TRANSLATE_FAILED, error, f"its parameters: {error}") from error
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in core operators; torch cannot decompose some whose sizes are open and related."""
-    try:
-        return program.run_decompositions(decomposition_table())
-    except UntranslatableError as error:
-        place = _first_place(program, error.operator)
-        raise _untranslatable(error, place) from error
-    except Exception as error:
-        raise failure_of(
-            ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
-        ) from error
-
-
-def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace | None:
-    """Where a program first calls an operator; None where it is a part of others."""
-    calls = (node for node in calls_of(program) if operator_name(node) == operator)
-    return next(map(place_of, calls), None)
-
-
-def _untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
-    where = error.operator if place is None else str(place)
-    detail = f"{where} cannot be translated: {error.reason}"
-    return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
-
-
-@lru_cache(maxsize=1)
-def decomposition_table() -> dict[Any, Any]:
-    """torch's default decompositions to its core operators, without those of ``KEPT_WHOLE``, and the rules'.
-
-    torch materializes them anew for every program, which takes longer than to decompose a small model.
-    """
-    table = dict(torch.export.default_decompositions())
-    for operator in KEPT_WHOLE:
-        table.pop(operator, None)
-    for name, rule in rule_book().decompositions.items():
-        table[_overload(name)] = _named(name, rule.compute)
-    return table
-
-
-def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition that says whose it is where it raises."""
-
-    @wraps(compute)
-    def decompose(*arguments: Any, **named: Any) -> Any:
-        try:
-            return compute(*arguments, **named)
-        except UntranslatableError as error:
-            error.operator = error.operator or name
-            raise
-
-    return decompose
-
-
-def _overload(name: str) -> torch._ops.OpOverload:
-    operator: Any = torch.ops
-    for part in name.split("."):
-        operator = getattr(operator, part)
-    return operator
-
-
 def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
-    """Refuse a program that calls operators which have neither a rule nor a converter.
+    """Refuse a program that calls operators without a rule or a converter.
 
     Raises:
-        OperatorsUnsupportedError: with the distinct places of all of them, in the order of the program, and a
-            rule to fill in, or what to do where no rule can help.
+        OperatorsUnsupportedError: with their distinct places in program order, and a rule to fill in, or
+            advice where a rule cannot help.
     """
     missing = [node for node in calls_of(program) if not importer.can_translate(node)]
     if missing:
@@ -188,7 +115,7 @@ def _advice(missing: list[Node]) -> tuple[str, ...]:
 
 
 def count_operators(module: tvm.IRModule) -> dict[str, int]:
-    """How often the module's Relax functions call each operator, by name, most frequent first."""
+    """The number of calls of each operator in the module's Relax functions, most frequent first."""
     counts: Counter[str] = Counter()
 
     def visit(expression: relax.Expr) -> None:
@@ -199,13 +126,6 @@ def count_operators(module: tvm.IRModule) -> dict[str, int]:
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
     return dict(counts.most_common())
-
-
-def calls_of(program: ExportedProgram) -> Iterator[Node]:
-    """The calls of a program, those of its branches and loops included."""
-    for graph_module in program.graph_module.modules():
-        if isinstance(graph_module, torch.fx.GraphModule):
-            yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
 
 
 def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:
@@ -227,12 +147,12 @@ def _import_failure(importer: Importer, error: Exception) -> JobError:
         return failure_of(ErrorCode.TRANSLATE_FAILED, error, reason)
     place = place_of(importer.reached)
     if isinstance(error, UntranslatableError):
-        return _untranslatable(error, place)
+        return untranslatable(error, place)
     return failure_of(ErrorCode.TRANSLATE_FAILED, error, f"{place}: {reason}", (place,))
 
 
 def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separate: int) -> relax.Function:
-    """Inputs under their own names; what follows them is said to be parameters."""
+    """Give inputs their own names, and mark the arguments after them as parameters."""
     count = len(main.params) - separate
     if count != len(specs):
         raise JobError(ErrorCode.TRANSLATE_FAILED, f"main takes {count} inputs, the model {len(specs)}")
@@ -244,7 +164,7 @@ def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separ
 
 
 def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
-    """The error as one of open sizes, where there are any: with fixed ones the compiler may be able."""
+    """Report the error as one of open sizes, if any are open, since fixed sizes may compile."""
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
         return error
     open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
@@ -253,7 +173,7 @@ def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:
-    """Compare rank, dtype and fixed sizes with the model's; a size that is open must still be."""
+    """Compare rank, dtype and fixed sizes with the model's; an open size must stay open."""
     returned, specs = main.ret_ty, captured.output_specs
     opened = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
     if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):

@@ -1,4 +1,4 @@
-"""The tune stage: spends the trials where the model spends its time, and schedules every function."""
+"""Tune: spends the trials where the model spends its time, and schedules every function."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_open_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.target import tvm_target
-from worker.compiler.tuning.assignment import assign_spaces
-from worker.compiler.tuning.builder import BuilderSettings, CandidateBuilder
-from worker.compiler.tuning.final_comparison import measure_defaults, winners
-from worker.compiler.tuning.log import logging_to
-from worker.compiler.tuning.naming import names_of
-from worker.compiler.tuning.plan_selection import forced_records
+from worker.compiler.tuning.assignment import assign_spaces, names_of
+from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.meta_schedule import (
+    BuilderSettings,
+    CandidateBuilder,
+    CandidateRunner,
+    RunnerSettings,
+)
 from worker.compiler.tuning.policy import (
     best_so_far,
     next_task,
@@ -35,11 +37,16 @@ from worker.compiler.tuning.policy import (
     shown_scope,
     shown_search,
 )
-from worker.compiler.tuning.runner import CandidateRunner, RunnerSettings
+from worker.compiler.tuning.record_selection import forced_records, measure_defaults, winners
 from worker.compiler.tuning.scripts import write_scripts
 from worker.compiler.tuning.search import TaskSearch
-from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_model, open_database
-from worker.compiler.tuning.whole_model import Finalists, Verdict, compare_finalists
+from worker.compiler.tuning.session import (
+    EVALUATION,
+    TuningSession,
+    logging_to,
+    make_cost_model,
+    open_database,
+)
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import failure_of
 
@@ -47,24 +54,15 @@ from worker.errors import failure_of
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule every function of the module.
 
-    Before: the module is legalized and fused; its functions have no schedule; this machine runs the target's
-    code. After: every TensorIR function
-    is marked as scheduled, by the search's best record where that beats the default schedule; a model that
-    the records would make slower keeps the default schedules.
-
-    Args:
-        optimized: the module.
-        context: folders, the candidate server, and a way to report progress.
-
-    Returns:
-        The scheduled module, and what the search did.
+    Before: the module is legalized and fused; its functions have no schedule; this machine can run the
+    target's code. After: every TensorIR function has a schedule. The search's best record replaces a default
+    schedule that it beats, unless the records make the whole model slower.
 
     Raises:
-        JobError: ``build-failed`` where LLVM does not know the target, ``tune-failed`` where the search
-            itself breaks.
+        JobError: ``tune-failed``: the search itself failed.
     """
     upload = optimized.captured.upload
-    target = tvm_target(upload.target)
+    target = upload.target.llvm
     options = upload.request.tune
     if options.trials == 0:
         module = schedule_rest(optimized.module, target)
@@ -100,10 +98,10 @@ def _search_and_apply(
 
 
 class _Outcome(NamedTuple):
-    """The scheduled module, how it was decided, the records that are in it, and those that won alone."""
+    """The scheduled module, the final comparison, the records in it, and those that won by themselves."""
 
     module: tvm.IRModule
-    verdict: Verdict
+    comparison: ModelComparison
     kept: Sequence[TuningRecord] = ()
     won: Sequence[TuningRecord] = ()
 
@@ -115,26 +113,26 @@ def _settle(
     context: StageContext,
     comparison_seconds: float,
 ) -> _Outcome:
-    """Keep what the request forces, or what wins, alone and in the whole model."""
+    """Keep the records that the request forces, or those that win by themselves and in the whole model."""
     is_forced, target = optimized.captured.upload.request.tune.force, session.target
     records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)
     if not records:
-        return _Outcome(default, Verdict(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
+        return _Outcome(default, ModelComparison(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
     searched = apply_records(optimized.module, records, target)
     if is_forced:
-        return _Outcome(searched, Verdict(kept=Schedules.SEARCH), kept=records)
+        return _Outcome(searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
     finalists = Finalists(
         searched, default, optimized.module, target, optimized.captured, optimized.parameters
     )
-    verdict = compare_finalists(finalists, context, comparison_seconds)
-    if verdict.kept is Schedules.SEARCH:
-        return _Outcome(searched, verdict, kept=records, won=records)
-    return _Outcome(default, verdict, won=records)
+    comparison = compare_finalists(finalists, context, comparison_seconds)
+    if comparison.kept is Schedules.SEARCH:
+        return _Outcome(searched, comparison, kept=records, won=records)
+    return _Outcome(default, comparison, won=records)
 
 
 def count_open(module: tvm.IRModule) -> int:
-    """How many functions have open sizes."""
+    """The number of functions with open sizes."""
     functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
     return sum(map(has_open_sizes, functions))
 
@@ -150,7 +148,7 @@ def _with_unclaimed(result: TuneResult, module: tvm.IRModule) -> TuneResult:
 
 def _open_session(optimized: Optimized, context: StageContext, target: tvm.target.Target) -> TuningSession:
     upload = optimized.captured.upload
-    threads, options = upload.threads, upload.request.tune
+    threads, options = upload.target.threads, upload.request.tune
     folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
     return TuningSession(
@@ -166,7 +164,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
-    """What each run computes and can be searched; a function whose sizes are open cannot be measured."""
+    """The functions to search: those of each run, unless their sizes are open and they cannot be measured."""
     found = extract_tasks(without_preparation(module), session.target)
     known = [task for task in found if not count_open(task.dispatched[0])]
     return [
@@ -184,7 +182,7 @@ def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
 
 
 def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) -> list[TaskSearch]:
-    """The tasks that the request names, with their spaces; all where it names none."""
+    """The tasks that the request names, with their spaces; all tasks if it names none."""
     if not options.spaces:
         return tasks
     names = [names_of(task.module["main"], module) for task in tasks]
@@ -197,12 +195,13 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 def _search(
     tasks: Sequence[TaskSearch], options: TuneOptions, started: float, context: StageContext, scope: str
 ) -> SearchEnd:
-    """Run rounds until the trials, the time or the candidates are used up."""
+    """Run rounds until trials, time or candidates run out."""
     total = 0 if options.is_limited_by_time_alone else options.trials
     done, note = 0, scope
     standings = [task.standing for task in tasks]
     while (end := search_end(options, done, _seconds_since(started), standings)) is None:
-        context.advance(done, total, shown_search(options, _seconds_since(started), standings, note))
+        detail = shown_search(options, _seconds_since(started), standings, note)
+        context.observer.progress(Stage.TUNE, done, total, detail)
         index = next_task(standings)
         assert index is not None
         done += tasks[index].advance(round_size(options.trials - done, standings))
@@ -210,7 +209,8 @@ def _search(
         standings = [task.standing for task in tasks]
     note = options.limit_reached(end) if tasks else scope
     last = done if end is SearchEnd.TRIALS else 0
-    context.advance(done, last, shown_search(options, _seconds_since(started), standings, note))
+    detail = shown_search(options, _seconds_since(started), standings, note)
+    context.observer.progress(Stage.TUNE, done, last, detail)
     return end
 
 
@@ -221,7 +221,7 @@ def _seconds_since(started: float) -> float:
 def apply_records(
     module: tvm.IRModule, records: Sequence[TuningRecord], target: tvm.target.Target
 ) -> tvm.IRModule:
-    """Schedule the functions that records are of as these say, and the others by default."""
+    """Schedule functions by their records, and the others by default."""
     database = ms.database.MemoryDatabase()
     for record in records:
         database.commit_workload(record.workload.mod)
@@ -236,10 +236,10 @@ def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> T
         trials=sum(len(task.trial_seconds) for task in tasks),
         seconds=seconds,
         tasks=tuple(_describe(task, outcome) for task in tasks),
-        kept=outcome.verdict.kept,
-        search_ms=outcome.verdict.search_ms,
-        default_ms=outcome.verdict.default_ms,
-        crashed=outcome.verdict.crashed,
+        kept=outcome.comparison.kept,
+        search_ms=outcome.comparison.search_ms,
+        default_ms=outcome.comparison.default_ms,
+        crashed=outcome.comparison.crashed,
     )
 
 

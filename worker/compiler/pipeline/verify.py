@@ -1,4 +1,4 @@
-"""Verify: the library computes what the model computes, on the reference inputs."""
+"""Verify: compares the library's outputs with the model's on the reference inputs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
-from worker.compiler.checking.compare import Array, compare
+from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
-from worker.compiler.checking.rounding import own_rounding, scale_of, widen
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of
@@ -24,32 +23,34 @@ if TYPE_CHECKING:
 def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
-    Before: the library is linked. After: every element of every output lies within its tolerance; where sizes
-    are open, with inputs of other sizes too.
+    Before: the library is linked. After: every element of every output lies within its tolerance, also at
+    other sizes if sizes are open.
 
     Raises:
-        JobError: ``target-not-runnable``: this processor lacks what the target needs; ``verify-crashed``: the
-            library died or raised; ``verify-mismatch``: an output differs, with its worst element.
+        JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:
+            the library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
     captured = built.captured
     refuse_unrunnable(captured.upload.target)
     samples = (captured.example, *captured.samples)
     comparisons: list[OutputComparison] = []
-    for outputs, sample in zip(_run(built, context, captured.upload.threads, samples), samples, strict=True):
+    for outputs, sample in zip(
+        _run(built, context, captured.upload.target.threads, samples), samples, strict=True
+    ):
         comparisons += compare_outputs(outputs, captured, sample)
     return Verified(built=built, comparisons=tuple(comparisons))
 
 
 def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
-    """Compare every output with its reference, under the request's tolerances.
+    """Compare every output with its reference under the request's tolerances.
 
-    Where an output differs and the request names no absolute tolerance, the model is computed in float64 too,
-    and the tolerance widened by how the reference itself is rounded; see ``rounding.widen``.
+    If an output differs and the request has no absolute tolerance, the model is also computed in float64, and
+    the tolerance is widened by the reference's own rounding; see ``widen``.
 
     Args:
-        outputs: what the library returned for the sample's inputs.
+        outputs: the library's outputs for the sample's inputs.
         captured: the model.
-        sample: its inputs, and what the model returned for them.
+        sample: the inputs and the model's outputs.
 
     Raises:
         JobError: ``verify-mismatch`` naming the first output that differs.
@@ -89,7 +90,7 @@ def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[Outpu
 def _compare_rounded(
     found: OutputComparison, output: Array, reference: Array, exact: Array
 ) -> OutputComparison:
-    """An output that differs, compared again under a tolerance that knows how its reference is rounded."""
+    """Compare a differing output again under a tolerance that allows for its reference's rounding."""
     if exact.dtype != np.float64:
         return found
     rounding = own_rounding(reference, exact, found.tolerance)
@@ -98,7 +99,7 @@ def _compare_rounded(
 
 
 def describe_mismatch(comparison: OutputComparison) -> str:
-    """A mismatch in one sentence: the output, its worst element, both values, and how many differ."""
+    """A mismatch in one sentence: output, worst element, both values, and number of mismatches."""
     index = ", ".join(map(str, comparison.worst_index))
     allowed = f"{comparison.tolerance.absolute:g} + {comparison.tolerance.relative:g} of the reference"
     rounding = comparison.rounding

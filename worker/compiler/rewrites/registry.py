@@ -1,28 +1,26 @@
-"""All rewrites: the built-in ones, then those that installed packages add, in the order in which they run.
-
-Both are entry points of ``GROUP`` whose objects are tuples of rewrites.
-"""
+"""The rewrites in force, in the order in which they run: those of packages, then the built-in ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from bessemer.contract.nearest import did_you_mean
 from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.extensions import built_in, collect
+from worker.compiler import rewrites
+from worker.compiler.extensions import ExtensionPoint, in_modules
 from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Rewrite
 from worker.errors import JobError
 
-GROUP = "bessemer.rewrites"
-
-BUILT_IN = built_in(
-    GROUP,
-    "worker.compiler.rewrites.*:REWRITES",
-    ("gelu", "norms", "attention_rewrites", "multiply_add"),
+POINT: ExtensionPoint[AnyRewrite] = ExtensionPoint(
+    group="bessemer.rewrites",
+    kinds=(Rewrite, GraphRewrite),
+    name_of=lambda rewrite: rewrite.name,
+    # in the order in which they run
+    built_in=in_modules(rewrites, "REWRITES", ("gelu", "norms", "attention_rewrites", "multiply_add")),
 )
 
 
@@ -34,10 +32,10 @@ class RewriteBook:
     sources: dict[str, str]
 
     def chosen(self, options: OptimizeOptions) -> tuple[AnyRewrite, ...]:
-        """The rewrites that a request switches on, or leaves on.
+        """The rewrites that a request enables, and the default ones that it does not disable.
 
         Raises:
-            JobError: ``rewrite-unknown`` with the nearest name, where it names one that is not here.
+            JobError: ``rewrite-unknown`` with the nearest name, where a name is not found.
         """
         for name in (*options.enable, *options.disable):
             if name not in self.rewrites:
@@ -50,25 +48,23 @@ class RewriteBook:
 
     def _unknown(self, name: str) -> str:
         hint = did_you_mean(name, self.rewrites)
-        return f"there is no rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
+        return f"unknown rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
 
 
 @lru_cache(maxsize=1)
 def rewrite_book() -> RewriteBook:
-    """The rewrites in force. An installed package's run first, and replace built-in ones of the same name.
+    """The rewrites in force.
 
     Raises:
-        ExtensionError: an entry point gives no rewrites, or two packages give one of the same name.
+        ExtensionError: an entry point does not give rewrites, or two packages give one of the same name.
     """
-    return make_rewrite_book(BUILT_IN, entry_points(group=GROUP))
+    return make_rewrite_book(POINT.installed())
 
 
-def make_rewrite_book(own: Iterable[EntryPoint], installed: Iterable[EntryPoint]) -> RewriteBook:
-    """The rewrites of entry points; see ``rewrite_book``."""
-    kinds: tuple[type[AnyRewrite], ...] = (Rewrite, GraphRewrite)
-    ours, theirs = (collect(points, kinds, lambda one: one.name) for points in (own, installed))
-    chosen = {**theirs, **{name: found for name, found in ours.items() if name not in theirs}}
+def make_rewrite_book(installed: Iterable[EntryPoint]) -> RewriteBook:
+    """The built-in rewrites and those of entry points; see ``rewrite_book``."""
+    chains = POINT.chains(installed)
     return RewriteBook(
-        rewrites={name: rewrite for name, (rewrite, _) in chosen.items()},
-        sources={name: source for name, (_, source) in chosen.items()},
+        rewrites={name: chain[0].item for name, chain in chains.items()},
+        sources={name: chain[0].source for name, chain in chains.items()},
     )

@@ -1,1 +1,1 @@
-"""Search spaces and tensor intrinsics by hand, which a request names for a function."""
+"""Hand-written search spaces and tensor intrinsics, which a request assigns to functions."""

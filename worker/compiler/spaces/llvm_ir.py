@@ -1,9 +1,8 @@
-"""Kernels in C as LLVM's intermediate language, made where there is a compiler and kept beside their sources.
+"""C kernels as LLVM IR, compiled in advance and kept beside their sources.
 
-A confined job has no compiler. What is kept names no processor and no system: TVM sets the target's when it
-imports the code (``pragma_import_llvm``) and inlines it. ``python -m
-worker.compiler.spaces.llvm_ir`` writes the files again, which zig's clang must do with the LLVM
-version that TVM reads.
+A confined job has no compiler. The files name no processor or system; TVM sets those of the target when it
+imports (``pragma_import_llvm``) and inlines the code. ``python -m worker.compiler.spaces.llvm_ir`` writes
+them again with zig's clang, whose LLVM version must be TVM's.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _OF_A_FILE = re.compile(
 
 
 def read_kernel(name: str) -> str:
-    """The intermediate language of a kernel in ``KERNELS``."""
+    """The LLVM IR of a kernel in ``KERNELS``."""
     return (KERNELS / f"{name}.ll").read_text(encoding="utf-8")
 
 
 def compile_kernel(source: Path) -> str:
-    """Compile a file of C to the intermediate language, without what is of one target.
+    """Compile a C file to LLVM IR without the parts that name a target.
 
     Raises:
-        subprocess.CalledProcessError: the compiler refused.
+        subprocess.CalledProcessError: the compiler failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.ll"

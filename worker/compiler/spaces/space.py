@@ -1,4 +1,4 @@
-"""What a package adds: search spaces, and the tensor intrinsics that they use."""
+"""Search spaces, and the tensor intrinsics that they use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ STOCK = "metaschedule"
 OWN_SPACES = (PLANS, STOCK)
 
 ScheduleFunction = Callable[[s_tir.Schedule], s_tir.Schedule | Sequence[s_tir.Schedule] | None]
-"""Transforms the function ``main`` of a schedule: in place, or by returning schedules.
+"""Transforms the function ``main`` of a schedule in place, or returns schedules.
 
-Run again, its samples (``sample_perfect_tile``, ``sample_categorical``) come out differently: all that can
-come out is the space. The target is ``tvm.target.Target.current()``.
+Its samples (``sample_perfect_tile``, ``sample_categorical``) differ on each run; the space is the set of all
+results. The target is ``tvm.target.Target.current()``.
 """
 
 
 @dataclass(frozen=True)
 class Space:
-    """A search space that a request names; ``summary`` says on one line which functions it fits."""
+    """A search space that a request can name; ``summary`` describes the functions that it fits."""
 
     name: str
     schedule: ScheduleFunction
@@ -34,9 +34,9 @@ class Space:
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A tensor intrinsic: what a region computes, and what computes it instead.
+    """A tensor intrinsic: the computation of a region, and the implementation that replaces it.
 
-    Both have the same parameters. ``name`` is what ``Schedule.tensorize`` takes.
+    Both have the same parameters. ``Schedule.tensorize`` takes the ``name``.
     """
 
     name: str

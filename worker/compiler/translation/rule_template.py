@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from worker.compiler.translation.importer import operator_name
-from worker.compiler.translation.registry import GROUP
+from worker.compiler.translation.registry import POINT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def rule_template(nodes: Sequence[Node]) -> str:
     chosen = dict(list(operators.items())[:MAX_RULES])
     bodies = "".join(_rule(name, node) for name, node in chosen.items())
     entries = "".join(f'    Rule("{name}", {_function_name(name)}),\n' for name in chosen)
-    return f"{_HEAD.format(group=GROUP)}\n{bodies}\n\nRULES = (\n{entries})\n"
+    return f"{_HEAD.format(group=POINT.group)}\n{bodies}\n\nRULES = (\n{entries})\n"
 
 
 def _rule(name: str, node: Node) -> str:

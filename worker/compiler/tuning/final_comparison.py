@@ -1,40 +1,143 @@
-"""The default schedule against the search's best: what is built is what measures faster."""
+"""Compares the whole model with the search's schedules and with the default ones, as its user runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
-from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from worker.compiler.schedules.default import default_schedule
-from worker.compiler.tuning.policy import CONTEST_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
-from worker.compiler.tuning.search import TaskSearch
-from worker.compiler.tuning.session import TuningSession, measure
+from bessemer.contract.report import Schedules
+from worker.candidates.client import LibraryCrashedError, ModelProcess
+from worker.compiler.codegen.compile_functions import Compiler
+from worker.compiler.codegen.executable import build_in_shares
+from worker.compiler.tuning.session import tuning_logger
+from worker.measure.rounds import Rounds, alternate
+from worker.measure.statistics import latency, round_ratios
 
-_ENTRY = "main"
-
-
-def measure_defaults(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
-    """Measure the default schedule of every task; what fails stays unknown."""
-    modules = [_default_module(task, session) for task in tasks]
-    for task, result in zip(tasks, measure(modules, session, MEASURED_ROUNDS), strict=True):
-        task.default_seconds = best_of(result.run_secs)
+if TYPE_CHECKING:
+    from worker.compiler.values import Captured, StageContext
+    from worker.parameters import ParameterFile
 
 
-def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
-    """The records that beat the default schedules of their tasks, measured again in alternation.
+@dataclass(frozen=True)
+class ModelComparison:
+    """The faster schedules and both medians; medians are None if one side ``crashed``."""
 
-    The best of many noisy measurements flatters itself; hence the second measurement.
+    kept: Schedules
+    search_ms: float | None = None
+    default_ms: float | None = None
+    crashed: Schedules | None = None
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """One model with the search's schedules, with the default ones, and with none (``plain``)."""
+
+    search: tvm.IRModule
+    default: tvm.IRModule
+    plain: tvm.IRModule
+    target: tvm.target.Target
+    captured: Captured
+    parameters: ParameterFile | None = None
+
+
+def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
+    """Build both models, time them in alternation, and keep the faster one.
+
+    A candidate that wins in a loop of its own may lose among other functions, which share its threads and
+    caches. A model that crashes loses.
+
+    Args:
+        finalists: the two models.
+        context: folders and the candidate server.
+        seconds: the time for measuring, without building and opening.
+
+    Raises:
+        JobError: ``build-failed``: a model cannot be built. ``function-too-slow``: a function takes too long
+            to compile.
     """
-    open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
-    records = [task.best_record for task in open_tasks if task.best_record is not None]
-    ours = [record.as_measure_candidate().sch.mod for record in records]
-    theirs = [_default_module(task, session) for task in open_tasks]
-    results = [result.run_secs for result in measure([*ours, *theirs], session, CONTEST_ROUNDS)]
-    pairs = zip(records, results[: len(ours)], results[len(ours) :], strict=True)
-    return [record for record, seconds, default_seconds in pairs if beats(seconds, default_seconds)]
+    search = _build(finalists.search, finalists, context, Schedules.SEARCH)
+    default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
+    try:
+        rounds = _alternate(search, default, finalists, context, seconds)
+    except FinalistCrashedError as crash:
+        tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
+        survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
+        return ModelComparison(kept=survivor, crashed=crash.schedules)
+    return ModelComparison(
+        kept=Schedules.SEARCH if round_ratios(*rounds.sides).p50 < 1.0 else Schedules.DEFAULT,
+        search_ms=latency(rounds.runs(0)).p50_ms,
+        default_ms=latency(rounds.runs(1)).p50_ms,
+    )
 
 
-def _default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:
-    return tvm.IRModule({_ENTRY: default_schedule(task.module[_ENTRY], session.target)})
+class FinalistCrashedError(Exception):
+    """The library with these schedules crashed, raised or hung."""
+
+    def __init__(self, schedules: Schedules, cause: LibraryCrashedError) -> None:
+        super().__init__(str(cause))
+        self.schedules = schedules
+
+
+@dataclass(frozen=True)
+class _Finalist:
+    """A side of the alternation whose crash names its schedules."""
+
+    schedules: Schedules
+    library: ModelProcess
+    rest_seconds: float = 0.0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        """See ``Side.time``."""
+        with _blaming(self.schedules):
+            return self.library.time(runs)
+
+    def rest(self) -> None:
+        """See ``Side.rest``: an idle library rests by itself."""
+
+
+def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:
+    folder = context.scratch / "final" / name.value
+    library = folder / "model.so"
+    compiler = Compiler(
+        target=finalists.target,
+        objects=folder,
+        compile_many=context.candidates.compile_many,
+        left_seconds=context.left_seconds,
+    )
+    build_in_shares(module, finalists.plain, library, compiler)
+    return library
+
+
+def _alternate(
+    search: Path, default: Path, model: Finalists, context: StageContext, seconds: float
+) -> Rounds:
+    with ExitStack() as stack:
+        sides = (
+            _enter(stack, Schedules.SEARCH, search, model, context),
+            _enter(stack, Schedules.DEFAULT, default, model, context),
+        )
+        with context.candidates.turn():
+            return alternate(sides, seconds, lambda _done, _of: None)
+
+
+def _enter(
+    stack: ExitStack, schedules: Schedules, path: Path, model: Finalists, context: StageContext
+) -> _Finalist:
+    threads = model.captured.upload.target.threads
+    with _blaming(schedules):
+        library = context.candidates.open_library(path, threads, model.parameters)
+        stack.enter_context(library).run(model.captured.inputs)
+    return _Finalist(schedules, library)
+
+
+@contextmanager
+def _blaming(schedules: Schedules) -> Iterator[None]:
+    try:
+        yield
+    except LibraryCrashedError as error:
+        raise FinalistCrashedError(schedules, error) from error

@@ -1,4 +1,4 @@
-"""How a search spends its trials: pure functions."""
+"""How a search spends its trials: pure functions of its progress."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import NamedTuple
 from bessemer.contract.options import SearchEnd, TuneOptions
 
 ROUND_TRIALS = 8
-"""Candidates per round: few enough that what is learned steers the next, enough to keep the builders busy."""
+"""Candidates per round: few enough to learn between rounds, enough to keep the builders busy."""
 
 MEASURED_ROUNDS = 3
 """How often a candidate is timed."""
 
-CONTEST_ROUNDS = 5
-"""How often a winner and the default that it replaces are timed."""
+COMPARISON_ROUNDS = 5
+"""How often a winner and the default schedule that it would replace are timed."""
 
 _WORTHWHILE = 0.98
-"""Less than this share of the default's time is a gain; more is noise."""
+"""A gain is a time below this share of the default's; anything above is noise."""
 
-CONTEST_SECONDS = 1.0
-_CONTEST_SHARE = 0.1
+COMPARISON_SECONDS = 1.0
+_COMPARISON_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a task is. Seconds are of one call; None until anything of the task ran.
+    """A task's progress. Times are seconds of one call, None until something ran.
 
-    ``best_seconds`` is of the default schedule or of a trial, whichever is faster. A task that ``is_named``
-    is searched because the request names it.
+    ``best_seconds`` is the faster of the default schedule and the best trial. ``is_named`` says that the
+    request names the task.
     """
 
     weight: int
@@ -42,28 +42,28 @@ class Standing:
 
 
 class Budget(NamedTuple):
-    """Seconds for the search and for the contest that follows it; None has no limit."""
+    """Seconds for the search and for the final comparison; None means no limit."""
 
     search_seconds: float | None
     comparison_seconds: float
 
 
 def share_seconds(seconds: float | None) -> Budget:
-    """Share what a request gives to tuning: the contest gets a tenth, and never more than it needs."""
+    """Divide a request's tuning time: the final comparison gets a tenth, up to what it needs."""
     if seconds is None:
-        return Budget(None, CONTEST_SECONDS)
-    comparison_seconds = min(CONTEST_SECONDS, _CONTEST_SHARE * seconds)
+        return Budget(None, COMPARISON_SECONDS)
+    comparison_seconds = min(COMPARISON_SECONDS, _COMPARISON_SHARE * seconds)
     return Budget(seconds - comparison_seconds, comparison_seconds)
 
 
 def next_task(standings: Sequence[Standing]) -> int | None:
-    """The task that the next round goes to: the one whose share of the model's time had the fewest trials.
+    """The task for the next round: the one with the fewest trials for its share of the model's time.
 
-    Trials end up in proportion to the time that the model spends in each task. Tasks that the request names
-    come first as long as they had none.
+    In the end, trials are in proportion to the time that the model spends in each task. Tasks that the
+    request names come first until each has had a trial.
 
     Returns:
-        The task's index, or None where every task is exhausted.
+        The task's index, or None if every task is exhausted.
     """
     open_tasks = [index for index, standing in enumerate(standings) if not standing.exhausted]
     return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
@@ -72,7 +72,7 @@ def next_task(standings: Sequence[Standing]) -> int | None:
 def search_end(
     options: TuneOptions, done: int, elapsed_seconds: float, standings: Sequence[Standing]
 ) -> SearchEnd | None:
-    """Why a search stops now; None while it goes on."""
+    """Why a search ends now; None while it goes on."""
     if done >= options.trials:
         return SearchEnd.TRIALS
     if next_task(standings) is None:
@@ -82,7 +82,7 @@ def search_end(
 
 
 def round_size(trials_left: int, standings: Sequence[Standing]) -> int:
-    """How many candidates the next round measures: named tasks share what is little."""
+    """How many candidates the next round measures. Named tasks share scarce trials."""
     waiting = sum(_is_waiting(standing) for standing in standings)
     return min(ROUND_TRIALS, max(1, trials_left // max(1, waiting)), trials_left)
 
@@ -90,15 +90,15 @@ def round_size(trials_left: int, standings: Sequence[Standing]) -> int:
 def next_plans(
     plans: Sequence[Mapping[str, int]], measured: Mapping[int, float | None], count: int
 ) -> tuple[int, ...]:
-    """Which plans of a family to measure next: in turn the model's next, and a neighbor of the best so far.
+    """The plans of a family to measure next, alternately by the model's order and by nearness to the best.
 
     Args:
-        plans: the numbers of every plan, the model's favorite first.
-        measured: by the index of a plan its seconds, None where they are unknown.
-        count: how many to choose at most.
+        plans: the numbers of every plan, in the model's order of preference.
+        measured: seconds by a plan's index, None where unknown.
+        count: maximum number to choose.
 
     Returns:
-        Indices of plans that are not measured; none where all are.
+        Indices of plans without a measurement.
     """
     best = _best_plan(measured)
     left = [index for index in range(len(plans)) if index not in measured]
@@ -108,26 +108,23 @@ def next_plans(
 
 
 def best_of(seconds: Sequence[float] | None) -> float | None:
-    """The least of several measurements, to which everything else that runs only adds."""
+    """The fastest of several measurements, since other load only adds time."""
     return min(map(float, seconds), default=None) if seconds is not None else None
 
 
 def may_beat(seconds: float | None, default_seconds: float | None) -> bool:
-    """Whether a candidate is worth a second measurement beside the default."""
+    """Whether a candidate deserves a second measurement beside the default schedule."""
     return seconds is not None and (default_seconds is None or seconds < default_seconds)
 
 
 def beats(seconds: Sequence[float] | None, default_seconds: Sequence[float] | None) -> bool:
-    """Whether measurements in alternation show a candidate to be faster than the default."""
+    """Whether alternating measurements show a candidate to be faster than the default schedule."""
     ours, theirs = best_of(seconds), best_of(default_seconds)
     return ours is not None and (theirs is None or ours < _WORTHWHILE * theirs)
 
 
 def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) -> tuple[float, ...]:
-    """The best after each trial, in milliseconds; a failed trial (None) changes nothing.
-
-    Trials before anything ran have no entry.
-    """
+    """The best milliseconds after each trial, from the first success on; a failed trial is None."""
     best = inf if start_seconds is None else start_seconds
     history = []
     for trial in seconds:
@@ -139,9 +136,9 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
 def shown_search(
     options: TuneOptions, elapsed_seconds: float, standings: Sequence[Standing], note: str
 ) -> str:
-    """How far a search is, to follow the number of trials: its time, the best model so far, and a note.
+    """A search's progress, to follow the number of trials: its time, the best model so far, and a note.
 
-    The model's time is the sum over the functions that are searched, as often as the model calls them.
+    A model's time is the sum over its searched functions, times the calls of each.
     """
     limit = "" if options.seconds is None else f" in {elapsed_seconds:.0f} of {options.seconds:g} s"
     return f"trials{limit}{_shown_times(standings)}; {note}"
@@ -157,7 +154,7 @@ def _shown_times(standings: Sequence[Standing]) -> str:
 
 
 def shown_scope(tasks: int, unsearched: int) -> str:
-    """What a search covers, and how many functions it leaves out because their sizes are open."""
+    """The number of tasks, and of functions left out because their sizes are open."""
     if not unsearched:
         return f"{tasks} tasks"
     left_out = f"{unsearched} {'function' if unsearched == 1 else 'functions'} left out: open sizes"
@@ -165,13 +162,13 @@ def shown_scope(tasks: int, unsearched: int) -> str:
 
 
 def _best_plan(measured: Mapping[int, float | None]) -> int:
-    """The fastest plan; the model's favorite as long as none ran."""
+    """The fastest plan; the model's first choice until one ran."""
     ran = {index: seconds for index, seconds in measured.items() if seconds is not None}
     return min(ran, key=lambda index: ran[index], default=0)
 
 
 def _distance(plan: Mapping[str, int], other: Mapping[str, int]) -> int:
-    """How many numbers differ."""
+    """The number of differing values."""
     return sum(plan[name] != other[name] for name in plan)
 
 

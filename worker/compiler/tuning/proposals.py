@@ -1,45 +1,63 @@
-"""Where a task's candidates come from: its family's plans, or MetaSchedule's own space."""
+"""Sources of a task's candidates: its family's plans, MetaSchedule's own space, or a hand-written space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count, islice
+from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import tvm
+from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.plans import numbers_of, space_of
-from worker.compiler.tuning.log import tuning_logger
+from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.policy import ROUND_TRIALS, best_of, next_plans
-from worker.compiler.tuning.session import TuningSession
+from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
+from worker.errors import failure_of, ran_out_of_memory, short_message
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
 _MAX_SEED = (1 << 31) - 1
 
+_CHOICE = 3
+"""Points drawn for each that is measured, once the cost model has learned."""
+
+_ATTEMPTS = 4
+"""Draws for each point that is wanted, since points repeat and a space may raise."""
+
+_SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation")
+
+_PRIMITIVE = re.compile(r"schedule primitive '([^']+)'")
+_MESSAGE = "Error message:"
+
 
 class Proposals(Protocol):
-    """A space, and the order in which it is searched."""
+    """Proposes a space's candidates in the order of a search."""
 
     def next(self, count: int) -> list[MeasureCandidate]:
-        """The next candidates, at most ``count``; none where the space is exhausted."""
+        """Up to ``count`` new candidates; an empty list if the space is exhausted."""
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
-        """Take note of what was measured."""
+        """Record the results of candidates."""
 
 
 class Refusals(NamedTuple):
-    """How many points of a space could not be drawn, and why not the last of them."""
+    """The number of draws on which a space raised, and the last reason."""
 
     draws: int = 0
     last: str | None = None
 
 
 class FamilyProposals:
-    """The plans of the family that claims the function; the first is the default, measured already."""
+    """The plans of the function's family. The first is the default schedule, which is already measured."""
 
     def __init__(self, module: tvm.IRModule, plans: Sequence[Any], default_seconds: float | None) -> None:
         self._module = module
@@ -94,3 +112,124 @@ class StockProposals:
         """See ``Proposals.learn``."""
         self._cost_model.update(self._context, candidates, results)
         self._context.notify_runner_results(candidates, results)
+
+
+class SpaceProposals:
+    """The distinct points of a space.
+
+    Half of the draws are new points, half redraw one decision of the best so far. The cost model learns when
+    it is first used, which takes seconds; a search of few trials never uses it. ``refusals`` counts the draws
+    on which the space raised. ``next`` raises a ``JobError`` with ``space-failed`` if every first draw did.
+    """
+
+    def __init__(self, name: str, module: tvm.IRModule, space: Space, session: TuningSession) -> None:
+        self._name = name
+        self._module = module
+        self._space = space
+        self._session = session
+        self._context = ms.TuneContext(module, target=session.target, num_threads=session.threads)
+        self._arguments = ArgInfo.from_entry_func(module)
+        self._random = Random(session.seed)
+        self._seen: set[str] = set()
+        self._measured = 0
+        self._unlearned: list[tuple[list[MeasureCandidate], list[RunnerResult]]] = []
+        self.refusals = Refusals()
+        self._best: tuple[float, MeasureCandidate] | None = None
+
+    def next(self, count: int) -> list[MeasureCandidate]:
+        """See ``Proposals.next``."""
+        learned = self._measured >= WARM_UP_SAMPLES
+        drawn = self._draw(count * _CHOICE if learned else count)
+        chosen = self._promising(drawn)[:count] if learned else drawn
+        self._seen |= {_identity(candidate.sch) for candidate in chosen}
+        return chosen
+
+    def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.learn``."""
+        self._unlearned.append((candidates, results))
+        self._measured += len(candidates)
+        for candidate, result in zip(candidates, results, strict=True):
+            seconds = best_of(result.run_secs)
+            if seconds is not None and (self._best is None or seconds < self._best[0]):
+                self._best = (seconds, candidate)
+
+    def _promising(self, candidates: list[MeasureCandidate]) -> list[MeasureCandidate]:
+        if not candidates:
+            return []
+        model = self._session.cost_model
+        for measured in self._unlearned:
+            model.update(self._context, *measured)
+        self._unlearned.clear()
+        scores = model.predict(self._context, candidates)
+        order = sorted(range(len(candidates)), key=lambda index: -float(scores[index]))
+        return [candidates[index] for index in order]
+
+    def _draw(self, wanted: int) -> list[MeasureCandidate]:
+        """Up to ``wanted`` new points; fewer if the space has no more."""
+        found: dict[str, s_tir.Schedule] = {}
+        refused: Exception | None = None
+        for draw in islice(self._draws(), wanted * _ATTEMPTS):
+            try:
+                with self._session.target:
+                    points = draw()
+            except Exception as error:
+                if ran_out_of_memory(error):
+                    raise
+                refused = error
+                self.refusals = Refusals(self.refusals.draws + 1, refusal(error))
+                continue
+            found |= {key: point for point in points if (key := _identity(point)) not in self._seen}
+            if len(found) >= wanted:
+                break
+        if refused is not None and not found and not self._seen:
+            detail = f"space '{self._space.name}' on function '{self._name}': {self.refusals.last}"
+            raise failure_of(ErrorCode.SPACE_FAILED, refused, detail) from refused
+        return [MeasureCandidate(point, self._arguments) for point in list(found.values())[:wanted]]
+
+    def _draws(self) -> Iterator[Callable[[], Sequence[s_tir.Schedule]]]:
+        return chain.from_iterable(
+            (self._anew,) if self._best is None or number % 2 == 0 else (self._beside_best,)
+            for number in count()
+        )
+
+    def _anew(self) -> Sequence[s_tir.Schedule]:
+        schedule = self._start()
+        made = self._space.schedule(schedule)
+        if made is None:
+            return (schedule,)
+        return (made,) if isinstance(made, s_tir.Schedule) else tuple(made)
+
+    def _beside_best(self) -> Sequence[s_tir.Schedule]:
+        assert self._best is not None
+        trace = self._best[1].sch.trace
+        sampled = [step for step in trace.insts if step.kind.name in _SAMPLES]
+        if not sampled:
+            return ()
+        changed = self._random.choice(sampled)
+        schedule = self._start()
+        trace.apply_to_schedule(schedule, False, _forgetting(changed))
+        return (schedule,)
+
+    def _start(self) -> s_tir.Schedule:
+        return s_tir.Schedule(self._module, seed=self._random.randrange(1, 1 << 31))
+
+
+def _forgetting(changed: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    def decide(step: Any, _inputs: Any, _attributes: Any, decision: Any) -> Any:
+        return None if step.same_as(changed) else decision
+
+    return decide
+
+
+def _identity(schedule: s_tir.Schedule) -> str:
+    return json.dumps(schedule.trace.as_json(), default=str)
+
+
+def refusal(error: BaseException) -> str:
+    """A schedule primitive's error, reduced to the first and last line of its reason."""
+    head, marker, reason = str(error).partition(_MESSAGE)
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    primitive = _PRIMITIVE.search(head)
+    if not (marker and lines and primitive):
+        return short_message(error)
+    return f"{primitive.group(1)}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"

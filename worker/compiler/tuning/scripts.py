@@ -1,4 +1,4 @@
-"""The best schedules of a search as Python that one can read, and run where TVM is installed."""
+"""Writes the best schedules of a search as readable Python that runs where TVM is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.compiler.tuning.search import TaskSearch
 _DEFAULTS = re.compile(
     r", (?:preserve_unit_iters=True|disable_predication=False|preserve_unit_loops=False|index=-1)(?=[,)])"
 )
-"""Arguments that say what holds anyway."""
+"""Arguments with their default values."""
 
 _INDENTATION = re.compile(r"^  (?=\S)", re.MULTILINE)
 
@@ -47,15 +47,14 @@ if __name__ == "__main__":
 '''
 
 _OF_PLANS = """
-The annotations name a plan of Bessemer's: the loops that belong to it are those of
-worker/compiler/schedules."""
+The annotations name a plan of Bessemer's; worker/compiler/schedules writes its loops."""
 _OF_INTRINSICS = """
-The tensor intrinsics are Bessemer's or a package's: load them first
+The tensor intrinsics come from Bessemer or a package; load them first
 (worker.compiler.spaces.registry.space_book)."""
 
 
 def write_scripts(tasks: Sequence[TaskSearch], folder: Path) -> None:
-    """Write ``<function>.py`` for every task of which a candidate ran."""
+    """Write ``<function>.py`` for every task with a candidate that ran."""
     for task in tasks:
         if task.best_record is not None:
             path = folder / f"{task.name}.py"

@@ -1,4 +1,4 @@
-"""The search of one task: a space proposes, the candidate server measures, the database remembers."""
+"""The search of one task: a space proposes candidates, the candidate server measures them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import PLANS, STOCK
-from worker.compiler.tuning.log import tuning_logger
 from worker.compiler.tuning.policy import MEASURED_ROUNDS, Standing
-from worker.compiler.tuning.proposals import FamilyProposals, Proposals, Refusals, StockProposals
-from worker.compiler.tuning.session import TuningSession, measure
-from worker.compiler.tuning.space_proposals import SpaceProposals
+from worker.compiler.tuning.proposals import (
+    FamilyProposals,
+    Proposals,
+    Refusals,
+    SpaceProposals,
+    StockProposals,
+)
+from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
 from worker.errors import JobError, ran_out_of_memory
 
 
 @dataclass
 class TaskSearch:
-    """The search of one task; ``trial_seconds`` has an entry for every trial, None where it failed.
+    """The search of one task.
 
-    ``plans`` are those of the family that claims the function; None where none does. ``wanted`` is the space
-    that the request names, if any.
+    Attributes:
+        plans: the plans of the function's family; None if no family claims it.
+        wanted: the space that the request names, if any.
+        trial_seconds: one entry for each trial, None if it failed.
     """
 
     name: str
@@ -47,7 +53,7 @@ class TaskSearch:
 
     @property
     def standing(self) -> Standing:
-        """How far the search is, for the policy."""
+        """The search's progress, for the policy."""
         known = [seconds for seconds in (self.default_seconds, self.best_seconds) if seconds is not None]
         return Standing(
             weight=self.weight,
@@ -60,27 +66,27 @@ class TaskSearch:
 
     @property
     def space(self) -> str:
-        """The name of the space that is searched."""
+        """The name of the space to search."""
         return self.wanted or (STOCK if self.plans is None else PLANS)
 
     @property
     def refusals(self) -> Refusals:
-        """The points of a space by hand that could not be drawn."""
+        """The draws on which a hand-written space raised."""
         return self._proposals.refusals if isinstance(self._proposals, SpaceProposals) else Refusals()
 
     @property
     def best_seconds(self) -> float | None:
-        """The best candidate's seconds, the default schedule apart."""
+        """The seconds of the best candidate, excluding the default schedule."""
         return min((seconds for seconds in self.trial_seconds if seconds is not None), default=None)
 
     def advance(self, trials: int) -> int:
         """Search one round.
 
         Args:
-            trials: how many candidates to measure at most.
+            trials: maximum number of candidates to measure.
 
         Returns:
-            How many were measured or failed; 0 where the space is exhausted.
+            How many candidates ran or failed; 0 if the space is exhausted.
         """
         candidates = self._propose(trials)
         if not candidates:

@@ -1,8 +1,10 @@
-"""What all searches of a job share, and how they build and time modules."""
+"""The state that all searches of a job share, and the measurement of modules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +22,15 @@ from worker.candidates.requests import Evaluation
 
 _DEVICE = "cpu"
 WARM_UP_SAMPLES = 16
-"""How many measurements the cost model needs before it predicts."""
+"""Measurements that the cost model needs before it predicts."""
 
 EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
-"""How a candidate is timed in one round: in parts that fit between the turns of other processes."""
+"""How a candidate is timed in one round: repeats short enough to fit between other processes' turns."""
 
 
 @dataclass(frozen=True)
 class TuningSession:
-    """What all tasks share."""
+    """The state that all tasks share."""
 
     target: tvm.target.Target
     builder: Any
@@ -41,7 +43,7 @@ class TuningSession:
 
 
 def make_cost_model(seed: int, threads: int) -> CostModel:
-    """A gradient-boosted model that predicts from few samples on."""
+    """A gradient-boosted model that needs few samples."""
     return XGBModel(
         config=XGBConfig(seed=seed, nthread=threads),
         num_warmup_samples=WARM_UP_SAMPLES,
@@ -59,18 +61,18 @@ def open_database(folder: Path) -> Database:
 
 
 def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int) -> list[RunnerResult]:
-    """Time each module's ``main``, all in turn, several times over.
+    """Time each module's ``main`` in several rounds over all modules.
 
-    What else runs on the machine comes and goes: modules that are timed in turn suffer alike, and the best
-    round of one that is timed several times has suffered least.
+    Other load on the machine varies. In rounds it slows all modules alike, and the best round of each has
+    suffered least.
 
     Args:
-        modules: what to build and to run.
-        session: builder and runner.
-        rounds: how often each is timed.
+        modules: the modules to build and run.
+        session: its builder and runner.
+        rounds: how often each module is timed.
 
     Returns:
-        For each module its seconds in each round, or why it has none.
+        The seconds of each round for each module, or its error.
     """
     built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
@@ -88,3 +90,28 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
         RunnerResult(None, error) if error is not None else RunnerResult(times, None)
         for times, error in zip(seconds, errors, strict=True)
     ]
+
+
+_LIBRARY = "tvm.s_tir.meta_schedule"
+
+
+def tuning_logger() -> logging.Logger:
+    """The logger of the search."""
+    return logging.getLogger(f"{_LIBRARY}.bessemer")
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Send MetaSchedule's log to a file, not to the job's own output."""
+    logger = logging.getLogger(_LIBRARY)
+    handler = logging.FileHandler(path)
+    propagated, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        logger.propagate, logger.level = propagated, level

@@ -1,4 +1,4 @@
-/* What the kernels share: tensors as tvm_ffi passes them, and work spread over TVM's own threads. */
+/* Shared by the kernels: access to tvm_ffi's tensors, and parallel work on TVM's own threads. */
 #ifndef BESSEMER_KERNELS_COMMON_H_
 #define BESSEMER_KERNELS_COMMON_H_
 

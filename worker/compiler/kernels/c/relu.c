@@ -12,7 +12,7 @@ static int relu_task(int task, ParallelGroup* group, void* data) {
   const float* restrict x = job->x;
   float* restrict out = job->out;
   int64_t end = share(job->count, 16, task + 1, group->num_task);
-  /* As torch does, what is no number stays so. */
+  /* NaN stays NaN, as in torch. */
   for (int64_t i = share(job->count, 16, task, group->num_task); i < end; ++i) out[i] = x[i] < 0 ? 0 : x[i];
   return 0;
 }

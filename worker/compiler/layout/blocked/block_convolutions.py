@@ -40,17 +40,21 @@ from worker.compiler.layout.blocked.operator_rules import (
     reshape,
 )
 from worker.compiler.layout.views import cut_of
-from worker.compiler.schedules.processors import machine_of
+from worker.compiler.schedules.processors import Machine
 
 
-@tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
-def block_convolutions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Compute convolutions and the operators behind them in blocks as wide as the target's vectors."""
-    blocker = BlockedGraph(module, machine_of(tvm.target.Target.current()), _apply_rule)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            blocker.builder_.update_func(variable, blocker.visit_expr(function))
-    return blocker.builder_.get()
+def block_convolutions(machine: Machine) -> tvm.transform.Pass:
+    """A pass that computes convolutions and the operators behind them in blocks as wide as the vectors."""
+
+    @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
+    def block(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        blocker = BlockedGraph(module, machine, _apply_rule)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                blocker.builder_.update_func(variable, blocker.visit_expr(function))
+        return blocker.builder_.get()
+
+    return block
 
 
 def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | None:

@@ -29,21 +29,25 @@ from worker.compiler.layout.views import Cut, cut_of
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CUT, FIRST_BYTE, FUSES_OUTPUT, JOIN, OPAQUE, PATTERN, SHARES
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, machine_of
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
-@tvm.transform.module_pass(opt_level=0, name="ShareMemory")
-def share_memory(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace joins and slices that need no copy by calls of marked functions."""
-    sharer = _Sharer(module, machine_of(tvm.target.Target.current()).threads)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            sharer.builder_.update_func(variable, sharer.visit_expr(function))
-    return sharer.builder_.get()
+def share_memory(machine: Machine) -> tvm.transform.Pass:
+    """A pass that replaces joins and slices without a copy by calls of functions that say so."""
+
+    @tvm.transform.module_pass(opt_level=0, name="ShareMemory")
+    def share(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        sharer = _Sharer(module, machine.threads)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                sharer.builder_.update_func(variable, sharer.visit_expr(function))
+        return sharer.builder_.get()
+
+    return share
 
 
 @mutator

@@ -1,7 +1,7 @@
 /* The 16 x 16 micro-kernel in C: c += a b, one row of 16 floats at a time.
  *
- * `python -m worker.compiler.spaces.llvm_ir` compiles it to update_16x16.ll, which TVM links into the function that calls
- * it, and which holds nothing of a processor: LLVM splits its vectors as the target needs. */
+ * `python -m worker.compiler.spaces.llvm_ir` compiles it to update_16x16.ll, which TVM links into the function that
+ * calls it. The file names no processor: LLVM splits its vectors for the target. */
 #include <stdint.h>
 
 typedef float Row __attribute__((vector_size(64), aligned(4)));

@@ -1,0 +1,66 @@
+"""The outcome of a search's candidates, in words."""
+
+import pytest
+
+from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from worker.report.words import decision, task_outcome
+
+
+def task(
+    found_ms: float | None = None,
+    default_ms: float | None = 2.0,
+    won: bool = False,
+    kept: bool = False,
+    trials: int = 8,
+) -> TuneTask:
+    return TuneTask(
+        name="f",
+        weight=1,
+        trials=trials,
+        failed=0,
+        best_ms=None,
+        found_ms=found_ms,
+        default_ms=default_ms,
+        won=won,
+        kept=kept,
+    )
+
+
+def result(*tasks: TuneTask, crashed: Schedules | None = None) -> TuneResult:
+    kept = Schedules.SEARCH if crashed is Schedules.DEFAULT else Schedules.DEFAULT
+    return TuneResult(trials=8, seconds=1, tasks=tasks, kept=kept, crashed=crashed)
+
+
+SLOWER = task(found_ms=3.0)
+FLATTERED = task(found_ms=1.9)
+WON = task(found_ms=1.0, won=True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "crashed", "words"),
+    [
+        (task(found_ms=1.0, won=True, kept=True), None, "yes"),
+        (task(trials=0), None, "no: none tried"),
+        (task(), None, "no: none ran"),
+        (SLOWER, None, "no: not faster"),
+        (FLATTERED, None, "no: not when measured again"),
+        (task(found_ms=3.0, default_ms=None), None, "no: not when measured again"),
+        (WON, None, "no: the whole model was not faster"),
+        (WON, Schedules.SEARCH, "no: the whole model crashed"),
+    ],
+)
+def test_a_workload_explains_its_schedule(entry: TuneTask, crashed: Schedules | None, words: str) -> None:
+    assert task_outcome(entry, result(entry, crashed=crashed)) == words
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (result(SLOWER, task()), "found nothing faster for any workload"),
+        (result(SLOWER, FLATTERED), "looked faster for 1 of 2 workloads, but not clearly"),
+        (result(SLOWER, WON, crashed=Schedules.SEARCH), "with the search's, the whole model crashed"),
+        (result(WON, crashed=Schedules.DEFAULT), "with the default ones, the whole model crashed"),
+    ],
+)
+def test_a_library_without_two_latencies_explains_its_schedules(verdict: TuneResult, words: str) -> None:
+    assert words in decision(verdict)

@@ -1,0 +1,86 @@
+"""Looks at a side, and the steadiness of its figures."""
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from worker.measure.samples import LEAST_RUNS, take_sample, why_undecided, why_unsteady
+from worker.measure.timed import timed
+
+FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
+
+
+@dataclass
+class Side:
+    """Runs that report their durations without taking any time."""
+
+    seconds: float
+    rest_seconds: float = 0.0
+    chunks: list[int] = field(default_factory=list)
+    rested: int = 0
+
+    def time(self, runs: int) -> tuple[float, ...]:
+        self.chunks.append(runs)
+        time.sleep(min(runs * self.seconds, 0.4))
+        return (self.seconds,) * runs
+
+    def rest(self) -> None:
+        self.rested += 1
+
+
+def test_a_look_has_at_least_twenty_runs_and_rests() -> None:
+    side = Side(0.002)
+    assert len(take_sample(side)) >= LEAST_RUNS
+    assert side.rested == 1
+
+
+def test_a_look_at_slow_runs_ends_after_a_second() -> None:
+    side = Side(5.0)
+    assert 1 <= len(take_sample(side)) < LEAST_RUNS
+
+
+def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
+    assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.03)) < 1000
+    assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.0)) == 1
+    assert len(timed(lambda: None, 1000)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        ((FAST, FAST, FAST), ""),
+        ((FAST, (0.00014,) * 20, FAST), ""),
+        ((FAST, FAST, SLOW), "torch eager took 0.1 ms in one sample and 0.2 ms in another"),
+        ((SLOW, FAST, FAST), "torch eager took 0.1 ms in one sample and 0.2 ms in another"),
+        ((STALLED, STALLED), "torch eager stalled: its fastest run took 0.1 ms, its median run 26 ms"),
+        (((*FAST[:19], 0.026),), ""),
+    ],
+    ids=["equal", "close", "later", "earlier", "stalled", "one-stray-run"],
+)
+def test_samples_that_differ_or_stall_are_unsteady(
+    samples: tuple[tuple[float, ...], ...], reason: str
+) -> None:
+    assert why_unsteady("torch eager", samples) == reason
+
+
+@pytest.mark.parametrize(
+    ("chosen", "samples", "reason"),
+    [
+        (1, {1: FAST}, ""),
+        (1, {1: FAST, 2: SLOW}, ""),
+        (2, {1: SLOW, 2: FAST}, ""),
+        (1, {1: FAST, 2: STALLED}, ""),
+        (
+            1,
+            {1: SLOW, 2: STALLED},
+            "torch eager was timed with threads=1, where its median run took 0.2 ms, but a run with "
+            "threads=2 took 0.1 ms: other work may have decided the number of threads",
+        ),
+    ],
+    ids=["alone", "one-thread", "all-threads", "stalled-but-no-faster", "stalled-and-faster-when-quiet"],
+)
+def test_a_stall_leaves_the_choice_of_threads_open(
+    chosen: int, samples: dict[int, tuple[float, ...]], reason: str
+) -> None:
+    assert why_undecided("torch eager", chosen, samples) == reason

@@ -1,0 +1,103 @@
+"""torch's decompositions to core operators, as translation uses them."""
+
+from __future__ import annotations
+
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.source_locations import place_of
+from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.importer import operator_name
+from worker.compiler.translation.registry import rule_book
+from worker.errors import JobError, failure_of, short_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from bessemer.contract.problem import SourcePlace
+
+KEPT_WHOLE = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.matmul.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.upsample_bicubic2d.vec,
+)
+"""Operators that are not decomposed. The reshapes of a decomposed product hide what could be fused with it;
+a decomposed cubic resize looks up every pixel sixteen times."""
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """The program in core operators.
+
+    Raises:
+        JobError: ``translate-failed``: torch cannot decompose it, as happens where open sizes are related.
+    """
+    try:
+        return program.run_decompositions(decomposition_table())
+    except UntranslatableError as error:
+        raise untranslatable(error, _first_place(program, error.operator)) from error
+    except Exception as error:
+        raise failure_of(
+            ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
+        ) from error
+
+
+def untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
+    """The failure of a rule that does not know an operator's arguments."""
+    where = error.operator if place is None else str(place)
+    detail = f"{where} cannot be translated: {error.reason}"
+    return JobError(ErrorCode.TRANSLATE_FAILED, detail, () if place is None else (place,))
+
+
+def calls_of(program: ExportedProgram) -> Iterator[Node]:
+    """The calls of a program, including those of its branches and loops."""
+    for graph_module in program.graph_module.modules():
+        if isinstance(graph_module, torch.fx.GraphModule):
+            yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
+
+
+@lru_cache(maxsize=1)
+def decomposition_table() -> dict[Any, Any]:
+    """torch's default decompositions without ``KEPT_WHOLE``, and the rules' own.
+
+    Cached: torch would make the table for every program, which takes longer than decomposing a small model.
+    """
+    table = dict(torch.export.default_decompositions())
+    for operator in KEPT_WHOLE:
+        table.pop(operator, None)
+    for name, rule in rule_book().decompositions.items():
+        table[_overload(name)] = _named(name, rule.compute)
+    return table
+
+
+def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition whose errors name its operator."""
+
+    @wraps(compute)
+    def decompose(*arguments: Any, **named: Any) -> Any:
+        try:
+            return compute(*arguments, **named)
+        except UntranslatableError as error:
+            error.operator = error.operator or name
+            raise
+
+    return decompose
+
+
+def _overload(name: str) -> torch._ops.OpOverload:
+    operator: Any = torch.ops
+    for part in name.split("."):
+        operator = getattr(operator, part)
+    return operator
+
+
+def _first_place(program: ExportedProgram, operator: str | None) -> SourcePlace | None:
+    """The place of a program's first call of an operator; None where it is a part of others."""
+    calls = (node for node in calls_of(program) if operator_name(node) == operator)
+    return next(map(place_of, calls), None)

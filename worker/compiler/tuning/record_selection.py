@@ -1,0 +1,59 @@
+"""Selects the records to build: those that the request forces, or those that beat the default schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.schedules.default import default_schedule
+from worker.compiler.tuning.policy import COMPARISON_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
+from worker.compiler.tuning.search import TaskSearch
+from worker.compiler.tuning.session import TuningSession, measure
+from worker.errors import JobError
+
+_ENTRY = "main"
+
+
+def measure_defaults(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
+    """Measure the default schedule of every task; the time of one that fails stays None."""
+    modules = [_default_module(task, session) for task in tasks]
+    for task, result in zip(tasks, measure(modules, session, MEASURED_ROUNDS), strict=True):
+        task.default_seconds = best_of(result.run_secs)
+
+
+def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
+    """The records that beat their tasks' default schedules when both are measured in alternation.
+
+    The second measurement is needed because the best of many noisy ones is too optimistic.
+    """
+    open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
+    records = [task.best_record for task in open_tasks if task.best_record is not None]
+    ours = [record.as_measure_candidate().sch.mod for record in records]
+    theirs = [_default_module(task, session) for task in open_tasks]
+    results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
+    pairs = zip(records, results[: len(ours)], results[len(ours) :], strict=True)
+    return [record for record, seconds, default_seconds in pairs if beats(seconds, default_seconds)]
+
+
+def _default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:
+    return tvm.IRModule({_ENTRY: default_schedule(task.module[_ENTRY], session.target)})
+
+
+def forced_records(tasks: Sequence[TaskSearch]) -> list[TuningRecord]:
+    """The best record of every task, for a request that forces its spaces.
+
+    Raises:
+        JobError: ``space-failed``: none of a task's candidates ran.
+    """
+    return [_best_record(task) for task in tasks]
+
+
+def _best_record(task: TaskSearch) -> TuningRecord:
+    if task.best_record is None:
+        tried = len(task.trial_seconds)
+        reason = f"none of {tried} trials ran: {task.failure}" if tried else "it got no trial; grant more"
+        raise JobError(ErrorCode.SPACE_FAILED, f"space '{task.space}' on function '{task.name}': {reason}")
+    return task.best_record

@@ -1,0 +1,91 @@
+"""Samples of a side: enough single runs, taken at one time. Several samples show whether a figure is steady.
+
+Other work on the machine makes the medians of samples differ. A thread that loses its core inside a parallel
+region stalls a run for milliseconds. Neither says anything about the code measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from worker.measure.rounds import Side
+
+Sample = tuple[float, ...]
+"""The seconds of single runs."""
+
+LEAST_RUNS = 20
+AGREE_WITHIN = 1.5
+"""The medians of two samples agree within this factor."""
+STALLS_BEYOND = 2.0
+"""If the median run takes this many times as long as the fastest, the runs waited for something."""
+
+_SAMPLE_SECONDS = 0.05
+_MOST_SECONDS = 1.0
+_WARM_SECONDS = 0.3
+_CHUNK_SECONDS = 0.1
+_MAX_CHUNK_RUNS = 200
+
+
+def take_sample(side: Side) -> Sample:
+    """Time at least ``LEAST_RUNS`` warm runs, or as many as a second allows. The side rests afterward."""
+    chunk = min(max(int(_CHUNK_SECONDS / _warm(side)), 1), _MAX_CHUNK_RUNS)
+    seconds: list[float] = []
+    began = time.perf_counter()
+    while not _is_enough(len(seconds), time.perf_counter() - began):
+        seconds += side.time(chunk)
+    side.rest()
+    return tuple(seconds)
+
+
+def why_unsteady(name: str, samples: Sequence[Sample]) -> str:
+    """Why these samples give no reliable figure; empty if they agree.
+
+    Args:
+        name: the side that was measured.
+        samples: at least one, each of at least one run.
+    """
+    medians = [median(sample) for sample in samples]
+    if max(medians) > AGREE_WITHIN * min(medians):
+        return f"{name} took {_ms(min(medians))} in one sample and {_ms(max(medians))} in another"
+    runs = [seconds for sample in samples for seconds in sample]
+    if median(runs) > STALLS_BEYOND * min(runs):
+        return f"{name} stalled: its fastest run took {_ms(min(runs))}, its median run {_ms(median(runs))}"
+    return ""
+
+
+def why_undecided(name: str, chosen: int, samples: dict[int, Sample]) -> str:
+    """Why a number of threads other than the chosen one may be better; empty if none is.
+
+    Args:
+        name: the side that was measured.
+        chosen: the number of threads that did best.
+        samples: one for each number of threads.
+    """
+    typical = median(samples[chosen])
+    for threads, sample in samples.items():
+        if typical > AGREE_WITHIN * min(sample) and threads != chosen:
+            return (
+                f"{name} was timed with threads={chosen}, where its median run took {_ms(typical)}, "
+                f"but a run with threads={threads} took {_ms(min(sample))}: "
+                "other work may have decided the number of threads"
+            )
+    return ""
+
+
+def _warm(side: Side) -> float:
+    """Run until runs get no faster, and return the seconds of such a run."""
+    deadline = time.perf_counter() + _WARM_SECONDS
+    best, latest = float("inf"), min(side.time(1))
+    while latest < 0.95 * best and time.perf_counter() < deadline:
+        best, latest = min(best, latest), min(side.time(3))
+    return max(min(best, latest), 1e-7)
+
+
+def _is_enough(runs: int, seconds: float) -> bool:
+    return runs > 0 and (seconds > _MOST_SECONDS or (runs >= LEAST_RUNS and seconds > _SAMPLE_SECONDS))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

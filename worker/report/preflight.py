@@ -1,0 +1,80 @@
+"""The preflight: a report on a model after a trial translation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch.export.graph_signature import InputKind
+
+from bessemer.contract.preflight import OperatorUse, Preflight
+from bessemer.contract.stage import Stage
+from worker.compiler.frontend.torchscript.module_state import memory_of
+from worker.compiler.translation.decompositions import calls_of, decomposed
+from worker.compiler.translation.importer import Importer, operator_name
+from worker.errors import JobError
+from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from worker.compiler.values import Captured
+
+
+def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
+    """Describe a program and the problem that keeps it from compiling, if any.
+
+    Args:
+        captured: the model.
+        finding: the failure of translate, if it failed.
+    """
+    program = _core_program(captured.program)
+    operators = _operators(program)
+    return Preflight(
+        compiles=finding is None,
+        problems=() if finding is None else (finding.problem(Stage.TRANSLATE),),
+        operators=operators,
+        flops=sum(use.flops for use in operators),
+        parameters=captured.parameters,
+        parameter_bytes=_parameter_bytes(program),
+        peak_activation_bytes=peak_bytes(program.graph, _not_computed(program)),
+    )
+
+
+def _core_program(program: ExportedProgram) -> ExportedProgram:
+    """The decomposed program, or the exported one if torch cannot decompose it."""
+    try:
+        return decomposed(program)
+    except JobError:
+        return program
+
+
+def _operators(program: ExportedProgram) -> tuple[OperatorUse, ...]:
+    importer = Importer()
+    calls: Counter[str] = Counter()
+    flops: Counter[str] = Counter()
+    supported: dict[str, bool] = {}
+    for node in calls_of(program):
+        name = operator_name(node)
+        calls[name] += 1
+        flops[name] += flops_of(node)
+        supported[name] = supported.get(name, True) and importer.can_translate(node)
+    return tuple(
+        OperatorUse(name=name, calls=count, flops=flops[name], supported=supported[name])
+        for name, count in calls.most_common()
+    )
+
+
+def _parameter_bytes(program: ExportedProgram) -> int:
+    """The bytes of distinct tensors; tensors that share memory count once."""
+    held = (*program.state_dict.values(), *program.constants.values())
+    tensors = {memory_of(tensor): tensor for tensor in held if isinstance(tensor, torch.Tensor)}
+    return tensor_bytes(tensors.values())
+
+
+def _not_computed(program: ExportedProgram) -> frozenset[str]:
+    specs = program.graph_signature.input_specs
+    return frozenset(
+        str(getattr(spec.arg, "name", "")) for spec in specs if spec.kind != InputKind.USER_INPUT
+    )

@@ -1,0 +1,137 @@
+"""Where the supervisor records what a job reports."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from bessemer.contract.job import Progress
+from bessemer.contract.report import StageTime
+from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.stage import Stage
+from bessemer.store.rows.invocations import Invocations
+from bessemer.store.rows.jobs import Jobs
+from worker.protocol.observer import JobObserver
+
+PROGRESS_SECONDS = 0.25
+"""The shortest time between two records of progress, so that no job can flood the database."""
+
+
+class JobRecord(JobObserver):
+    """The record of one running job. This one keeps nothing: it is for inspections and probes.
+
+    Every method blocks, and raises ``FencedError`` if another worker has taken over the job.
+
+    Attributes:
+        stage: the stage that started last.
+        latest: the last progress of that stage, if it reported any.
+    """
+
+    stage: Stage | None = None
+    latest: Progress | None = None
+
+    def printed(self, tail: str) -> None:
+        """Keep the end of what the job has printed."""
+
+    def cancel_requested(self) -> bool:
+        """Whether the user has cancelled the job."""
+        return False
+
+
+class ProbeRecord(JobRecord):
+    """Keeps the layers that the probe reports."""
+
+    sandbox: SandboxStatus | None = None
+
+    def confined(self, sandbox: SandboxStatus) -> None:
+        """Keep the layers."""
+        self.sandbox = sandbox
+
+
+class InvocationRecord(JobRecord):
+    """An invocation has no events, but it can be cancelled."""
+
+    def __init__(self, invocations: Invocations, invocation_id: str, attempt: int) -> None:
+        self._invocations = invocations
+        self._attempt = (invocation_id, attempt)
+
+    def cancel_requested(self) -> bool:
+        """Whether the user has cancelled the invocation."""
+        return self._invocations.cancel_requested(*self._attempt)
+
+
+class CompilationRecord(JobRecord):
+    """Turns each report of a compilation into an event and a column of the job's row.
+
+    A report may be repeated after the store was unavailable: it is never written twice.
+
+    Args:
+        jobs: the rows.
+        job_id: the job.
+        attempt: the number of the attempt.
+        begin: called with the job and each stage that starts.
+        keep_tail: called with the job, the attempt, and the end of what the job has printed.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job_id: str,
+        attempt: int,
+        begin: Callable[[str, Stage], None] = lambda _job_id, _stage: None,
+        keep_tail: Callable[[str, int, str], None] = lambda _job_id, _attempt, _tail: None,
+    ) -> None:
+        self._begin = begin
+        self._keep_tail = keep_tail
+        self._tail = ""
+        self._jobs = jobs
+        self._job = (job_id, attempt)
+        self._next_progress = 0.0
+        self._finished: Stage | None = None
+        self._seq: int | None = None
+        self._is_unsure = False
+
+    def confined(self, sandbox: SandboxStatus) -> None:
+        """Record the layers."""
+        self._record(partial(self._jobs.confined, *self._job, sandbox))
+
+    def stage_started(self, stage: Stage) -> None:
+        """Record the start of a stage."""
+        self.stage, self.latest = stage, None
+        self._begin(self._job[0], stage)
+        self._record(partial(self._jobs.stage_started, *self._job, stage))
+
+    def stage_finished(self, stage: Stage, seconds: float) -> None:
+        """Record the end of a stage."""
+        taken = StageTime(stage=stage, seconds=seconds)
+        self._record(partial(self._jobs.stage_finished, *self._job, taken))
+
+    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        """Record progress at most four times a second, and when it is complete."""
+        self.latest = Progress(stage=stage, done=done, total=total, detail=detail)
+        finished = done >= total and self._finished is not stage
+        if time.monotonic() < self._next_progress and not finished:
+            return
+        self._record(partial(self._jobs.progress, *self._job, self.latest))
+        self._next_progress = time.monotonic() + PROGRESS_SECONDS
+        if finished:
+            self._finished = stage
+
+    def printed(self, tail: str) -> None:
+        """Keep the end of what the job has printed, if it has changed."""
+        if tail != self._tail:
+            self._keep_tail(*self._job, tail)
+            self._tail = tail
+
+    def cancel_requested(self) -> bool:
+        """Whether the user has cancelled the job."""
+        return self._jobs.cancel_requested(*self._job)
+
+    def _record(self, write: Callable[[], None]) -> None:
+        """Write one event, unless an earlier try wrote it and only the answer was lost."""
+        if self._seq is None:
+            self._seq = self._jobs.last_seq(*self._job)
+        if not self._is_unsure or self._jobs.last_seq(*self._job) == self._seq:
+            self._is_unsure = True
+            write()
+        self._is_unsure = False
+        self._seq += 1
