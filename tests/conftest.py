@@ -9,7 +9,7 @@ from hypothesis import settings
 from examples.environment import forget_settings
 from examples.local_service import local_service
 
-# the same examples every time, however long each takes on a machine that is busy
+# the same examples every time, without a deadline on a busy machine
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
@@ -20,7 +20,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What torch, TVM and the tests imported stays: to look through it for garbage is a tenth of the time."""
+    """Freeze imported objects: collecting garbage among them takes a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -1,4 +1,4 @@
-"""A worker's inspection, played by calling the store."""
+"""A worker's inspection, made by calling the store."""
 
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import Problem

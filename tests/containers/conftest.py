@@ -42,13 +42,13 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session")
 def figures(request: pytest.FixtureRequest) -> list[str]:
-    """Lines that are printed at the end."""
+    """Lines to print at the end of the run."""
     return request.config.stash[FIGURES]
 
 
 @pytest.fixture(scope="session")
 def images(figures: list[str]) -> tuple[str, ...]:
-    """Both images, built from the tree as it is, unless IMAGES_BUILT says that they are."""
+    """Both images, built from the working tree unless IMAGES_BUILT is set."""
     if "IMAGES_BUILT" not in os.environ:
         environment = {**os.environ, "BESSEMER_VERSION": VERSION}
         subprocess.run([ROOT / "ci" / "containers" / "build"], check=True, env=environment)
@@ -88,7 +88,7 @@ def _wait_until_up(stack: Stack, client: Client, figures: list[str]) -> None:
 
 
 def workers_alive(client: Client) -> set[str] | None:
-    """The hosts of the workers that are alive: their containers' short ids. None: no answer."""
+    """The hosts of live workers (short container ids), or None without an answer."""
     try:
         return {worker.host for worker in client.readiness().workers}
     except BessemerError:
@@ -96,7 +96,7 @@ def workers_alive(client: Client) -> set[str] | None:
 
 
 def wait_until_healthy(containers: Iterable[str]) -> None:
-    """Wait until the health check of each says that it is."""
+    """Wait until every health check passes."""
     deadline = time.monotonic() + START_SECONDS
     for container in containers:
         while (health := inspect("container", container)["State"]["Health"])["Status"] != "healthy":

@@ -27,7 +27,7 @@ On a Debian machine that reaches no image registry: ci/containers/offline make t
 
 
 def missing() -> str | None:
-    """What these tests lack on this machine, in words; None where nothing is."""
+    """What these tests miss on this machine, or None."""
     if shutil.which("docker") is None:
         return NO_ENGINE.format(reason="there is no docker command")
     found = subprocess.run(["docker", "version"], capture_output=True, text=True)
@@ -39,30 +39,30 @@ def missing() -> str | None:
 
 
 def docker(*arguments: str) -> str:
-    """What a docker command prints."""
+    """The output of a docker command."""
     return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def inspect(kind: str, name: str) -> dict[str, Any]:
-    """What the engine knows of an image or a container."""
+    """The engine's description of an image or a container."""
     (found,) = json.loads(docker(kind, "inspect", name))
     return dict(found)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The service as containers; its secrets and its port are new each time."""
+    """The service as containers, with new secrets and a new port each time."""
 
     port: int = field(default_factory=lambda: _free_port())
     password: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
     def url(self) -> str:
-        """Where the app is to be found."""
+        """The URL of the app."""
         return f"http://127.0.0.1:{self.port}"
 
     def compose(self, *arguments: str) -> str:
-        """What a compose command prints.
+        """The output of a compose command.
 
         COMPOSE_FILE may name further files. Neither ``.env`` nor ``docker-compose.override.yml`` is read.
         """
@@ -90,7 +90,7 @@ class Stack:
         return tuple(self.compose("ps", "--quiet", service).split())
 
     def left(self) -> dict[str, list[str]]:
-        """What of this project the engine still has, by kind."""
+        """The project's remaining resources in the engine, by kind."""
         found = {
             "container": docker("container", "ls", "--all", "--quiet", "--filter", LABEL),
             "volume": docker("volume", "ls", "--quiet", "--filter", LABEL),

@@ -1,4 +1,4 @@
-"""The images and the compose file, for real."""
+"""The images and the compose file, run by a container engine."""
 
 import json
 import subprocess
@@ -28,8 +28,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_app_image_has_neither_torch_nor_tvm(images: tuple[str, ...]) -> None:
-    """The worker's has them, without what is for compiling C."""
+def test_the_app_image_contains_neither_torch_nor_tvm(images: tuple[str, ...]) -> None:
+    """The worker's image has both, without the tools for compiling C."""
     check = f"import json, importlib.util as u; print(json.dumps([bool(u.find_spec(m)) for m in {HEAVY}]))"
     app, worker = (json.loads(docker("run", "--rm", image, "python", "-c", check)) for image in images)
     assert app == [False] * len(HEAVY) and worker == [True] * len(HEAVY)
@@ -47,15 +47,15 @@ def test_every_container_is_confined_and_healthy(started: Started) -> None:
             assert host["RestartPolicy"]["Name"] == "unless-stopped", service
 
 
-def test_every_layer_of_the_sandbox_holds_in_both_workers(started: Started) -> None:
+def test_every_sandbox_layer_holds_in_both_workers(started: Started) -> None:
     workers = started.client.readiness().workers
     assert len({worker.id for worker in workers}) == 2
     assert [worker.sandbox.lost for worker in workers] == [(), ()]
     assert started.client.readiness().warnings == ()
 
 
-def test_two_workers_give_their_jobs_different_users(started: Started) -> None:
-    """Users count against one limit of processes, whichever container they are in."""
+def test_two_workers_run_jobs_as_different_users(started: Started) -> None:
+    """A user's processes count against one limit across containers."""
     taken = (
         "import os, fcntl, glob\nfor p in sorted(glob.glob('/tmp/bessemer-users-0/*/lock')):\n"
         "  f = open(p)\n  try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n  except OSError: print(p)"
@@ -64,13 +64,13 @@ def test_two_workers_give_their_jobs_different_users(started: Started) -> None:
     assert len(docker("exec", first, "python", "-c", taken).splitlines()) == 2
 
 
-def test_two_workers_take_turns_by_one_file(started: Started) -> None:
+def test_two_workers_take_turns_through_one_file(started: Started) -> None:
     which = "import os; s = os.stat(os.environ['BESSEMER_MEASURING_LOCK']); print(s.st_dev, s.st_ino)"
     files = {docker("exec", worker, "python", "-c", which) for worker in started.stack.containers("worker")}
     assert len(files) == 1
 
 
-def test_a_model_goes_in_and_a_bundle_comes_out_that_runs_outside(
+def test_a_bundle_compiled_in_containers_runs_outside_them(
     started: Started, model: Path, tmp_path: Path
 ) -> None:
     job = started.client.submit(model, target="host").wait(JOB_SECONDS)
@@ -98,7 +98,7 @@ def test_the_killed_worker_comes_back(started: Started) -> None:
     assert workers_alive(started.client) == {worker[:12] for worker in workers}
 
 
-def test_nothing_is_left_when_it_is_taken_down(started: Started) -> None:
+def test_taking_the_stack_down_leaves_nothing(started: Started) -> None:
     started.stack.down()
     assert started.stack.left() == {}
 

@@ -7,7 +7,7 @@ from saved_models import Saved
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """What a test draws is the same every time, whichever tests ran before it."""
+    """Seed the random numbers of every test."""
     torch.manual_seed(0)
 
 

@@ -13,7 +13,7 @@ class Saved:
         self._folder = folder
 
     def path(self, name: str, saved_as: SavedAs) -> Path:
-        """The file of an example model; its name says nothing of its format."""
+        """The file of an example model; its name does not reveal the format."""
         path = self._folder / f"{name}-{saved_as.value}.bin"
         if not path.exists():
             save(EXAMPLES[name], saved_as, path)

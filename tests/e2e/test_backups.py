@@ -1,4 +1,4 @@
-"""The commands of docs/backups.md, as the page has them, with a service on SQLite and one on PostgreSQL."""
+"""The commands of docs/backups.md, on SQLite and on PostgreSQL."""
 
 import os
 import re
@@ -25,7 +25,7 @@ DATA, ARTIFACTS = "bessemer-data", "artifacts"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service keeps its state: settings for it, and variables for the page's commands."""
+    """A service's state: its settings, and variables for the page's commands."""
 
     settings: Mapping[str, str]
     variables: Mapping[str, str]
@@ -47,7 +47,7 @@ def postgresql() -> Iterator[Place]:
 
 
 def scripts(section: str) -> tuple[str, str]:
-    """What a section of the page has to paste: the backup, and the restore."""
+    """The commands of a section: the backup and the restore."""
     page = (ROOT / "docs" / "backups.md").read_text()
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
@@ -65,7 +65,7 @@ def paste(script: str, folder: Path, place: Place) -> None:
     [("SQLite and a folder", sqlite), ("PostgreSQL and a folder", postgresql)],
     ids=["sqlite", "postgresql"],
 )
-def test_what_was_backed_up_while_the_service_ran_is_there_after_the_restore(
+def test_a_restore_brings_back_what_a_backup_of_a_running_service_saved(
     tmp_path: Path, saved: Saved, section: str, places: Places
 ) -> None:
     backup, restore = scripts(section)

@@ -1,4 +1,4 @@
-"""Every example of the course, as docs/course.md shows it."""
+"""Every example in docs/course.md."""
 
 import importlib
 import pkgutil
@@ -17,7 +17,7 @@ NAMES = sorted(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_of_the_course_shows_what_it_claims(service: str, tmp_path: Path, name: str) -> None:
+def test_each_course_example_shows_what_it_claims(service: str, tmp_path: Path, name: str) -> None:
     with Client(service) as client:
         importlib.import_module(f"examples.course.{name}").show(client, tmp_path)
 

@@ -1,4 +1,4 @@
-"""The commands of the README and of the usage page, pasted in their order into one folder."""
+"""The commands of the README and the usage page, run in order in one folder."""
 
 import os
 import re
@@ -15,7 +15,7 @@ WRITTEN_URL = "http://127.0.0.1:8000"
 TOOLS = ("curl", "zstd")
 
 ONCE = ("make ", "source ", "export ", "bessemer serve")
-"""What a reader runs once, before the rest."""
+"""Commands that a reader runs once, before the rest."""
 
 FIRST_ID = "import json, sys; print(json.load(sys.stdin)['items'][0]['id'])"
 NEWEST = f'$(bessemer jobs --limit 1 --json | python -c "{FIRST_ID}")'
@@ -24,27 +24,27 @@ SLOWER_OR_UNSTEADY = "case $? in 5|7) ;; *) exit 1;; esac"
 
 
 def files(page: str) -> dict[str, str]:
-    """The Python files of a page: each begins with its name."""
+    """The Python files on a page; each begins with its name."""
     return dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page, re.DOTALL))
 
 
 def blocks(page: str) -> list[list[str]]:
-    """The commands of a page by blocks, each with the lines on which it goes on and those that it prints."""
+    """The commands of a page by block, each with its continuation lines and its output."""
     found = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     commands = (re.split(r"^\$ ", block, flags=re.MULTILINE) for block in found)
     return [[command.strip() for command in block if command.strip()] for block in commands]
 
 
 def pasted(command: str) -> str:
-    """A command as a reader pastes it, who puts a compilation's id where the page writes ID."""
+    """A command as a reader pastes it, with a compilation's id in place of ID."""
     if command.startswith("bessemer gate"):
         return f"{command.partition('#')[0]} || {SLOWER_OR_UNSTEADY}"
     if command.startswith("bessemer cancel"):
         return f"ID={RUNNING}\n{command}"
     if "inspect.ir=true" in command:
         return f"{command}\nID={NEWEST}"
-    told = re.search(r"\n(run\.py: .*)", command)
-    return f"! {command[: told.start()]}" if told else command
+    runner_line = re.search(r"\n(run\.py: .*)", command)
+    return f"! {command[: runner_line.start()]}" if runner_line else command
 
 
 def script(block: list[str], url: str) -> str:
@@ -55,7 +55,7 @@ def script(block: list[str], url: str) -> str:
 
 @pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="curl or zstd is not on this machine")
 @pytest.mark.parametrize("name", ["README.md", "docs/usage.md"])
-def test_what_is_pasted_from_a_page_works_and_prints_what_it_shows(
+def test_documented_commands_work_and_print_what_the_page_shows(
     service: str, tmp_path: Path, name: str
 ) -> None:
     page = (ROOT / name).read_text()

@@ -1,4 +1,4 @@
-"""Models of open sizes through the whole service: their bundles run at any size in the range."""
+"""Dynamic models through the whole service: their bundles run at any size in the range."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def graph(module: nn.Module, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A model (submitted as it is without ``save``), what its request names, what its bundle is run with."""
+    """A model (submitted unsaved without ``save``), its request's dimensions, and inputs for its bundle."""
 
     build: Callable[[], nn.Module]
     save: Save | None
@@ -96,7 +96,7 @@ def run_bundle(bundle: Path, values: torch.Tensor, folder: Path) -> subprocess.C
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_one_bundle_runs_at_every_size_of_its_range(service: str, tmp_path: Path, name: str) -> None:
+def test_one_bundle_runs_at_every_size_in_its_range(service: str, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     module = case.build().eval()
     path, bundle = tmp_path / "model.pt2", tmp_path / "bundle"

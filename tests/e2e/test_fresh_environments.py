@@ -1,4 +1,4 @@
-"""What a user has to install: little."""
+"""A user installs few packages."""
 
 import json
 import subprocess

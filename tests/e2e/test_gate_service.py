@@ -52,7 +52,7 @@ MODELS: dict[str, tuple[Callable[[], Net], int]] = {
 
 @pytest.fixture(scope="module")
 def folder(service: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models, and what a gate has left of the base."""
+    """Models, and the base that a gate has saved."""
     folder = tmp_path_factory.mktemp("gate")
     for name, (make, width) in MODELS.items():
         program = torch.export.export(make().eval(), (torch.zeros(2, width),))
@@ -81,7 +81,7 @@ INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "status", "said"),
+    ("model", "options", "status", "message"),
     [
         ("zeros", COMPARE, 0, "warning: outputs changed by 100.0 %"),
         ("zeros", (*COMPARE, "--max-output-change", "99"), 4, "wrong: outputs changed by 100.0 %"),
@@ -100,12 +100,12 @@ INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 
         ("wider", GOLDEN, 4, f"wrong: outputs do not match: {INPUTS_DIFFER}"),
     ],
 )
-def test_a_change_is_caught_by_a_bound_and_warned_of_without_one(
-    service: str, folder: Path, model: str, options: tuple[str, ...], status: int, said: str
+def test_a_bound_catches_a_change_and_without_one_the_gate_warns(
+    service: str, folder: Path, model: str, options: tuple[str, ...], status: int, message: str
 ) -> None:
     ran = gate(service, folder, model, *options)
     assert ran.returncode == status, ran.stderr
-    assert [line.startswith(said) for line in ran.stderr.splitlines()].count(True) == 1, ran.stderr
+    assert [line.startswith(message) for line in ran.stderr.splitlines()].count(True) == 1, ran.stderr
 
 
 def test_the_base_itself_changes_no_output(service: str, folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_golden_file_is_made_with_numpy(service: str, folder: Path) -> None:
         assert ran.returncode == status, ran.stderr
 
 
-def test_a_base_without_its_inputs_is_warned_of(service: str, folder: Path) -> None:
+def test_a_base_without_its_inputs_gives_a_warning(service: str, folder: Path) -> None:
     (folder / "alone.json").write_bytes((folder / "reports" / "base.json").read_bytes())
     ran = gate(service, folder, "base", "--compare", "alone.json")
     assert ran.returncode == 0

@@ -1,4 +1,4 @@
-"""Compiled libraries run on workers as they run at their users'."""
+"""Invocations on workers return what the bundle returns."""
 
 import io
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def job(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Job:
     return client.submit(path, parameters="separate").wait()
 
 
-def test_outputs_are_those_of_the_model_and_runs_are_timed(job: Job, tmp_path: Path) -> None:
+def test_an_invocation_returns_the_models_outputs_and_times_runs(job: Job, tmp_path: Path) -> None:
     (name,) = (spec.name for spec in job.report().inputs)
     values = np.random.default_rng(7).standard_normal((3, 784), dtype=np.float32)
     invocation = job.invoke({name: values}, runs=5)
@@ -46,9 +46,7 @@ def test_outputs_are_those_of_the_model_and_runs_are_timed(job: Job, tmp_path: P
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_invocations_at_the_same_time_give_each_its_own_outputs(
-    service: str, job: Job, tmp_path: Path
-) -> None:
+def test_concurrent_invocations_keep_their_outputs_apart(service: str, job: Job, tmp_path: Path) -> None:
     (name,) = (spec.name for spec in job.report().inputs)
     values = [np.random.default_rng(seed).standard_normal((3, 784), dtype=np.float32) for seed in range(8)]
 
@@ -84,7 +82,7 @@ def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "message"),
     [
         ("name", "inputs-mismatch", "unknown input 'other'"),
         ("dtype", "inputs-mismatch", "dtype float64"),
@@ -92,7 +90,7 @@ def test_a_safetensors_file_is_run_over_http(service: str, job: Job) -> None:
         ("bytes", "inputs-unreadable", "header"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(job: Job, change: str, code: str, said: str) -> None:
+def test_mismatched_inputs_are_named(job: Job, change: str, code: str, message: str) -> None:
     (name,) = (spec.name for spec in job.report().inputs)
     values = np.zeros((1, 784), np.float32)
     inputs = {
@@ -104,4 +102,4 @@ def test_inputs_that_do_not_fit_are_named(job: Job, change: str, code: str, said
     with pytest.raises(InvocationFailedError) as caught:
         job.invoke(inputs)
     assert caught.value.problem.code == code
-    assert said in caught.value.problem.detail
+    assert message in caught.value.problem.detail

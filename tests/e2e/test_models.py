@@ -1,6 +1,6 @@
 """Example models in every format, through the whole service.
 
-That a model is the same program in each format is claimed by ``tests/stages/test_capture_models.py``.
+``tests/stages/test_capture_models.py`` checks that a model is the same program in each format.
 """
 
 import json

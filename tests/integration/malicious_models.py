@@ -33,10 +33,9 @@ class Bomb:
 
 
 def malicious_model(body: str) -> bytes:
-    """An FX file that runs the body of a function when it is loaded, and notes what it returned or raised.
+    """An FX file that runs a function's body when loaded and records its result or exception.
 
-    Where the body returns, the model goes on as an honest one: its input ``input``, its output that without
-    what is negative.
+    If the body returns, the model works normally: it takes ``input`` and returns ``relu(input)``.
     """
     module = fx.symbolic_trace(nn.ReLU())
     source = HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))

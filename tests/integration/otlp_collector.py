@@ -32,7 +32,7 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a program send its traces here."""
+        """Settings that make a program send its traces here."""
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}"}
 
 
@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
+        """Suppress the log."""
 
 
 def received(request: ExportTraceServiceRequest) -> Iterator[Received]:

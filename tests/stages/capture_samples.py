@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bessemer.contract.dynamic import parse_dimension
 from bessemer.contract.options import TranslateOptions, VerifyOptions
 from bessemer.contract.request import CompilationRequest
@@ -11,6 +13,7 @@ from bessemer.contract.tensor import parse_input_spec
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.target import compile_target
 from worker.compiler.values import Captured, StageContext, Upload
+from worker.errors import JobError
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 
@@ -31,10 +34,19 @@ def capture_file(
         translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
     )
-    return capture(Upload(path=path, request=request, target=compile_target(TARGET)), _workshop(path.parent))
+    return capture(
+        Upload(path=path, request=request, target=compile_target(TARGET)), _stage_context(path.parent)
+    )
 
 
-def _workshop(folder: Path) -> StageContext:
+def refusal(path: Path, *inputs: str) -> JobError:
+    """The error of capturing a file."""
+    with pytest.raises(JobError) as caught:
+        capture_file(path, *inputs)
+    return caught.value
+
+
+def _stage_context(folder: Path) -> StageContext:
     return StageContext(
         scratch=folder,
         output=folder,

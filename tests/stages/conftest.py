@@ -1,4 +1,4 @@
-"""What tests run their libraries in, and a package of extensions that seems to be installed."""
+"""The candidate server that tests run libraries in, and a fake installed package of extensions."""
 
 import sys
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ pytest.register_assert_rewrite("ir_text")
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """What a module makes as it is imported has the same numbers every time."""
+    """Seed the random numbers that modules draw on import."""
     if isinstance(collector, pytest.Module):
         torch.manual_seed(SEED)
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """What a test draws is the same every time, whichever tests ran before it."""
+    """Seed the random numbers of every test."""
     torch.manual_seed(SEED)
 
 

@@ -25,7 +25,7 @@ ROWS = (3, 50)
 
 @dataclass(frozen=True)
 class Case:
-    """One function of torch, and the shapes of its floating-point inputs, or the inputs themselves."""
+    """A torch function with its inputs or the shapes of its float inputs."""
 
     name: str
     function: Callable[..., Any]
@@ -36,7 +36,7 @@ class Case:
     tolerance: float = 1e-5
 
     def inputs(self) -> tuple[torch.Tensor, ...]:
-        """The same numbers every time."""
+        """Seeded random inputs."""
         generator = torch.Generator().manual_seed(0)
         return tuple(
             given if isinstance(given, torch.Tensor) else self._random(given, generator)
@@ -68,7 +68,7 @@ class Together(nn.Module):
 
 @dataclass(frozen=True)
 class Run:
-    """What became of functions that were compiled as one model and run once."""
+    """The results of functions compiled as one model and run once."""
 
     unclaimed: tuple[str, ...]
     code: str

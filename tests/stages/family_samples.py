@@ -24,7 +24,7 @@ from worker.compiler.schedules.processors import machine_of
 Array = NDArray[Any]
 
 TARGETS = ("x86-64-v2", "x86-64-v3")
-"""Those of the targets that every machine of ours can run."""
+"""Targets that every test machine can run."""
 
 _numbers = itertools.count()
 
@@ -83,7 +83,7 @@ def outputs_compiled(
     inputs: tuple[Array, ...],
     folder: Path,
 ) -> tuple[Array, ...]:
-    """All of them."""
+    """All outputs of the module."""
     path = folder / f"{next(_numbers)}.so"
     executable = tvm.compile(module, target)
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
@@ -106,6 +106,6 @@ def spills(assembly: str, pattern: str) -> list[str]:
 
 
 def _is_inner_loop(block: str) -> bool:
-    """Whether a third of it or more are multiply-adds to sums, of which there are a dozen."""
+    """Whether at least a third of the instructions are multiply-adds, to a dozen sums or more."""
     adds = len(re.findall(r"vfn?madd231\w+|fmla", block))
     return adds >= 12 and 3 * adds >= len(block.splitlines())

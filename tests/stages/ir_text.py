@@ -51,7 +51,7 @@ _ATTRIBUTES = (
 
 
 def array(*shape: int) -> NDArray[np.float32]:
-    """Numbers that are all different."""
+    """Distinct numbers."""
     return np.arange(1, 1 + np.prod(shape), dtype="float32").reshape(shape)
 
 
@@ -130,7 +130,7 @@ def _shortened(text: str) -> str:
 
 
 def _renamed(text: str, pattern: str, name: Callable[[int], str]) -> str:
-    """A text with what matches replaced by names, by the order in which these first appear."""
+    """A text with its matches replaced by names, numbered by first appearance."""
     names: dict[str, str] = {}
     for found in re.findall(pattern, text):
         if found not in names:

@@ -23,13 +23,13 @@ NAN = torch.tensor([[1.0, nan, 3.0], [nan, nan, 0.0], [2.0, 1.0, -inf]])
 
 
 def again(factor: Callable[..., Any], a: torch.Tensor) -> torch.Tensor:
-    """What a matrix's factors make, which has no signs to choose."""
+    """The product of a matrix's factors, which does not depend on their signs."""
     left, values, right = factor(a)
     return (left * values.unsqueeze(-2)) @ right
 
 
 def eigen_again(a: torch.Tensor) -> torch.Tensor:
-    """A symmetric matrix of its eigenvalues and vectors."""
+    """A symmetric matrix rebuilt from its eigenvalues and eigenvectors."""
     values, vectors = linalg.eigh(a)
     return (vectors * values.unsqueeze(-2)) @ vectors.mT
 

@@ -1,4 +1,4 @@
-"""Small libraries, built without the pipeline, and what the stages before package would say of them."""
+"""Small libraries built without the pipeline, with the results of the stages before package."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_module() -> tvm.IRModule:
 
 
 def heavy_module(elements: int) -> tvm.IRModule:
-    """``main(x) = x + sum(w)`` with a constant ``w`` of so many ones."""
+    """``main(x) = x + sum(w)`` with a constant ``w`` of ones."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):
@@ -83,7 +83,7 @@ def build_library(module: tvm.IRModule, path: Path) -> Path:
 def benchmarked(
     library: Path, imports: frozenset[str], output: TensorSpec, reference: np.ndarray
 ) -> Benchmarked:
-    """What the benchmark stage returns for a library of one input and one output."""
+    """A result of the benchmark stage for a library of one input and one output."""
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(SHAPE)
     request = CompilationRequest(model=MODEL, target=PresetTarget(preset=TARGET.name))
     captured = Captured(

@@ -21,13 +21,13 @@ from worker.compiler.translation.importer import Importer
 Tensors = tuple[torch.Tensor, ...]
 
 TARGET = tvm.target.Target({"kind": "llvm", "mtriple": LINUX_X86_64, "num-cores": 1, "opt-level": 0})
-"""LLVM's optimizations would take most of the time, and change no result."""
+"""LLVM's optimizations take most of the time and do not change results."""
 
 
 def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[list[NDArray[Any]]]:
     """The outputs of each call.
 
-    Nothing runs in this process: a parallel region would hang whatever it forks later.
+    Runs in another process: after a parallel region here, later forks would hang.
     """
     register_lowerings()
     program = program.run_decompositions(decomposition_table())

@@ -1,4 +1,4 @@
-"""Operators as small functions with their inputs: what the tests of the translation rules run."""
+"""Operators as small functions with inputs, for the tests of the translation rules."""
 
 from __future__ import annotations
 

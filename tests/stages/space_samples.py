@@ -21,7 +21,7 @@ POINT = EntryPoint(name="sample", value="sample_spaces:SPACES", group=SPACES.gro
 
 @contextmanager
 def installed(*entries: object) -> Iterator[EntryPoint]:
-    """A package whose entry point has these entries."""
+    """Install a package whose entry point offers these spaces."""
     module = ModuleType("sample_spaces")
     module.SPACES = entries  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
@@ -32,7 +32,7 @@ def installed(*entries: object) -> Iterator[EntryPoint]:
 
 
 def divide_rows(schedule: s_tir.Schedule) -> None:
-    """What a user writes: in place, one decision."""
+    """A user's space: changes the schedule in place with one decision."""
     rows, *_ = schedule.get_loops(schedule.get_sblock("matmul"))
     factors = schedule.sample_perfect_tile(rows, n=2, max_innermost_factor=16)
     outer, _ = schedule.split(rows, factors)
@@ -47,7 +47,7 @@ _draws = count()
 
 
 def hesitates(schedule: s_tir.Schedule) -> None:
-    """Raises whenever it is run for the second time."""
+    """Raises on every second call."""
     if next(_draws) % 2:
         raise KeyError("not now")
     divide_rows(schedule)

@@ -1,4 +1,4 @@
-"""Small models as the capture stage would hand them on, for the tests of the later stages."""
+"""Small captured models for the tests of the later stages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def capture_module(
 
 
 def optimized(captured: Captured, context: StageContext) -> Optimized:
-    """What the stages up to optimize make of a capture."""
+    """The result of the stages up to optimize."""
     return optimize(translate(captured, context), context)
 
 

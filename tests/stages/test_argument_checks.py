@@ -1,4 +1,4 @@
-"""Which kernels check what they are called with."""
+"""Which kernels check their arguments."""
 
 import numpy as np
 import tvm
@@ -48,5 +48,5 @@ def test_kernels_without_checks_are_smaller() -> None:
 
 
 def code_length(executable: relax.VMExecutable) -> int:
-    """Characters of LLVM's code."""
+    """The length of the LLVM code in characters."""
     return len(executable.mod.imports[0].inspect_source("ll"))

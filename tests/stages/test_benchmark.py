@@ -30,7 +30,7 @@ def captured(**benchmark_options: Any) -> Captured:
 
 
 def verified(capture: Captured, context: StageContext) -> Verified:
-    """The capture's library, and beside it the file of the model."""
+    """The capture's library and its model file."""
     path = context.scratch / "model.pt2"
     torch.export.save(capture.program, path)
     filed = replace(capture, upload=replace(capture.upload, path=path))
@@ -62,7 +62,7 @@ def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(context:
     opened: list[int] = []
 
     class Watched:
-        """Candidates that tell how the original was opened."""
+        """A candidate client that records how the original was opened."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(context.candidates, name)
@@ -78,7 +78,7 @@ def test_a_baseline_has_a_process_of_its_own_for_each_number_of_threads(context:
     assert opened == [1, CORES, eager.threads]
 
 
-def test_figures_that_differ_at_a_second_sample_make_no_headline() -> None:
+def test_figures_that_change_in_a_second_sample_are_left_out_of_the_headline() -> None:
     side: Any = SimpleNamespace(name="torch eager")
     baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
     ours, theirs = ((0.00005,) * 5,) * 4, ((0.026,),) * 4

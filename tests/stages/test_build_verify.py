@@ -32,7 +32,7 @@ def perceptron() -> Captured:
     return capture_module(Perceptron(), torch.randn(1, 16))
 
 
-def test_a_library_is_linked_and_its_imports_are_the_machines_own(context: StageContext) -> None:
+def test_a_linked_library_imports_only_vm_builtins(context: StageContext) -> None:
     built = build(untuned(perceptron(), context), context)
 
     assert built.library == context.output / "model.so"
@@ -83,7 +83,7 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     "features", [("-avx512f",), ("-avx2",), ("+avx512f", "-avx512f"), ("-avx512f", "+avx512f")], ids=str
 )
-def test_a_worker_lacks_what_its_compiler_finds_missing(mcpu: str, features: tuple[str, ...]) -> None:
+def test_a_workers_missing_features_match_its_compilers(mcpu: str, features: tuple[str, ...]) -> None:
     target = ExplicitTarget(mcpu=mcpu, features=features)
 
     assert lacks(capability(), needs_of(target)) == missing_features(
@@ -92,13 +92,13 @@ def test_a_worker_lacks_what_its_compiler_finds_missing(mcpu: str, features: tup
 
 
 class Silent:
-    """An executable whose statistics have another form than expected."""
+    """An executable whose statistics have an unexpected form."""
 
     def stats(self) -> str:
         return "Relax VM executable"
 
 
-def test_an_executable_that_does_not_say_what_it_calls_is_refused() -> None:
+def test_an_executable_without_a_call_list_is_refused() -> None:
     with pytest.raises(JobError, match="does not say which functions it calls") as raised:
         imported_functions(cast(Any, Silent()), tvm.IRModule())
 
@@ -179,7 +179,7 @@ def test_the_requests_own_tolerance_is_in_force(context: StageContext) -> None:
     assert verify(built, context).comparisons[0].mismatches == 0
 
 
-def test_a_file_that_is_no_library_crashes_with_its_own_code(context: StageContext) -> None:
+def test_a_file_that_is_not_a_library_has_its_own_error_code(context: StageContext) -> None:
     built = build(untuned(capture_module(Perceptron(), torch.zeros(1, 16)), context), context)
     built.library.write_bytes(b"\x7fELF")
 

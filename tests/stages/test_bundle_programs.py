@@ -1,4 +1,4 @@
-"""Bundles that the stages made, run as their README says: from Python's threads, and by its C++ program."""
+"""Bundles run as their README describes: from Python threads and by the C++ program."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def bundle(request: pytest.FixtureRequest, context: StageContext, tmp_path: Path
 
 
 def paste_program(folder: Path) -> str:
-    """Save the program as the README says; returns the commands that compile and run it."""
+    """Save the README's program and return the commands that compile and run it."""
     chapter = (folder / "README.md").read_text().partition("## Run it from C++")[2]
     source, _, rest = chapter.partition("```cpp\n")[2].partition("```")
     (folder / "main.cc").write_text(source)
@@ -110,7 +110,7 @@ def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:
             np.testing.assert_allclose(shown[name], reference.ravel(), rtol=1e-4, atol=1e-5)
 
 
-def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(bundle: Path) -> None:
+def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(bundle: Path) -> None:
     ran = execute([sys.executable, CALLS, bundle, "8", "1000"], bundle)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
@@ -148,7 +148,7 @@ def test_two_threads_of_the_program_run_in_sessions_of_their_own(bundle: Path) -
 
 
 @NEEDS_COMPILER
-def test_the_program_compiles_for_every_type_and_for_open_sizes(bundle: Path, tmp_path: Path) -> None:
+def test_the_program_compiles_for_every_dtype_and_for_dynamic_sizes(bundle: Path, tmp_path: Path) -> None:
     manifest = Manifest.model_validate_json((bundle / "manifest.json").read_bytes())
     specs = tuple(TensorSpec(name=f"of.{dtype}", shape=(2, 3), dtype=dtype) for dtype in DType)
     axes = (DynamicAxis(tensor=specs[0].name, axis=0, dimension="n"),)

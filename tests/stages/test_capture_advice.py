@@ -1,4 +1,4 @@
-"""A refusal names the cause in the model and its line, and says what to do instead."""
+"""A refusal names the cause and its line in the model, and gives advice."""
 
 import io
 import sys
@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, refusal
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model
-from worker.errors import JobError
 
 X = torch.randn(2, 4)
 
@@ -105,12 +104,6 @@ def graph(module: nn.Module, path: Path) -> Path:
     return path
 
 
-def refusal(path: Path, *inputs: str) -> JobError:
-    with pytest.raises(JobError) as caught:
-        capture_file(path, *inputs)
-    return caught.value
-
-
 STATEFUL: dict[str, tuple[nn.Module, Callable[[nn.Module, Path], Path], str, str]] = {
     "a script that assigns a buffer": (Assigning(), scripted, "'inner.state'", "# assigns"),
     "a script that assigns a number": (Counting(), scripted, "'inner.calls'", "# counts"),
@@ -194,7 +187,7 @@ def packing_by_constants(path: Path) -> tuple[str, ...]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("save", [packing_script, packing_trace, packing_by_constants])
-def test_a_script_that_packs_sequences_is_told_to_pad_them(
+def test_a_script_that_packs_sequences_is_advised_to_pad_them(
     tmp_path: Path, save: Callable[[Path], tuple[str, ...]]
 ) -> None:
     inputs = save(tmp_path / "model")
@@ -287,7 +280,7 @@ class WithForward(WithMethods):
         return self.decode(self.encode(x))
 
 
-def test_a_script_without_forward_lists_the_methods_that_it_has(tmp_path: Path) -> None:
+def test_a_script_without_forward_lists_its_methods(tmp_path: Path) -> None:
     error = refusal(scripted(WithMethods(), tmp_path / "model"), "x=2x4")
     assert error.code is ErrorCode.MODEL_FORWARD_MISSING
     assert error.detail == "the script module has 'decode', 'encode', but no 'forward'"

@@ -1,4 +1,4 @@
-"""Example models, in every format, is captured as what it is."""
+"""Example models in every format are captured correctly."""
 
 from functools import cache
 from pathlib import Path
@@ -27,9 +27,7 @@ def tensors(arrays: tuple[np.ndarray, ...]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("name", "saved_as"), EVERY, ids=lambda value: str(value))
-def test_program_and_references_are_what_the_model_computes(
-    tmp_path: Path, name: str, saved_as: SavedAs
-) -> None:
+def test_program_and_references_agree_with_the_model(tmp_path: Path, name: str, saved_as: SavedAs) -> None:
     example, path = EXAMPLES[name], tmp_path / "model"
     save(example, saved_as, path)
     captured = capture_file(path, *(spec.spec for spec in example.inputs))
@@ -60,7 +58,7 @@ def test_a_pt2_brings_its_own_inputs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(captured.inputs[0], EXAMPLES["mlp"].example_inputs()[0].numpy())
 
 
-def test_a_trace_tells_the_shapes_it_was_made_with(tmp_path: Path) -> None:
+def test_a_trace_knows_its_example_shapes(tmp_path: Path) -> None:
     save(EXAMPLES["cnn"], SavedAs.TRACED, tmp_path / "model")
     assert capture_file(tmp_path / "model").input_specs[0].shape == (1, 1, 28, 28)
 

@@ -1,4 +1,4 @@
-"""What a `.pt2` may take and return besides plain tensors."""
+"""Inputs and outputs of a `.pt2` other than plain tensors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +54,6 @@ def test_the_program_takes_the_tensors_one_by_one_and_agrees(tmp_path: Path, cas
         torch.testing.assert_close(output, torch.from_numpy(reference))
 
 
-def test_a_dynamic_axis_is_compiled_for_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_dynamic_axis_is_compiled_for_the_requested_size(tmp_path: Path) -> None:
     path = CASES["a dynamic axis"](tmp_path / "model")
     assert capture_file(path, "x=7x3").output_specs[0].shape == (7, 3)

@@ -1,4 +1,4 @@
-"""Formats are told apart by bytes that torch itself wrote, whatever the file is called."""
+"""Formats are recognized by the bytes that torch writes, not by the file name."""
 
 import io
 import pickle
@@ -32,7 +32,7 @@ def refusal(path: Path) -> JobError:
 
 @pytest.mark.parametrize("saved_as", SavedAs)
 @pytest.mark.parametrize("name", ["model", "model.onnx", "weights.safetensors"])
-def test_a_format_is_found_whatever_the_file_is_called(tmp_path: Path, saved_as: SavedAs, name: str) -> None:
+def test_a_format_is_recognized_under_any_file_name(tmp_path: Path, saved_as: SavedAs, name: str) -> None:
     save(EXAMPLES["mlp"], saved_as, tmp_path / name)
     assert recognize(tmp_path / name) is EXPECTED[saved_as]
 
@@ -61,7 +61,7 @@ def test_a_flipped_weight_is_damage(tmp_path: Path, saved_as: SavedAs) -> None:
     assert refusal(path).code is ErrorCode.MODEL_DAMAGED
 
 
-def test_checksums_that_torch_was_told_to_leave_out_are_not_missed(tmp_path: Path) -> None:
+def test_checksums_that_torch_omitted_are_not_required(tmp_path: Path) -> None:
     torch.serialization.set_crc32_options(False)
     try:
         save(EXAMPLES["mlp"], SavedAs.FX, tmp_path / "model")
@@ -83,7 +83,7 @@ def npz() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: saved(EXAMPLES["mlp"].build().state_dict()), "a state_dict or checkpoint"),
         (lambda: saved(EXAMPLES["mlp"].build().state_dict(), legacy=True), "a state_dict or checkpoint"),
@@ -101,9 +101,11 @@ def npz() -> bytes:
         (lambda: b"", "none of the known formats"),
     ],
 )
-def test_what_is_no_model_is_called_by_its_name(tmp_path: Path, make: Callable[[], bytes], told: str) -> None:
+def test_other_file_formats_are_refused_by_name(
+    tmp_path: Path, make: Callable[[], bytes], message: str
+) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(make())
     error = refusal(path)
     assert error.code is ErrorCode.MODEL_NOT_RECOGNIZED
-    assert told in error.detail
+    assert message in error.detail

@@ -1,4 +1,4 @@
-"""What capture refuses, and how it says so."""
+"""Models that capture refuses, with its messages."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, refusal
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -18,12 +18,6 @@ from examples.models.save import SavedAs, save
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.frontend.stateful import refuse_training
 from worker.errors import JobError
-
-
-def refusal(path: Path, *inputs: str) -> JobError:
-    with pytest.raises(JobError) as caught:
-        capture_file(path, *inputs)
-    return caught.value
 
 
 class Nested(nn.Module):
@@ -95,19 +89,19 @@ def fx(module: nn.Module, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("write", [script, fx])
-def test_a_model_that_knows_no_shapes_needs_inputs(
+def test_a_model_without_shapes_needs_inputs(
     tmp_path: Path, write: Callable[[nn.Module, Path], Path]
 ) -> None:
     assert refusal(write(Nested(), tmp_path / "model")).code is ErrorCode.INPUTS_MISSING
 
 
 @pytest.mark.parametrize("inputs", [("y=1x3",), ("x=1x3", "y=1x3")])
-def test_inputs_of_other_names_or_count_do_not_fit(tmp_path: Path, inputs: tuple[str, ...]) -> None:
+def test_inputs_with_wrong_names_or_count_are_refused(tmp_path: Path, inputs: tuple[str, ...]) -> None:
     error = refusal(script(Nested(), tmp_path / "model"), *inputs)
     assert error.code is ErrorCode.INPUTS_MISMATCH
 
 
-def test_a_pt2_takes_no_other_shape_than_its_own(tmp_path: Path) -> None:
+def test_a_pt2_accepts_only_its_own_shape(tmp_path: Path) -> None:
     save(EXAMPLES["mlp"], SavedAs.PT2, tmp_path / "model")
     error = refusal(tmp_path / "model", "x=2x784")
     assert error.code is ErrorCode.INPUTS_MISMATCH
@@ -119,7 +113,7 @@ class Listing(nn.Module):
         return x[0]
 
 
-def test_an_argument_that_is_no_tensor_is_named(tmp_path: Path) -> None:
+def test_a_non_tensor_argument_is_named(tmp_path: Path) -> None:
     error = refusal(script(Listing(), tmp_path / "model"), "x=3")
     assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
     assert "input 'x' is a List[Tensor]" in error.detail
@@ -140,7 +134,7 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "code", "told"),
+    ("module", "code", "message"),
     [
         (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
@@ -148,18 +142,16 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
         (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is not a tensor but int '2'"),
     ],
 )
-def test_what_no_library_could_repeat_is_refused(
-    tmp_path: Path, module: nn.Module, code: ErrorCode, told: str
+def test_stateful_and_random_models_are_refused(
+    tmp_path: Path, module: nn.Module, code: ErrorCode, message: str
 ) -> None:
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
-    assert told in error.detail
+    assert message in error.detail
 
 
 @pytest.mark.parametrize("dimensions", [(), ("batch=1..64",)], ids=["fixed", "open"])
-def test_a_branch_on_a_tensors_value_is_told_with_its_line_alone(
-    tmp_path: Path, dimensions: tuple[str, ...]
-) -> None:
+def test_a_branch_on_a_tensors_value_names_its_line_only(tmp_path: Path, dimensions: tuple[str, ...]) -> None:
     path = script(Halving(), tmp_path / "model")
     with pytest.raises(JobError) as caught:
         capture_file(path, "x=batchx3" if dimensions else "x=2x3", dimensions=dimensions)
@@ -185,7 +177,7 @@ DROPPING = {
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
 @pytest.mark.parametrize("module", DROPPING.values(), ids=DROPPING)
-def test_every_dropout_of_training_mode_is_found_without_a_run(module: nn.Module) -> None:
+def test_every_dropout_in_training_mode_is_found_without_a_run(module: nn.Module) -> None:
     x = (torch.zeros(1, 1, 3),)
     with pytest.raises(JobError, match="draws random numbers") as caught:
         refuse_training(torch.export.export(module.train(), x))
@@ -195,13 +187,13 @@ def test_every_dropout_of_training_mode_is_found_without_a_run(module: nn.Module
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
 @pytest.mark.parametrize("module", [nn.Dropout(0), nn.GRU(3, 3)], ids=["none dropped", "one layer"])
-def test_what_drops_nothing_in_training_mode_is_taken(module: nn.Module) -> None:
+def test_training_mode_without_dropout_is_accepted(module: nn.Module) -> None:
     refuse_training(torch.export.export(module.train(), (torch.zeros(1, 1, 3),)))
 
 
 @pytest.fixture
 def user_package(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module of the user's, with two leaf classes; gone once the test deletes it."""
+    """A user's module with two leaf classes, until the test deletes it."""
     package = types.ModuleType("users_own_package")
     source = "from torch import nn\n" + "".join(
         f"class {name}(nn.Module):\n    def forward(self, x):\n        return x\n" for name in ("One", "Two")
@@ -229,7 +221,7 @@ def test_all_unavailable_leaves_are_listed(tmp_path: Path, user_package: types.M
     assert [place.module_path for place in error.places] == ["0", "1.0", "1.1"]
 
 
-def test_a_pt2_of_which_torch_makes_no_code_does_not_load(tmp_path: Path) -> None:
+def test_a_pt2_that_torch_cannot_turn_into_code_does_not_load(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Quoted(), (torch.ones(3),)), tmp_path / "model")
 
     with pytest.raises(JobError, match="SyntaxError") as caught:

@@ -1,4 +1,4 @@
-"""What is compiled grows with the model and no faster: chains of functions, slices of joins, recurrences."""
+"""Compiled code grows linearly with the model: chains of functions, slices of joins, recurrences."""
 
 import re
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def repeated(function: Callable[[torch.Tensor], torch.Tensor], times: int) -> Ca
         lambda x: torch.cat(F.mish(x).chunk(2, 1)[::-1], 1),
         lambda x: x + x.roll(1, 1),
     ],
-    ids=["celu", "mish", "silu", "where", "swapped halves", "a sum with what is rolled"],
+    ids=["celu", "mish", "silu", "where", "swapped halves", "sum with a rolled tensor"],
 )
 def test_a_chain_grows_by_as_much_with_every_link(
     function: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path
@@ -96,7 +96,7 @@ def test_a_classifier_of_the_last_step_compiles(
 
 @given(graph=graphs())
 @fuzz(25)
-def test_a_random_graph_compiles_and_computes_what_torch_computes(
+def test_a_random_graph_compiles_and_agrees_with_torch(
     graph: Graph, server: CandidateClient, tmp_path: Path
 ) -> None:
     verify_model(GraphModel(graph), torch.randn(graph.shape), server, make_context(tmp_path))
@@ -112,7 +112,7 @@ def verify_model(model: nn.Module, x: torch.Tensor, server: CandidateClient, con
 
 
 @pytest.mark.parametrize("start", [0, 5, 8], ids=["the first part", "across both", "the second part"])
-def test_a_slice_of_a_join_reads_the_parts_that_it_crosses_and_asks_nothing(start: int) -> None:
+def test_a_slice_of_a_join_reads_only_the_parts_it_crosses_without_branches(start: int) -> None:
     first, second = te.placeholder((8,), name="first"), te.placeholder((8,), name="second")
     join = te.compute((16,), lambda i: te.if_then_else(i < 8, first[i], second[i - 8]), name="join")
     piece = te.compute((8,), lambda i: join[i + start], name="piece")
@@ -140,7 +140,7 @@ def test_a_join_of_a_thousand_parts_does_not_outgrow_the_stack(function: Callabl
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, slice(1, 3), slice(0, 2), -1])
-def test_a_selection_of_what_is_not_inlined_computes_what_it_selects(
+def test_a_selection_of_a_value_that_is_not_inlined_is_right(
     index: int | slice, server: CandidateClient, tmp_path: Path
 ) -> None:
     model = Function(lambda _, x: F.silu(F.gelu(x))[:, index])
@@ -148,7 +148,7 @@ def test_a_selection_of_what_is_not_inlined_computes_what_it_selects(
     verify_model(model, torch.randn(2, 3, 1), server, make_context(tmp_path))
 
 
-def test_a_condition_on_data_is_left_to_the_run() -> None:
+def test_a_condition_on_data_is_evaluated_at_run_time() -> None:
     x = te.placeholder((8,), name="x")
     y = te.compute((8,), lambda i: te.if_then_else(x[i] > 0, te.sqrt(x[i]), 0.0), name="y")
 

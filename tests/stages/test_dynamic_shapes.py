@@ -1,4 +1,4 @@
-"""Sizes that a `.pt2` leaves open stay open from capture to the library, and every family takes them."""
+"""Dynamic sizes of a `.pt2` stay dynamic from capture to the library, in every family."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def two(model: Any, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]
     return {"sum": model.linear(x) + y, "twice": torch.cat([x, x], 1)}
 
 
-def test_capture_describes_open_sizes_and_runs_the_original_on_several(tmp_path: Path) -> None:
+def test_capture_describes_dynamic_sizes_and_runs_the_original_at_several(tmp_path: Path) -> None:
     module = Function(two, linear=nn.Linear(8, 8))
     dims = ({0: BATCH, 1: LENGTH}, {0: BATCH})
     inputs = torch.randn(4, 6, 8), torch.randn(4, 1, 8)
@@ -62,7 +62,7 @@ def test_named_inputs_fix_all_sizes(tmp_path: Path) -> None:
     assert not captured.samples
 
 
-def test_what_the_importer_cannot_leave_open_is_said(tmp_path: Path) -> None:
+def test_sizes_that_the_importer_cannot_keep_dynamic_are_reported(tmp_path: Path) -> None:
     module = Function(lambda model, x: torch.nn.functional.interpolate(x, scale_factor=2.0))
     dims = ({0: BATCH, 2: LENGTH},)
     captured = capture_file(saved(tmp_path / "model", module, (torch.randn(2, 3, 6, 6),), dims))
@@ -75,7 +75,7 @@ def test_what_the_importer_cannot_leave_open_is_said(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its example, and which axes are open."""
+    """A model, its example inputs, and its dynamic axes."""
 
     module: nn.Module
     example: tuple[int, ...]
@@ -150,7 +150,7 @@ CASES = {
 
 
 def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
-    """The library, the names of the functions that no family knows, and those of all."""
+    """The library, the names of functions without a family, and all names."""
     target = target_of(TARGET)
     module = scheduled(translate(captured, make_context(folder)).module, target)
     library = folder / "model.so"
@@ -159,7 +159,9 @@ def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], s
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_families_compute_functions_of_open_sizes(server: CandidateClient, tmp_path: Path, name: str) -> None:
+def test_families_compute_functions_of_dynamic_sizes(
+    server: CandidateClient, tmp_path: Path, name: str
+) -> None:
     torch.manual_seed(1)
     case = CASES[name]
     path = saved(tmp_path / "model", case.module, (torch.randn(case.example),), (case.axes,))
@@ -184,7 +186,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_an_open_size_may_be_zero(server: CandidateClient, tmp_path: Path, name: str) -> None:
+def test_a_dynamic_size_may_be_zero(server: CandidateClient, tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / "model", EMPTY[name], (torch.randn(5, 20),), ({0: NONE},))
     library, *_ = compiled(capture_file(path), tmp_path)
     with server.open_library(library, threads=2) as loaded:

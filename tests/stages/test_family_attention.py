@@ -1,4 +1,4 @@
-"""Attention as a whole computes what torch computes, and is found in models as they come."""
+"""Fused attention agrees with torch and is found in real models."""
 
 import math
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def expected(case: Case, query: Array, key: Array, value: Array, mask: Array, ca
 
 
 def calls_of(module: tvm.IRModule, name: str) -> int:
-    """How often ``main`` calls functions of this name."""
+    """The number of calls in ``main`` of functions with this name."""
     found: list[str] = []
 
     def visit(expression: relax.Expr) -> None:
@@ -104,9 +104,7 @@ def calls_of(module: tvm.IRModule, name: str) -> int:
 
 @fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=cases)
-def test_attention_computes_what_numpy_computes(
-    server: CandidateClient, tmp_path: Path, mcpu: str, case: Case
-) -> None:
+def test_attention_agrees_with_numpy(server: CandidateClient, tmp_path: Path, mcpu: str, case: Case) -> None:
     generator = np.random.default_rng(0)
 
     def random(*shape: int) -> Array:
@@ -138,7 +136,7 @@ def test_attention_computes_what_numpy_computes(
 
 
 class Written(nn.Module):
-    """Attention written out, as GPT-2 has it."""
+    """Attention written out, as in GPT-2."""
 
     def __init__(self, tokens: int = 16, heads: int = 4, width: int = 64) -> None:
         super().__init__()
@@ -232,7 +230,7 @@ def test_the_attentions_of_a_model_are_found_and_right(
     np.testing.assert_allclose(computed, captured.references[0], rtol=2e-4, atol=2e-5)
 
 
-def test_every_layer_of_bert_has_one() -> None:
+def test_every_layer_of_bert_has_one_attention() -> None:
     captured = capture_module(bert.build(), torch.arange(bert.TOKENS).unsqueeze(0))
 
     module = fuse_attention(translate(captured, None).module)  # type: ignore[arg-type]
@@ -242,7 +240,7 @@ def test_every_layer_of_bert_has_one() -> None:
 
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("queries", [2, 40])
-def test_a_query_that_sees_no_key_gives_what_torch_gives(
+def test_a_query_without_visible_keys_agrees_with_torch(
     server: CandidateClient, tmp_path: Path, queries: int, safe: bool
 ) -> None:
     x = np.random.default_rng(0).standard_normal((1, queries, 300, 8)).astype("float32")

@@ -1,4 +1,4 @@
-"""Convolutions and pools in blocks compute what torch computes, whatever their shapes."""
+"""Blocked convolutions and pools of all shapes agree with torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ op = relax.op
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, its shapes and what follows it."""
+    """A convolution, its shapes and its epilogue."""
 
     batch: int
     groups: int
@@ -125,7 +125,7 @@ def test_a_convolution_of_any_shape_is_right(
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_a_convolution_whose_weights_outgrow_the_cache_is_right(
+def test_a_convolution_with_weights_larger_than_the_cache_is_right(
     server: CandidateClient, tmp_path: Path, stride: int
 ) -> None:
     case = Convolution(1, 1, 512, 24, (5, 7), (3, 3), stride, (1, 1), 1, "float32", "relu", True)
@@ -144,7 +144,7 @@ def test_a_depthwise_convolution_of_any_shape_is_right(
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of what a 1x1 convolution returns, so that it is in blocks."""
+    """A pool of a 1x1 convolution's output, so that it is blocked."""
 
     kind: str
     channels: int

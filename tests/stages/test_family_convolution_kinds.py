@@ -109,7 +109,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 
 def reference(case: Convolution, data: Array, weights: Array, bias: Array) -> Array:
-    """What torch computes in float64; sums of integers wrap."""
+    """Torch's result in float64; sums of integers wrap."""
     tensors = [torch.from_numpy(values.astype("float64")) for values in (data, weights)]
     options = (case.strides, case.padding)
     if case.extra is None:
@@ -269,7 +269,7 @@ def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_
 @pytest.mark.parametrize(
     ("operator", "sizes"), [(op.nn.conv1d, (37,)), (op.nn.conv2d, (3, 13)), (op.nn.conv2d_transpose, (5, 5))]
 )
-def test_a_batch_of_open_size_is_right(
+def test_a_batch_of_dynamic_size_is_right(
     operator: Callable[..., relax.Expr], sizes: tuple[int, ...], server: CandidateClient, tmp_path: Path
 ) -> None:
     weights = relax.const(numbers((16, 16, *(3 for _ in sizes)), "float32", 1))

@@ -1,4 +1,4 @@
-"""Which tiles the convolutional families choose, and their code for processors that are elsewhere."""
+"""Tiles that the convolutional families choose, and their code for other processors."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Products of matrices compute what numpy computes in float64, whatever their shapes."""
+"""Matrix products of all shapes agree with numpy in float64."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ op = relax.op
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer, with what follows it."""
+    """A linear layer with its epilogue."""
 
     batch: tuple[int, ...]
     rows: int
@@ -61,7 +61,7 @@ linears = st.builds(
 
 @fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=linears)
-def test_a_linear_layer_computes_what_numpy_computes(
+def test_a_linear_layer_agrees_with_numpy(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Linear
 ) -> None:
     generator = np.random.default_rng(0)
@@ -130,7 +130,7 @@ products = st.builds(
 
 @fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=products)
-def test_a_product_of_variables_computes_what_numpy_computes(
+def test_a_product_of_variables_agrees_with_numpy(
     server: CandidateClient, tmp_path: Path, mcpu: str, case: Batched
 ) -> None:
     generator = np.random.default_rng(0)

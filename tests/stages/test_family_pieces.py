@@ -66,7 +66,7 @@ CASES = (
 )
 
 
-def test_odd_shapes_come_out_as_from_torch(server: CandidateClient, tmp_path: Path) -> None:
+def test_odd_shapes_agree_with_torch(server: CandidateClient, tmp_path: Path) -> None:
     run = run_together(server, CASES, target_of("x86-64-v3"), tmp_path)
 
     assert run.unclaimed == ()
@@ -92,7 +92,7 @@ NARROW = re.compile(r"load float,|store float ")
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_what_remains_of_copies_moves_vectors(name: str) -> None:
+def test_remaining_copies_move_vectors(name: str) -> None:
     build, inputs = COPIES[name]
     target = target_of("x86-64-v3")
     module = scheduled(main_of(build, *inputs), target)

@@ -23,7 +23,7 @@ def test_a_matrix_product_has_two_operations_for_each_pair(tmp_path: Path) -> No
     assert found == [(2 * 5 * 7 * 3, "5x7 · 7x3 → 5x3")]
 
 
-def test_a_convolution_has_as_many_as_its_windows_hold(tmp_path: Path) -> None:
+def test_a_convolution_counts_every_tap_of_its_windows(tmp_path: Path) -> None:
     module = nn.Conv2d(16, 32, 3, padding=1)
     ((flops, _),) = products(module, tmp_path, torch.randn(1, 16, 6, 6))
     assert flops == 2 * 6 * 6 * 32 * 16 * 9
@@ -38,7 +38,7 @@ def test_a_transposed_convolution_counts_the_taps_that_are_met(tmp_path: Path) -
 @pytest.mark.parametrize(
     "body", [lambda self, x: torch.softmax(x, 1), lambda self, x: (x * x).sum(1)], ids=["softmax", "squares"]
 )
-def test_other_sums_are_no_products(body: object, tmp_path: Path) -> None:
+def test_other_sums_do_not_count_as_products(body: object, tmp_path: Path) -> None:
     assert products(Function(body), tmp_path, torch.randn(4, 8)) == []  # type: ignore[arg-type]
 
 

@@ -118,7 +118,7 @@ def test_nan_passes_bounds_and_activations(run: Run) -> None:
     np.testing.assert_array_equal(run(bounded, HOLES), bounded(None, HOLES).numpy())
 
 
-def test_zeros_are_divided_by_and_multiplied_with_as_torch_does(run: Run) -> None:
+def test_division_by_and_multiplication_with_zero_agree_with_torch(run: Run) -> None:
     def by_zero(_: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([1.0 / (x - x), x / 0.0, x * 0.0, 1.0 / (x * 0.0), 0.0 * x, (x - x) * x])
 
@@ -129,7 +129,7 @@ ROUNDED = 12582912.0
 """Adding and subtracting it rounds a float32 to a whole number."""
 
 
-def test_differences_and_comparisons_are_not_simplified_as_of_real_numbers(run: Run) -> None:
+def test_float_differences_and_comparisons_are_not_simplified_like_real_numbers(run: Run) -> None:
     def compared(_: Any, x: torch.Tensor) -> torch.Tensor:
         other, fraction = x.roll(1), x.nan_to_num(0.3, 1.7, -1.7) / 3
         truths = (
@@ -184,7 +184,7 @@ def test_remainders_and_floored_quotients_are_exact(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_a_query_that_sees_no_key_gets_zeros(run: Run, dtype: torch.dtype) -> None:
+def test_a_query_without_visible_keys_gets_zeros(run: Run, dtype: torch.dtype) -> None:
     query, key = torch.randn(1, 2, 5, 8).to(dtype), torch.randn(1, 2, 7, 8).to(dtype)
     mask = torch.ones(5, 7, dtype=torch.bool)
     mask[3] = False

@@ -31,7 +31,7 @@ def test_halves_of_shuffled_channels_are_both_written(server: CandidateClient, t
     np.testing.assert_allclose(computed, ready.captured.references[0], rtol=1e-4, atol=1e-5)
 
 
-def test_what_pads_a_join_is_written_too() -> None:
+def test_the_padding_of_a_join_is_written_too() -> None:
     first, second = te.placeholder((5,), name="first"), te.placeholder((7,), name="second")
     join = te.compute((12,), lambda i: te.if_then_else(i < 5, first[i], second[i - 5]), name="join")
     blocks = te.compute(
@@ -46,7 +46,7 @@ def test_what_pads_a_join_is_written_too() -> None:
     np.testing.assert_array_equal(found, np.pad(numbers, (0, 4)).reshape(2, 8))
 
 
-def test_what_a_shift_leaves_is_written_too() -> None:
+def test_the_rest_of_a_shift_is_written_too() -> None:
     first = te.placeholder((16,), name="first")
     root = te.compute((16,), lambda i: te.sqrt(first[i]), name="root")
     shifted = te.compute((16,), lambda i: te.if_then_else(i < 8, root[i + 8], 0.0), name="shifted")
@@ -58,7 +58,7 @@ def test_what_a_shift_leaves_is_written_too() -> None:
 
 
 def compute(tensors: list[te.Tensor], *inputs: np.ndarray) -> np.ndarray:
-    """What the scheduled function writes over NaN."""
+    """The output of the scheduled function, in a buffer of NaN."""
     target = compile_target(TARGET).llvm
     function = default_schedule(te.create_prim_func(tensors), target)
     found = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))

@@ -1,4 +1,4 @@
-"""The module between the passes, as it is written down."""
+"""Snapshots of the module between the passes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,7 @@ def text(context: StageContext, part: IrText) -> str:
     return zstandard.decompress(data).decode() if part.packed_bytes else ""
 
 
-def test_every_pass_leaves_a_snapshot_and_what_it_changed(context: StageContext) -> None:
+def test_every_pass_leaves_a_snapshot_and_its_changes(context: StageContext) -> None:
     optimize(translated(context), context)
     steps = listing(context).items
     names = [step.info.name for phase in default_phases(MACHINE) for step in phase.passes]
@@ -104,7 +104,7 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
     assert "R.matmul" in text(context, steps[-1].text)
 
 
-def test_what_is_too_long_is_cut_at_a_line_and_said_to_be(
+def test_a_long_text_is_cut_at_a_line_and_marked_as_cut(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_TEXT_BYTES", 300)
@@ -141,7 +141,7 @@ def test_functions_blocks_and_loops_are_counted(context: StageContext) -> None:
         (["a\n"] * 3, ["b\n"] * 3, "# 3 lines became 3: too many to compare\n"),
     ],
 )
-def test_texts_are_compared_as_far_as_that_is_quick(
+def test_text_comparison_stops_when_it_gets_slow(
     before: list[str], after: list[str], diff: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_COMPARED_LINES", 5)

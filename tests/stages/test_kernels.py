@@ -1,4 +1,4 @@
-"""Kernel libraries: what they take over, how they are chosen, and that what is linked computes the same."""
+"""Kernel libraries: the operators they take over, their choice, and the results of linked code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from worker.package.dependencies import read_dependencies
 
 
 class Mixed(nn.Module):
-    """Linear layers of two widths and a convolution, with what may and may not be fused to them."""
+    """Linear layers of two widths and a convolution, with fusible and other epilogues."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ CHOICES: dict[str, tuple[dict[str, str], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_a_request_leaves_to_a_library_is_called_there(name: str, context: StageContext) -> None:
+def test_a_request_moves_operators_to_a_kernel_library(name: str, context: StageContext) -> None:
     kernels, expected = CHOICES[name]
 
     built = verified(Mixed(), IMAGE, kernels, context)
@@ -107,14 +107,14 @@ def test_large_products_are_shared_among_threads(shape: tuple[int, ...], context
     assert symbols(verified(layer, torch.randn(shape), {"linear": "openblas"}, context))
 
 
-def test_a_relu_of_what_is_no_number_stays_so(context: StageContext) -> None:
+def test_a_relu_of_nan_is_nan(context: StageContext) -> None:
     x = torch.randn(300, 200)
     x[0, 0] = torch.nan
 
     assert symbols(verified(Function(lambda _, x: torch.relu(x)), x, {"relu": "c"}, context))
 
 
-def test_what_no_kernel_fits_keeps_our_own_schedules(context: StageContext) -> None:
+def test_operators_without_a_kernel_keep_our_schedules(context: StageContext) -> None:
     layer = Function(lambda self, x: self.layer(x), layer=nn.Linear(16, 8).double())
 
     assert not symbols(verified(layer, torch.randn(2, 16).double(), {"linear": "openblas"}, context))
@@ -133,7 +133,7 @@ def test_a_result_with_two_readers_is_computed_once(context: StageContext) -> No
 
 
 @pytest.mark.parametrize(("ratio", "used"), [(0.5, True), (0.97, False), (2.0, False)])
-def test_auto_keeps_what_is_clearly_faster_and_measures_each_workload_once(
+def test_auto_keeps_clearly_faster_kernels_and_measures_each_workload_once(
     ratio: float, used: bool, context: StageContext
 ) -> None:
     model = Function(lambda self, x: self.b(self.a(x)), a=nn.Linear(8, 8), b=nn.Linear(8, 8))
@@ -180,7 +180,7 @@ REFUSALS: dict[str, tuple[dict[str, str], str, ErrorCode]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_linked_is_refused_in_words(name: str) -> None:
+def test_a_kernel_that_cannot_be_linked_is_refused_with_a_reason(name: str) -> None:
     kernels, words, code = REFUSALS[name]
 
     with pytest.raises(JobError, match=words) as raised:
@@ -218,7 +218,7 @@ def test_an_installed_package_adds_kernels(package: ModuleType) -> None:
     assert book.operators == ("linear", "relu", "tanh")
 
 
-def test_what_is_no_kernel_is_named(package: ModuleType) -> None:
+def test_an_invalid_kernel_is_named(package: ModuleType) -> None:
     package.KERNELS = [1]  # type: ignore[attr-defined]
     for wrong in (point(), point("sample_extension:NOTHING"), point("no_such_package:KERNELS")):
         with pytest.raises(ExtensionError, match=r"of bessemer\.kernels"):

@@ -23,7 +23,7 @@ PACK_LINEAR_WEIGHTS = pack_linear_weights(AVX2.machine)
 SHARE_MEMORY = share_memory(AVX2.machine)
 
 
-def test_a_convolution_and_what_follows_compute_in_blocks() -> None:
+def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
     module = check(
         BLOCK_CONVOLUTIONS,
         "x: (1, 16, 6, 6)",
@@ -67,7 +67,7 @@ def test_a_plain_image_of_few_channels_needs_no_conversion() -> None:
     )
 
 
-def test_weights_that_are_no_constants_are_packed_by_a_kernel() -> None:
+def test_variable_weights_are_packed_by_a_kernel() -> None:
     check(
         BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4), W: (16, 16, 1, 1)",
@@ -295,7 +295,7 @@ def test_a_causal_mask_becomes_a_comparison(mask: np.ndarray, operands: str, cau
     assert ("T.Select(i2 <= i1, scores[i0, i1, i2], -inf)" in loops_of(module, "attention")) is causal
 
 
-def test_attention_whose_weights_something_else_reads_stays() -> None:
+def test_attention_whose_weights_have_another_reader_stays() -> None:
     module = """
         lv = R.permute_dims(k, axes=[0, 2, 1])
         lv1 = R.matmul(q, lv)
@@ -318,7 +318,7 @@ TWO_CONVOLUTIONS = """
 """
 
 
-def test_a_join_of_what_kernels_write_is_marked_as_a_copy_to_drop() -> None:
+def test_a_join_of_kernel_outputs_is_marked_as_a_copy_to_drop() -> None:
     module = check(
         blocked_and_shared,
         "x: (1, 16, 4, 4)",

@@ -1,4 +1,4 @@
-"""What our legalizations write for an operator: the graph around it, and the loops."""
+"""The graph and the loops that our legalizations emit for an operator."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_tvm_cannot_simplify_differences_and_comparisons_of_floats(
     assert plain == element
 
 
-def test_a_group_norm_subtracts_the_mean_before_it_squares() -> None:
+def test_a_group_norm_subtracts_the_mean_before_squaring() -> None:
     module = check(
         legalize,
         "x: (2, 4, 3, 3)",

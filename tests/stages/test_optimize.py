@@ -24,7 +24,7 @@ def context(tmp_path: Path) -> StageContext:
 
 
 def randomized(norm: nn.Module) -> nn.Module:
-    """A batch norm whose parameters and statistics tell apart what they do."""
+    """A batch norm whose parameters and statistics are all distinct."""
     for name in ("weight", "bias", "running_mean"):
         nn.init.normal_(getattr(norm, name).detach())
     norm.running_var.uniform_(0.5, 2)
@@ -51,7 +51,7 @@ def test_main_calls_fused_functions_only(context: StageContext) -> None:
     assert calls(module) == ["fused_linear_add_relu", "fused_linear1_add1"]
 
 
-def test_no_batch_norm_is_left_in_a_public_network(context: StageContext) -> None:
+def test_a_public_network_has_no_batch_norm_left(context: StageContext) -> None:
     example = EXAMPLES["resnet18"]
     translated = translate(capture_module(example.build(), *example.example_inputs()), context)
     assert translated.operators["nn.batch_norm"] > 15
@@ -80,7 +80,7 @@ def test_a_failing_pass_is_named_with_its_phase(
     assert raised.value.code is ErrorCode.OPTIMIZE_FAILED
 
 
-def test_a_pass_that_runs_out_of_memory_met_the_limit(
+def test_a_pass_that_runs_out_of_memory_reports_the_limit(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @tvm.transform.module_pass(opt_level=0, name="Devours")

@@ -66,7 +66,7 @@ print(resident_bytes() - before)
 
 
 class Packed(NamedTuple):
-    """A package and what it was made of."""
+    """A package and its inputs."""
 
     source: Benchmarked
     output: Path
@@ -236,7 +236,7 @@ def test_tuning_records_travel_in_the_bundle(plain: Packed, tmp_path: Path) -> N
     }
 
 
-def test_a_library_that_is_no_library_ends_the_job_with_its_code(plain: Packed, tmp_path: Path) -> None:
+def test_an_invalid_library_ends_the_job_with_its_own_code(plain: Packed, tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_bytes(b"not a library")
     built = replace(plain.source.verified.built, library=tmp_path / "broken.so")
     source = replace(plain.source, verified=replace(plain.source.verified, built=built))

@@ -50,14 +50,14 @@ def registered_functions(*libraries: Path) -> set[str]:
         (("my.tvm.contrib.sort.argsort",), False),
     ],
 )
-def test_the_extra_runtime_is_taken_exactly_when_a_function_needs_it(
+def test_the_extra_runtime_is_included_exactly_when_a_function_needs_it(
     imports: tuple[str, ...], extra: bool
 ) -> None:
     expected = (RUNTIME_LIBRARY, RUNTIME_EXTRA_LIBRARY) if extra else (RUNTIME_LIBRARY,)
     assert runtime_libraries(imports) == expected
 
 
-def test_the_rule_for_the_extra_runtime_is_what_the_installed_libraries_register() -> None:
+def test_the_rule_for_the_extra_runtime_matches_the_installed_libraries() -> None:
     sources = runtime_sources({"tvm.contrib.sort.sort"})
     plain = registered_functions(sources[RUNTIME_LIBRARY])
     full = registered_functions(sources[RUNTIME_LIBRARY], sources[RUNTIME_EXTRA_LIBRARY])
@@ -82,7 +82,7 @@ def test_the_dependencies_of_a_library_are_read_from_its_dynamic_section() -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"MZ" + bytes(500)])
-def test_a_file_that_is_no_library_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.so").write_bytes(content)
     with pytest.raises(ValueError, match="ELF file"):
         read_dependencies(tmp_path / "model.so")
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path, content: bytes) ->
         (("libstdc++.so.6", "libgomp.so.1"), None, "it needs libgomp.so.1, libstdc++.so.6"),
     ],
 )
-def test_a_library_may_need_the_bundle_and_the_c_library_only(
+def test_a_library_may_depend_only_on_the_bundle_and_libc(
     needed: tuple[str, ...], search_path: str | None, refusal: str | None
 ) -> None:
     assert linkage_refusal(Dependencies(needed, search_path)) == refusal
@@ -126,7 +126,7 @@ def test_bfloat16_is_stored_as_its_bits(tmp_path: Path) -> None:
         assert archive["x"].tolist() == [0x3F80] * 3
 
 
-def test_an_archive_holds_sorted_files_of_nobody_without_a_leading_folder(tmp_path: Path) -> None:
+def test_an_archive_holds_sorted_files_without_owner_or_leading_folder(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "b.so").write_bytes(b"b" * 100_000)
     (tmp_path / "a.txt").write_text("a")

@@ -1,4 +1,4 @@
-"""What is said of a model without compiling it."""
+"""Preflight: the findings for a model without compiling it."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -26,7 +26,7 @@ from worker.protocol.observer import JobObserver
 from worker.report.preflight import make_preflight
 
 
-class Heard(JobObserver):
+class FinishedStages(JobObserver):
     """The stages that a supervisor would see finish."""
 
     def __init__(self) -> None:
@@ -47,17 +47,17 @@ class Attention(nn.Module):
 
 
 def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str = "translate") -> Report:
-    path, heard = folder / "model", Heard()
+    path, observer = folder / "model", FinishedStages()
     torch.export.save(torch.export.export(module.eval(), inputs), path)
     fields = {"model": "0" * 64, "target": PresetTarget(preset="host"), "stop_after": stop}
-    context = replace(make_context(folder), observer=heard)
+    context = replace(make_context(folder), observer=observer)
     wanted = Upload(
         path=path, request=CompilationRequest.model_validate(fields), target=compile_target(TARGET)
     )
     reached = run_pipeline(wanted, context)
-    said = compiled(reached, context, wanted.target)
-    assert said.files == (REPORT,)
-    assert heard.finished == [Stage.CAPTURE, Stage.TRANSLATE]
+    result = compiled(reached, context, wanted.target)
+    assert result.files == (REPORT,)
+    assert observer.finished == [Stage.CAPTURE, Stage.TRANSLATE]
     return Report.model_validate_json((context.output / REPORT).read_text())
 
 
@@ -80,7 +80,7 @@ def test_a_model_that_translates_has_its_operators_listed(tmp_path: Path) -> Non
     assert (report.stopped_after, report.tune, report.benchmark) == (Stage.TRANSLATE, None, None)
 
 
-def test_what_would_not_compile_is_a_finding_and_no_failure(tmp_path: Path) -> None:
+def test_a_preflight_reports_unsupported_operators_without_failing(tmp_path: Path) -> None:
     report = preflight(tmp_path, Strange(), torch.randn(3, 3))
     (problem,) = found(report).problems
     unsupported = {use.name for use in found(report).operators if not use.supported}
@@ -93,7 +93,7 @@ def test_what_would_not_compile_is_a_finding_and_no_failure(tmp_path: Path) -> N
     assert report.operators == {}
 
 
-def test_a_compilation_that_goes_further_fails_of_the_same(tmp_path: Path) -> None:
+def test_a_compilation_fails_for_the_reason_that_preflight_reports(tmp_path: Path) -> None:
     with pytest.raises(StageFailedError) as raised:
         preflight(tmp_path, Strange(), torch.randn(3, 3), stop="optimize")
     assert raised.value.code is ErrorCode.OPERATOR_UNSUPPORTED
@@ -110,7 +110,7 @@ def test_a_compilation_that_goes_further_fails_of_the_same(tmp_path: Path) -> No
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
-def test_floating_point_operations_are_those_that_torch_counts(
+def test_floating_point_operations_agree_with_torchs_count(
     module: nn.Module, shapes: list[tuple[int, ...]]
 ) -> None:
     inputs = tuple(torch.randn(shape) for shape in shapes)
@@ -119,7 +119,7 @@ def test_floating_point_operations_are_those_that_torch_counts(
     assert make_preflight(capture_module(module, *inputs), None).flops == counter.get_total_flops()
 
 
-def test_attention_is_two_products() -> None:
+def test_attention_counts_as_two_products() -> None:
     captured = capture_module(Attention(), torch.randn(1, 2, 7, 16), torch.randn(1, 2, 5, 16))
     assert make_preflight(captured, None).flops == 2 * 2 * (7 * 16 * 5 + 7 * 5 * 16)
 
@@ -135,6 +135,6 @@ def test_attention_is_two_products() -> None:
     ],
     ids=["sum", "chain", "view", "kept", "larger"],
 )
-def test_an_activation_lives_to_its_last_use(body: Any, peak_floats: int) -> None:
+def test_an_activation_lives_until_its_last_use(body: Any, peak_floats: int) -> None:
     captured = capture_module(Function(body), torch.randn(100))
     assert make_preflight(captured, None).peak_activation_bytes == 4 * peak_floats

@@ -1,4 +1,4 @@
-"""The contract's table of processors against the LLVM that is installed."""
+"""The contract's table of processors matches the installed LLVM."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def made(name: str) -> str:
     return str(compile_target(resolve_target(ExplicitTarget(mcpu=name), name, 1)).llvm.attrs["mcpu"])
 
 
-def test_the_table_is_that_of_the_installed_llvm() -> None:
+def test_the_table_matches_the_installed_llvm() -> None:
     assert PAGE.read_text() == page(), "run `python -m docs.processors`"
 
 

@@ -1,4 +1,4 @@
-"""Names in a request that this worker does not have."""
+"""Names in a request that this worker does not know."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def request(**fields: Any) -> CompilationRequest:
         ({"kernels": {"linaer": "auto"}}, ErrorCode.KERNEL_UNKNOWN, "'linear'"),
     ],
 )
-def test_a_name_that_is_not_here_is_refused_with_the_nearest(
+def test_an_unknown_name_is_refused_with_the_nearest_one(
     fields: dict[str, Any], code: ErrorCode, hint: str
 ) -> None:
     with pytest.raises(JobError, match=f"did you mean {hint}") as caught:
@@ -33,7 +33,7 @@ def test_a_name_that_is_not_here_is_refused_with_the_nearest(
     assert caught.value.code is code
 
 
-def test_what_is_here_passes() -> None:
+def test_known_names_pass() -> None:
     check_names(
         request(
             optimize={"enable": ["ewise_fma"], "disable": ["gelu_erf"]},

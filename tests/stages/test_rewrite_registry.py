@@ -49,7 +49,7 @@ def test_an_installed_rewrite_runs_before_the_built_in_ones(package: ModuleType)
     assert book.chosen(OptimizeOptions(enable=("mine",)))[0].name == "mine"
 
 
-def test_an_installed_rewrite_replaces_a_built_in_one_of_its_name(package: ModuleType) -> None:
+def test_an_installed_rewrite_replaces_a_built_in_one_with_its_name(package: ModuleType) -> None:
     package.REWRITES = (named("gelu_erf"),)  # type: ignore[attr-defined]
 
     book = make_rewrite_book([REWRITES])
@@ -65,7 +65,7 @@ def test_an_installed_rewrite_replaces_a_built_in_one_of_its_name(package: Modul
         (("one",), "is not a tuple of Rewrite or GraphRewrite"),
     ],
 )
-def test_entry_points_that_give_no_clear_rewrites_are_refused(
+def test_entry_points_without_valid_rewrites_are_refused(
     package: ModuleType, rewrites: object, reason: str
 ) -> None:
     package.REWRITES = rewrites  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def test_an_installed_legalization_comes_before_the_built_in_one(
     assert function in {variable.name_hint for variable in module.get_global_vars()}
 
 
-def test_a_legalization_of_no_operator_is_refused(package: ModuleType) -> None:
+def test_a_legalization_of_an_unknown_operator_is_refused(package: ModuleType) -> None:
     package.LEGALIZATIONS = (Legalization("relax.nn.nothing", twice),)  # type: ignore[attr-defined]
 
     with pytest.raises(ExtensionError, match=r"'relax\.nn\.nothing', which Relax does not have"):

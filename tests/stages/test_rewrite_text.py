@@ -128,7 +128,7 @@ def test_projections_of_one_tensor_become_one_product() -> None:
     )
 
 
-def test_projections_that_something_else_reads_stay_apart() -> None:
+def test_projections_with_another_reader_stay_apart() -> None:
     check(
         rewrite("projections"),
         "x: (2, 4, 8)",
@@ -177,7 +177,7 @@ def test_a_linear_layer_with_its_activation_becomes_one_group() -> None:
     ]
 
 
-def test_a_product_that_something_else_reads_is_not_computed_twice() -> None:
+def test_a_product_with_another_reader_is_not_computed_twice() -> None:
     module = """
         lv = R.matmul(x, const(8, 4))
         lv1 = R.add(lv, const(4))
@@ -357,7 +357,7 @@ def test_a_batch_norm_of_separate_parameters_is_folded_by_operators_on_them() ->
     )
 
 
-def test_a_new_rewrite_replaces_its_pattern_and_tells_where() -> None:
+def test_a_new_rewrite_replaces_its_pattern_and_reports_the_place() -> None:
     x, two = wildcard(), is_const()
 
     def doubled(match: Match) -> relax.Expr | None:

@@ -120,7 +120,7 @@ def with_row(body: Body) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", RECOGNIZED)
-def test_a_function_that_is_written_out_is_recognized(name: str, tmp_path: Path) -> None:
+def test_a_function_written_out_by_hand_is_recognized(name: str, tmp_path: Path) -> None:
     body, rewrite = RECOGNIZED[name]
 
     optimized = rewritten(tmp_path, with_row(body), X)
@@ -134,7 +134,7 @@ def test_a_function_that_differs_slightly_is_left_alone(name: str, tmp_path: Pat
     assert fired(rewritten(tmp_path, Function(NOT_QUITE[name]), X)) == {}
 
 
-def test_a_place_is_the_operator_with_its_module_and_its_line(tmp_path: Path) -> None:
+def test_a_place_names_operator_module_and_line(tmp_path: Path) -> None:
     class Written(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return erf_product(self, x)
@@ -145,7 +145,7 @@ def test_a_place_is_the_operator_with_its_module_and_its_line(tmp_path: Path) ->
     assert place.line is not None
 
 
-def test_a_rewrite_that_is_switched_off_does_not_run(tmp_path: Path) -> None:
+def test_a_disabled_rewrite_does_not_run(tmp_path: Path) -> None:
     optimized = rewritten(tmp_path, Function(erf_product), X, disable=("gelu_erf",))
 
     assert "gelu_erf" not in {rewrite.name for rewrite in optimized.rewrites}

@@ -1,4 +1,4 @@
-"""Libraries whose parameters lie beside them: one library, the weights of any training."""
+"""Libraries with separate parameters: one library runs with the weights of any training."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def built_separately(module: nn.Module, shape: tuple[int, ...], context: StageCo
     return build(tune(optimized(captured, context), context), context)
 
 
-def test_a_library_that_is_the_last_thing_wanted_comes_with_its_parameters(context: StageContext) -> None:
+def test_a_job_that_stops_after_build_keeps_the_parameters(context: StageContext) -> None:
     built = built_separately(Perceptron(), (3, 16), context)
 
     files = write_stopped(Reached(Stage.BUILD, built), context, now())
@@ -89,7 +89,7 @@ def test_a_library_that_is_the_last_thing_wanted_comes_with_its_parameters(conte
     assert all((context.output / name).is_file() for name in files)
 
 
-def test_what_prepares_parameters_is_not_searched(context: StageContext) -> None:
+def test_functions_that_prepare_parameters_are_not_searched(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.randn(3, 16), parameters="separate")
     searched = without_preparation(optimized(captured, context).module)
     names = {str(variable.name_hint) for variable in searched.get_global_vars()}
@@ -133,14 +133,14 @@ def test_a_run_packs_no_weights(context: StageContext) -> None:
     assert calls(PREPARE)
 
 
-def test_a_model_without_parameters_has_none_beside_it(context: StageContext) -> None:
+def test_a_model_without_parameters_has_no_parameter_file(context: StageContext) -> None:
     built = built_separately(Function(lambda _, x: x + 1), (2, 3), context)
 
     assert built.parameters is None
     assert verify(built, context).comparisons[0].mismatches == 0
 
 
-def test_a_file_that_does_not_fit_is_refused_in_words(context: StageContext) -> None:
+def test_a_mismatched_parameter_file_is_refused_with_a_reason(context: StageContext) -> None:
     built = built_separately(Perceptron().eval(), (1, 16), context)
     assert built.parameters is not None
     state = Perceptron().state_dict()
@@ -163,7 +163,7 @@ def test_a_file_that_does_not_fit_is_refused_in_words(context: StageContext) -> 
         ),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused(
+def test_parameters_that_a_file_cannot_hold_are_refused(
     tmp_path: Path, name: str, tensor: torch.Tensor, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):

@@ -1,4 +1,4 @@
-"""Tensor intrinsics: what they compute, and which instructions they become."""
+"""Tensor intrinsics: their results and their instructions."""
 
 from __future__ import annotations
 
@@ -112,5 +112,5 @@ def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_p
 
 
 @pytest.mark.parametrize("source", sorted(KERNELS.glob("*.c")), ids=lambda path: path.stem)
-def test_the_kernels_that_are_kept_are_those_of_their_sources(source: Path) -> None:
+def test_the_stored_kernels_match_their_sources(source: Path) -> None:
     assert compile_kernel(source) == read_kernel(source.stem)

@@ -119,7 +119,7 @@ def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) ->
     assert_same(torch.jit.trace(module.eval(), X), X)
 
 
-def test_an_optional_input_is_taken_when_given() -> None:
+def test_an_optional_input_is_used_when_given() -> None:
     assert_same(torch.jit.script(Branching()), X, torch.ones(3))
 
 
@@ -162,7 +162,7 @@ def test_a_branch_on_data_goes_through_torchs_converter() -> None:
         torch.testing.assert_close(program.module()(inputs), script(inputs))
 
 
-def test_what_a_script_raises_is_its_own_message() -> None:
+def test_an_error_raised_by_a_script_keeps_its_message() -> None:
     class Strict(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             assert x.dim() == 3, "three axes, please"
@@ -187,7 +187,7 @@ def test_a_failed_conversion_names_the_place() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch warns of its own deep copies
 @pytest.mark.parametrize("form", ["traced", "scripted"])
-def test_every_operator_of_a_program_knows_its_line_in_the_model(form: str) -> None:
+def test_every_operator_of_a_program_has_its_source_line(form: str) -> None:
     module = Sizes().eval()
     script = torch.jit.trace(module, X) if form == "traced" else torch.jit.script(module)
     program = convert_script(saved(script), (X,)).run_decompositions()

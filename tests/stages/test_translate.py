@@ -63,7 +63,7 @@ def test_every_unsupported_operator_is_reported_at_once_with_its_place(context: 
     assert all(place.file == __file__ and place.line for place in raised.value.places)
 
 
-def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(context: StageContext) -> None:
+def test_an_operator_called_twice_at_one_place_is_reported_once(context: StageContext) -> None:
     def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return torch.special.bessel_j0(torch.special.bessel_j0(x))
 
@@ -87,7 +87,7 @@ def test_an_operator_that_is_called_twice_at_one_place_is_reported_once(context:
     ],
     ids=["rand", "randn_like", "dropout", "quantized", "unique"],
 )
-def test_what_no_rule_can_translate_comes_with_advice_in_place_of_a_rule(
+def test_untranslatable_operators_come_with_advice_instead_of_a_rule_template(
     context: StageContext, body: Callable[..., torch.Tensor], advice: str
 ) -> None:
     with pytest.raises(OperatorsUnsupportedError, match=advice) as raised:
@@ -96,7 +96,7 @@ def test_what_no_rule_can_translate_comes_with_advice_in_place_of_a_rule(
     assert "Rule(" not in raised.value.detail
 
 
-def test_a_decomposition_that_does_not_know_its_arguments_names_the_place(context: StageContext) -> None:
+def test_a_decomposition_with_unknown_arguments_names_the_place(context: StageContext) -> None:
     def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return torch.as_strided_scatter(x.mT, x[0, :2], (2,), (1,))
 
@@ -118,7 +118,7 @@ def test_a_failure_of_the_importer_names_the_node(context: StageContext) -> None
     assert len(raised.value.places) == 1
 
 
-def test_another_signature_than_the_model_is_refused(context: StageContext) -> None:
+def test_a_signature_that_differs_from_the_models_is_refused(context: StageContext) -> None:
     captured = capture_module(Perceptron(), torch.randn(1, 16))
     wrong = captured.output_specs[0].model_copy(update={"shape": (1, 5)})
 

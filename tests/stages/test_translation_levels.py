@@ -25,7 +25,7 @@ LEVELS = tuple(TranslationLevel)
 
 
 def mismatches(translated: Translated, context: StageContext) -> list[int]:
-    """Where the library differs from the model."""
+    """The differences between library and model."""
     tuned = tune(optimize(translated, context), context)
     return [comparison.mismatches for comparison in verify(build(tuned, context), context).comparisons]
 
@@ -84,7 +84,7 @@ def test_networks_of_tensor_expressions_are_right(
     assert mismatches(translated, context) == [0]
 
 
-def test_what_has_no_expression_stays_an_operator() -> None:
+def test_operators_without_an_expression_stay_operators() -> None:
     x = relax.Var("x", relax.TensorType((3, 5), "float32"))
     builder = ExpressionBuilder({})
     with builder.function("main", [x]):
@@ -92,7 +92,7 @@ def test_what_has_no_expression_stays_an_operator() -> None:
     assert count_operators(builder.get()) == {"call_tir": 1, "sort": 1}
 
 
-def test_open_sizes_stay_open_in_tensor_expressions(tmp_path: Path, context: StageContext) -> None:
+def test_dynamic_sizes_stay_dynamic_in_tensor_expressions(tmp_path: Path, context: StageContext) -> None:
     batch = torch.export.Dim("batch", min=1, max=8)
     example = (torch.randn(2, 784),)
     program = torch.export.export(EXAMPLES["mlp"].build(), example, dynamic_shapes=({0: batch},))

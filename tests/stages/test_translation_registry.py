@@ -1,4 +1,4 @@
-"""Where rules come from, which one counts, and what a custom operator needs."""
+"""Sources and precedence of rules, and rules for custom operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from worker.errors import OperatorsUnsupportedError
 
 @torch.library.custom_op("samplelib::relu", mutates_args=())
 def its_relu(x: torch.Tensor, scale: float = 2.0, *, shift: float = 1.0) -> torch.Tensor:
-    """Not what ``aten.relu`` does."""
+    """Differs from ``aten.relu``."""
     return x * scale + shift
 
 
@@ -88,7 +88,7 @@ def test_a_custom_operator_works_through_a_rule(
     np.testing.assert_allclose(found, x.numpy() * 3 + 1, rtol=1e-6)
 
 
-def test_a_custom_operator_is_not_taken_for_torchs_of_the_same_name(tmp_path: Path) -> None:
+def test_a_custom_operator_is_not_confused_with_torchs_of_the_same_name(tmp_path: Path) -> None:
     with pytest.raises(OperatorsUnsupportedError) as raised:
         translate(capture_module(CUSTOM, torch.randn(2, 3)), make_context(tmp_path))
 
@@ -103,7 +103,7 @@ def test_the_error_holds_a_rule_to_fill_in(tmp_path: Path) -> None:
 
     _, _, template = raised.value.detail.partition("A rule adds an operator:\n\n")
     names: dict[str, object] = {}
-    exec(template, names)  # what a reader would do
+    exec(template, names)  # as a reader would
     (rule,) = names["RULES"]  # type: ignore[misc]
     assert rule.operator == "samplelib.relu.default"
     assert rule.keywords == {"shift"}
@@ -138,7 +138,7 @@ def test_an_installed_decomposition_replaces_a_built_in_rule(package: ModuleType
         (("aten.x.default",), "is not a tuple of Rule or Decomposition"),
     ],
 )
-def test_entry_points_that_give_no_clear_rules_are_refused(
+def test_entry_points_without_valid_rules_are_refused(
     package: ModuleType, rules: object, reason: str
 ) -> None:
     package.RULES = rules  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def test_constants_keep_their_elements_whatever_their_strides() -> None:
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)
 
 
-def test_a_translation_of_another_type_than_torchs_is_refused(
+def test_a_translation_whose_type_differs_from_torchs_is_refused(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(package, monkeypatch, Rule("samplelib.relu.default", lambda emit, x, scale: x.astype("int32")))

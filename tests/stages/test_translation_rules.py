@@ -1,4 +1,4 @@
-"""Each operator, translated, built without schedules and run, gives what torch gives."""
+"""Each operator, translated and run without schedules, agrees with torch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AllOf(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operators_give_what_torch_gives(kind: str) -> None:
+def test_operators_agree_with_torch(kind: str) -> None:
     samples = KINDS[kind]
     inputs = tuple(tensor for sample in samples for tensor in sample.inputs)
     expected = iter(AllOf(samples)(*inputs))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from worker.compiler.pipeline.translate import decomposition_table
+from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
 
 X = torch.zeros(2, 3)

@@ -26,7 +26,7 @@ SPECIAL = 50
 
 @dataclass(frozen=True)
 class Result:
-    """Arguments and what a compiled function made of them."""
+    """Arguments and results of a compiled function."""
 
     inputs: tuple[Array, ...]
     computed: Array
@@ -84,7 +84,7 @@ ANGLES = ("sin", "cos", "tan")
 def results(
     request: pytest.FixtureRequest, server: CandidateClient, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Result]:
-    """What every function makes of its arguments, by name, from one library."""
+    """The results of all functions by name, from one library."""
     dtype = str(request.param)
     names = [*LIMITS, *(OF_FLOAT32 if dtype == "float32" else ())]
     inputs = {name: arguments(name, dtype) for name in names}
@@ -178,7 +178,7 @@ def test_the_error_is_within_the_stated_units_in_the_last_place(
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_special_numbers_come_out_as_from_the_library(results: dict[str, Result], name: str) -> None:
+def test_special_numbers_agree_with_numpy(results: dict[str, Result], name: str) -> None:
     result = results[name]
     inputs = [array[:SPECIAL] for array in result.inputs]
     with np.errstate(all="ignore"):
@@ -215,7 +215,7 @@ def test_a_power_with_a_small_exponent_is_a_product(
     np.testing.assert_allclose(computed, numbers**exponent, rtol=1e-6)
 
 
-def test_the_rules_go_by_the_names_of_calls() -> None:
+def test_rules_match_calls_by_name() -> None:
     x = tirx.Var("x", "float32")
     for name in RULES:
         function = name.rpartition(".")[2]
@@ -224,7 +224,7 @@ def test_the_rules_go_by_the_names_of_calls() -> None:
 
 
 def padded(x: te.Tensor, i: tirx.Var, function: Callable[..., object] = lambda value: value) -> object:
-    """A function of the element before, zero where there is none."""
+    """A function of the previous element, or zero for the first."""
     return tirx.if_then_else(i > 0, function(x[i - 1]), 0.0)
 
 
@@ -253,9 +253,7 @@ def padded(x: te.Tensor, i: tirx.Var, function: Callable[..., object] = lambda v
         "a quotient by zero",
     ],
 )
-def test_a_branch_is_a_statement_where_it_guards_what_it_reads(
-    guard: Callable[..., object], terms: bool
-) -> None:
+def test_a_branch_that_guards_a_read_is_a_statement(guard: Callable[..., object], terms: bool) -> None:
     x = te.placeholder((40,), "float32", "x")
     y = te.compute((40,), lambda i: guard(x, i), "y")
 
@@ -271,7 +269,7 @@ def test_a_branch_is_a_statement_where_it_guards_what_it_reads(
     [lambda x, i: padded(x, i, tirx.tanh), lambda x, i: tirx.Select(i > 0, tirx.tanh(x[i - 1]), 0.0)],
     ids=["if_then_else", "select"],
 )
-def test_a_branch_within_an_argument_keeps_what_it_guards(guarded: Callable[..., object]) -> None:
+def test_a_branch_within_an_argument_keeps_its_guard(guarded: Callable[..., object]) -> None:
     x = te.placeholder((40,), "float32", "x")
     y = te.compute((40,), lambda i: tirx.exp(guarded(x, i)), "y")
 

@@ -22,7 +22,7 @@ def a_report(
 ) -> Report:
     """A report with these figures; without a ratio, one without torch eager.
 
-    In the slow rounds the ratio is ``spread`` times what it is in the fast ones.
+    The ratio of the slow rounds is ``spread`` times the ratio of the fast ones.
     """
     peers = (
         () if ratio is None else (ranging(baseline("torch-eager", p50_ms / ratio, ratio), spread, unsteady),)
@@ -54,7 +54,7 @@ def ranging(peer: BaselineResult, spread: float, unsteady: str) -> BaselineResul
 
 
 def a_job(problem: Problem | None = None) -> Compilation:
-    """A compilation that has ended well, or with a problem."""
+    """A compilation that succeeded, or failed with a problem."""
     return Compilation(
         id="2c26b46b68ffc68f",
         state=JobState.FAILED if problem else JobState.SUCCEEDED,

@@ -1,4 +1,4 @@
-"""Reports for the tests of the page: the least that is valid, and one with everything in it."""
+"""Reports for the tests of the page: a minimal one and a complete one."""
 
 from datetime import UTC, datetime
 from math import exp

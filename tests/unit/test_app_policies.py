@@ -29,9 +29,7 @@ def errors_of(document: object) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("quiet_seconds", "expected_seconds"), [(0, 0.05), (1, 0.05), (2, 0.1), (10, 0.5), (3600, 1)]
 )
-def test_a_job_that_is_quiet_for_long_is_looked_at_less_often(
-    quiet_seconds: float, expected_seconds: float
-) -> None:
+def test_a_quiet_job_is_polled_less_often(quiet_seconds: float, expected_seconds: float) -> None:
     assert wait_seconds(quiet_seconds, 0.05, 1.0) == pytest.approx(expected_seconds)
 
 
@@ -41,7 +39,7 @@ def test_a_key_gives_one_id_per_tenant() -> None:
     assert resource_id(None, "a") != resource_id(None, "a")
 
 
-def test_every_id_that_is_given_is_an_id() -> None:
+def test_every_generated_id_is_recognized_as_an_id() -> None:
     assert is_job_id(resource_id("k", "a"))
     assert is_job_id(resource_id(None, "a"))
 
@@ -59,12 +57,12 @@ def test_every_id_that_is_given_is_an_id() -> None:
         ("nothing", {"target"}),
     ],
 )
-def test_of_several_forms_only_the_probable_one_is_reported(target: object, expected: set[str]) -> None:
+def test_only_the_most_likely_of_several_forms_is_reported(target: object, expected: set[str]) -> None:
     assert set(errors_of({"model": "0" * 64, "target": target})) == expected
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "said"),
+    ("fields", "field", "message"),
     [
         ({"target": {"preset": "host", "mcpu": "znver4"}}, "target.mcpu", "another form"),
         ({"target": 5}, "target", "expected a JSON object"),
@@ -76,11 +74,11 @@ def test_of_several_forms_only_the_probable_one_is_reported(target: object, expe
         ({"inputs": {}}, "inputs", "expected a list"),
     ],
 )
-def test_what_is_expected_is_said_in_words_of_json(fields: dict[str, object], field: str, said: str) -> None:
-    assert said in errors_of({"model": "0" * 64, "target": "host", **fields})[field]
+def test_expected_types_are_named_in_json_terms(fields: dict[str, object], field: str, message: str) -> None:
+    assert message in errors_of({"model": "0" * 64, "target": "host", **fields})[field]
 
 
-def test_a_word_like_no_other_gets_no_hint() -> None:
+def test_a_word_unlike_any_other_gets_no_hint() -> None:
     found = errors_of({"model": "0" * 64, "target": "host", "zzzzzz": 1, "x" * 5000: 1})
     assert set(found.values()) == {"unknown field"}
 
@@ -98,12 +96,12 @@ def test_every_error_of_the_store_has_a_code() -> None:
     assert set(STORE_CODES) == every_subclass(StoreError)
 
 
-def test_what_the_store_says_of_its_inside_stays_there() -> None:
+def test_internal_details_of_store_errors_stay_private() -> None:
     problem = store_problem(StoreUnavailableError("postgresql://user:secret@host"))
     assert (problem.code, "secret" in problem.detail) == (ErrorCode.UNAVAILABLE, False)
 
 
-def test_a_service_without_workers_says_so() -> None:
+def test_a_service_without_workers_reports_it() -> None:
     assert warnings(()) == (NO_WORKER,)
 
 
@@ -118,7 +116,7 @@ def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dimensions", "field", "told"),
+    ("dimensions", "field", "message"),
     [
         ({}, "dimensions", "names 'batch', which has no range"),
         ({"batch": {"max": 64}}, "dimensions.batch.max", "unknown field; did you mean 'maximum'?"),
@@ -128,11 +126,11 @@ def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
         ({"batch": {}, "length": {}}, "dimensions", "no shape in `inputs` names 'length'"),
     ],
 )
-def test_a_dimension_that_cannot_be_is_refused_by_field(dimensions: object, field: str, told: str) -> None:
+def test_an_invalid_dimension_is_refused_by_field(dimensions: object, field: str, message: str) -> None:
     inputs = [{"name": "x", "shape": ["batch", 784]}]
     found = errors_of({"model": "0" * 64, "target": "host", "inputs": inputs, "dimensions": dimensions})
     assert list(found) == [field]
-    assert told in found[field]
+    assert message in found[field]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_a_dimension_that_cannot_be_is_refused_by_field(dimensions: object, fiel
         ("worker_lost_seconds", "nan"),
     ],
 )
-def test_a_time_that_is_in_no_calendar_is_refused(name: str, text: str) -> None:
+def test_an_impossible_date_is_refused(name: str, text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         AppSettings.model_validate({name: text})
     assert [error["loc"] for error in caught.value.errors()] == [(name,)]

@@ -1,4 +1,4 @@
-"""The manifest's own rules, and where the files of a bundle lie."""
+"""The manifest's rules and the paths of a bundle's files."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ def test_plain_relative_paths_are_taken(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".hidden", "a b", "a\n", "ä"]
 )
-def test_paths_that_lead_elsewhere_are_refused(path: str) -> None:
+def test_paths_outside_the_bundle_are_refused(path: str) -> None:
     with pytest.raises(ValidationError):
         PATHS.validate_python(path)
 

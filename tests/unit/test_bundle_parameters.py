@@ -64,7 +64,9 @@ def entry(**change: Any) -> dict[str, Any]:
         ([1], "the header is not a JSON object"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: Any, words: str) -> None:
+def test_a_mismatched_parameter_file_is_refused_with_a_reason(
+    tmp_path: Path, header: Any, words: str
+) -> None:
     with pytest.raises(BundleError, match=words):
         ParameterReader(ENTRY).read(write(tmp_path, header))
 
@@ -78,15 +80,15 @@ def test_a_file_that_does_not_fit_is_refused_in_words(tmp_path: Path, header: An
         (9).to_bytes(8, "little") + b"{" * 9,
         (99_999).to_bytes(8, "little") + b"[" * 99_999,
     ],
-    ids=["empty", "short", "too long a header", "no JSON", "nested too deep"],
+    ids=["empty", "short", "header too long", "invalid JSON", "nested too deep"],
 )
-def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "params.safetensors"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"cannot be read as a \.safetensors file"):
         ParameterReader(ENTRY).read(path)
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"nowhere\.safetensors cannot be read as a \.safetensors file"):
         ParameterReader(ENTRY).read(tmp_path / "nowhere.safetensors")

@@ -29,7 +29,7 @@ STANDARD = {
 }
 
 
-def test_it_is_one_file_for_python_3_9() -> None:
+def test_the_runner_is_one_file_for_python_3_9() -> None:
     tree = ast.parse(SOURCE.read_text(), feature_version=(3, 9))
     nodes = list(ast.walk(tree))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -38,12 +38,12 @@ def test_it_is_one_file_for_python_3_9() -> None:
     assert roots - STANDARD == {"__future__", "typing", "numpy", "tvm_ffi"}
 
 
-def test_it_names_the_pins_of_the_project() -> None:
+def test_the_runner_names_the_pins_of_the_project() -> None:
     pins = re.findall(r'"(apache-tvm-ffi==[^"]+)"', (ROOT / "pyproject.toml").read_text())
     assert {f"numpy {pin}" for pin in pins} == {run.REQUIREMENTS}
 
 
-def test_the_distribution_is_that_of_numpy() -> None:
+def test_percentiles_agree_with_numpys() -> None:
     times = [float(value) for value in range(1, 101)]
     latency = run.Latency.of(times)
     assert (latency.runs, latency.min_ms, latency.mean_ms) == (100, 1.0, 50.5)
@@ -58,7 +58,7 @@ def test_percentiles_need_enough_runs(runs: int, known: tuple[bool, bool]) -> No
     assert (latency.p90_ms is not None, latency.p99_ms is not None) == known
 
 
-def test_a_percentile_that_is_not_known_is_not_printed() -> None:
+def test_an_unknown_percentile_is_not_printed() -> None:
     few = run.Outcome(specs=(), outputs={}, threads=1, comparisons=None, latency=run.Latency.of([1.0] * 3))
     assert [line.split()[0] for line in few.lines()] == ["runs", "min_ms", "p50_ms", "mean_ms", "stddev_ms"]
     assert few.document()["p99_ms"] is None
@@ -97,7 +97,7 @@ def test_arrays_of_any_name_are_kept(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(run.load_arrays(tmp_path / "arrays.npz")[name], array)
 
 
-def test_inputs_are_named_files_or_one_file_of_all(tmp_path: Path) -> None:
+def test_inputs_are_named_files_or_one_file(tmp_path: Path) -> None:
     array = np.arange(6, dtype=np.int8)
     run.save_arrays(tmp_path / "all.npz", {"x": array})
     np.save(tmp_path / "x.npy", array)

@@ -25,7 +25,7 @@ ARM = "aarch64-unknown-linux-gnu"
         (ExplicitTarget(mcpu="cortex-a72", triple=ARM), "aarch64 cortex-a72"),
     ],
 )
-def test_a_targets_needs_are_its_processor_and_its_features(target: Target, text: str) -> None:
+def test_a_target_needs_its_processor_and_its_features(target: Target, text: str) -> None:
     needs = needs_of(target)
     assert str(needs) == text
     assert needs is None or Needs.parse(text) == needs
@@ -51,16 +51,16 @@ def test_a_targets_needs_are_its_processor_and_its_features(target: Target, text
     ],
     ids=str,
 )
-def test_a_worker_lacks_what_its_processor_cannot_run_and_takes_what_its_compiler_will_refuse(
+def test_a_worker_lacks_unsupported_features_and_takes_what_its_compiler_will_refuse(
     needs: str | None, lacking: tuple[str, ...]
 ) -> None:
     assert lacks(HASWELL, None if needs is None else Needs.parse(needs)) == lacking
 
 
-def test_a_worker_that_says_nothing_takes_everything() -> None:
+def test_a_worker_without_declared_capabilities_takes_everything() -> None:
     assert lacks(Capability(), Needs.parse("x86_64 x86-64-v4")) == ()
 
 
-def test_features_that_no_index_would_hold_are_refused() -> None:
+def test_features_too_long_for_an_index_are_refused() -> None:
     with pytest.raises(ValidationError, match="in all features together"):
         ExplicitTarget(mcpu="znver4", features=(f"+{'x' * 63}",) * (MAX_FEATURES_CHARACTERS // 64 + 1))

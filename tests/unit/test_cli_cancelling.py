@@ -1,4 +1,4 @@
-"""What an interrupt does where its cancel cannot be heard."""
+"""An interrupt whose cancel fails."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FAILED = make_problem(ErrorCode.INTERNAL, "The app met a defect of its own.")
     ],
     ids=["away", "defect"],
 )
-def test_a_cancel_that_fails_is_told_and_the_interrupt_goes_on(
+def test_a_failed_cancel_is_reported_and_the_interrupt_continues(
     capsys: pytest.CaptureFixture[str],
     interrupt: type[KeyboardInterrupt],
     error: BessemerError,
@@ -31,7 +31,7 @@ def test_a_cancel_that_fails_is_told_and_the_interrupt_goes_on(
     with pytest.raises(KeyboardInterrupt) as raised, cancel_on_interrupt("job-1", cancel):
         raise interrupt
     assert raised.type is interrupt
-    told = capsys.readouterr().err
-    assert told.startswith("job-1 was not cancelled:\nerror: ")
-    assert says in told
-    assert "asked to cancel" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("job-1 was not cancelled:\nerror: ")
+    assert says in printed
+    assert "asked to cancel" not in printed

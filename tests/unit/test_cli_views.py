@@ -1,4 +1,4 @@
-"""A compilation's lines: where it is, where it stopped, how its search ended."""
+"""The lines about a compilation: its stage, its end, its search."""
 
 import pytest
 
@@ -39,14 +39,14 @@ def shown(state: JobState, **fields: object) -> list[str]:
         (JobState.CANCELLED, {}, "stopped     in tune, cancelled"),
     ],
 )
-def test_a_compilation_says_where_it_is_or_stopped(
+def test_a_compilation_names_its_stage_or_where_it_stopped(
     state: JobState, fields: dict[str, object], line: str
 ) -> None:
     assert line in shown(state, stage=Stage.TUNE, **fields)
 
 
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.CANCELLED])
-def test_one_that_never_ran_names_no_stage(state: JobState) -> None:
+def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
     assert len(shown(state)) == 2
 
 
@@ -118,7 +118,7 @@ def test_name_and_labels_are_shown() -> None:
         (200, "p50 2 ms, p99 4 ms (200 runs, 1 thread)"),
     ],
 )
-def test_a_latency_has_the_percentile_that_its_runs_allow(runs: int, text: str) -> None:
+def test_a_latency_shows_the_percentile_its_runs_allow(runs: int, text: str) -> None:
     latency = Latency(runs=runs, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2, stddev_ms=0)
     assert shown_latency(latency, 1) == text
 
@@ -138,13 +138,13 @@ def test_a_processor_is_named_once(name: str, mcpu: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unsteady", "said"),
+    ("unsteady", "reason"),
     [
         ("", "library / torch-eager: 0.0018 (p10 to p90 of the rounds: 0.0017 to 0.0019)"),
         ("it stalled", "unsteady, so no comparison: it stalled; measure again when the worker is idle"),
     ],
 )
-def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
+def test_an_unsteady_baseline_has_no_ratio(unsteady: str, reason: str) -> None:
     peer = BaselineResult(
         name="torch-eager",
         threads=2,
@@ -159,7 +159,7 @@ def test_an_unsteady_baseline_has_no_ratio(unsteady: str, said: str) -> None:
     )
     printed = shown(JobState.SUCCEEDED, figures=figures)
     start = next(index for index, line in enumerate(printed) if line.startswith("torch-eager"))
-    assert printed[start + 1].strip() == said
+    assert printed[start + 1].strip() == reason
 
 
 def test_the_reason_for_unsteady_figures_is_given_once() -> None:

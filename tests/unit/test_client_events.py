@@ -1,4 +1,4 @@
-"""Reading and following a stream of events, without a stream."""
+"""Reading and following a stream of events, without a server."""
 
 import time
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def document(state: JobState) -> Reply:
 
 
 def drive(flow: Flow[Any], *outcomes: Reply | httpx.TransportError) -> list[float]:
-    """Perform a flow whose calls have these outcomes; returns the pauses."""
+    """Run a flow whose calls have these outcomes and return its pauses."""
     answers, pauses = iter(outcomes), []
     try:
         step = next(flow)
@@ -62,7 +62,7 @@ def test_events_are_read_from_pieces_of_any_size(cuts: list[int]) -> None:
     assert list(read(Follower("job-0001"), *pieces)) == EVENTS
 
 
-def test_a_stream_of_something_else_is_not_bessemers() -> None:
+def test_a_stream_of_another_server_is_refused() -> None:
     with pytest.raises(UnreachableError, match="schema of Event"):
         list(read(Follower("job-0001"), b"data: {}\n\n"))
 
@@ -72,7 +72,7 @@ def test_a_line_without_end_is_refused() -> None:
         list(read(Follower("job-0001"), *(bytes(1 << 16) for _ in range(100))))
 
 
-def test_many_short_lines_are_not_a_long_one() -> None:
+def test_many_short_lines_do_not_count_as_a_long_one() -> None:
     comments = [b": " + bytes(1 << 16) + b"\r\n"] * 100
     assert list(read(Follower("job-0001"), *comments, STREAM)) == EVENTS
 
@@ -100,7 +100,7 @@ def test_a_job_that_ended_without_a_final_event_is_asked_twice() -> None:
     assert follower.done
 
 
-def test_a_lost_server_is_waited_for_with_growing_pauses() -> None:
+def test_a_lost_server_is_retried_with_growing_pauses() -> None:
     follower = Follower("job-0001")
     lost = [httpx.ConnectError("refused")] * 3
     first = drive(follower.pause(), *lost)[-1]
@@ -111,7 +111,7 @@ def test_a_lost_server_is_waited_for_with_growing_pauses() -> None:
         drive(follower.pause(), *lost)
 
 
-def test_a_refusal_for_good_is_raised_and_a_passing_one_is_not() -> None:
+def test_a_permanent_refusal_is_raised_and_a_transient_one_is_retried() -> None:
     follower = Follower("job-0001")
     follower.refuse(503, b"")
     gone = make_problem(ErrorCode.NOT_FOUND, "There is no job.")

@@ -1,4 +1,4 @@
-"""The ways to say what a model takes."""
+"""The ways to describe a model's inputs."""
 
 from typing import Any
 
@@ -30,20 +30,20 @@ X = InputSpec(name="x", shape=(1, 784))
         ("batchx784", InputSpec(name="x", shape=("batch", 784))),
     ],
 )
-def test_a_value_says_shape_and_dtype(value: Any, spec: InputSpec) -> None:
+def test_a_value_provides_shape_and_dtype(value: Any, spec: InputSpec) -> None:
     assert spec_of("x", value) == spec
 
 
 @pytest.mark.parametrize(
     "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.complex64), "1:float31"]
 )
-def test_a_value_that_says_neither_is_refused_by_name(value: Any) -> None:
+def test_a_value_without_shape_and_dtype_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="'x'"):
         spec_of("x", value)
 
 
 @pytest.mark.parametrize("value", [(("batch",), "int64"), None, (1.5, 2)])
-def test_a_value_of_another_form_is_answered_with_the_forms(value: Any) -> None:
+def test_a_value_of_another_form_is_refused_with_the_accepted_forms(value: Any) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         spec_of("user", value)
     assert str(caught.value).startswith(f"input 'user' is {value!r}; expected ('batch', 784) of float32, ")
@@ -64,6 +64,6 @@ def test_ranges_are_read_from_pairs_and_texts() -> None:
 
 
 @pytest.mark.parametrize("value", [(4, 4), (0, 4), "1-64", "4", (1,), 3])
-def test_what_is_no_range_is_refused_by_name(value: Any) -> None:
+def test_an_invalid_range_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="dimension 'batch'"):
         ranges_of({"batch": value})

@@ -1,4 +1,4 @@
-"""The client names its caller's span to the server."""
+"""The client sends its caller's span to the server."""
 
 import pytest
 from opentelemetry import context, trace

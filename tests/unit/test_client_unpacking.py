@@ -1,4 +1,4 @@
-"""Bundles that were built to harm, and bundles that were damaged."""
+"""Malicious and damaged bundles."""
 
 import hashlib
 import io
@@ -95,7 +95,7 @@ def test_a_second_bundle_replaces_the_first(tmp_path: Path) -> None:
     ],
     ids=lambda hostile: f"{hostile[0].name}-{hostile[0].type.decode()}",
 )
-def test_what_no_bundle_holds_is_refused_and_nothing_is_left(
+def test_an_archive_with_foreign_entries_is_refused_and_leaves_nothing(
     tmp_path: Path, hostile: tuple[tarfile.TarInfo, bytes]
 ) -> None:
     members = [member(name, data) for name, data in bundle_files().items()]

@@ -1,4 +1,4 @@
-"""A job's files are read as hostile input."""
+"""The supervisor treats a job's files as hostile."""
 
 import os
 from collections.abc import Callable
@@ -64,7 +64,9 @@ def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("make", [absent, link, hard_link, pipe, hole])
-def test_what_is_no_plain_file_of_its_size_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_only_regular_files_within_their_limit_are_accepted(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     with pytest.raises(MisbehavedError):
         collected(tmp_path, make)
 
@@ -97,7 +99,7 @@ def write_too_much(output: Path) -> None:
         (write_too_much, ("ir.json", "log.txt")),
     ],
 )
-def test_of_a_job_that_failed_its_snapshots_are_kept(
+def test_a_failed_jobs_snapshots_are_kept(
     tmp_path: Path, make: Callable[[Path], None], left: tuple[str, ...]
 ) -> None:
     (tmp_path / "output").mkdir()

@@ -74,7 +74,7 @@ def test_equal_infinities_are_not_the_worst_element() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [NAN, INF]])
-def test_without_a_finite_element_there_is_no_worst(values: list[float]) -> None:
+def test_without_a_finite_element_no_element_is_worst(values: list[float]) -> None:
     found = compare("y", np.array(values), np.array(values), EXACT)
 
     assert found.worst_index == ()

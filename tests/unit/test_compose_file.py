@@ -39,13 +39,13 @@ def variables(service: str) -> set[str]:
 
 
 def handed_on(service: str) -> set[str]:
-    """What of .env a service gets: variables without a value, and those whose value names them."""
+    """Variables that a service gets from .env: those without a value or with a reference to themselves."""
     environment: dict[str, str | None] = SERVICES[service]["environment"]
     return {name for name, value in environment.items() if value is None or value.startswith(f"${{{name}:-")}
 
 
 @pytest.mark.parametrize("service", SETTINGS)
-def test_a_setting_is_handed_on_or_told_to_be_decided(service: str) -> None:
+def test_a_setting_is_passed_on_or_documented_as_fixed(service: str) -> None:
     (row,) = re.findall(r"^\| everything else \|.*$", PAGE, re.MULTILINE)
     decided = set(re.findall(VARIABLE, row))
     assert variables(service) - handed_on(service) == decided & variables(service)
@@ -58,7 +58,7 @@ def test_every_variable_that_the_page_names_does_something() -> None:
     assert set(re.findall(VARIABLE, PAGE)) - read - decided - images == set()
 
 
-def test_only_what_needs_a_secret_gets_it() -> None:
+def test_only_services_that_need_a_secret_get_it() -> None:
     for secret, services in {
         "POSTGRES_PASSWORD": {"app", "worker", "database"},
         "OBJECTS_SECRET_KEY": {"app", "worker", "objects"},
@@ -77,7 +77,7 @@ def test_every_service_is_bounded_and_confined(service: str) -> None:
     assert has["restart"] == "unless-stopped"
 
 
-def test_what_the_dockerfile_copies_is_not_ignored() -> None:
+def test_files_the_dockerfile_copies_are_not_ignored() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
     copied = re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.MULTILINE)
     assert {source for sources in copied for source in sources.split()} - kept == set()
@@ -89,7 +89,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Suppress the log."""
 
 
 @pytest.fixture
@@ -112,12 +112,12 @@ def test_the_health_check_is_whether_200_is_answered(port: int) -> None:
     assert [health(port, "/healthz"), health(port, "/readyz")] == [0, 1]
 
 
-def test_where_nothing_listens_nothing_is_healthy(port: int) -> None:
+def test_without_a_listener_the_health_check_fails(port: int) -> None:
     with HTTPServer(("127.0.0.1", 0), _Answering) as gone:
         unused = gone.server_port
     assert health(unused, "/healthz") == 1
 
 
-def test_both_images_ask_for_what_their_programs_answer() -> None:
+def test_both_images_check_an_address_their_program_serves() -> None:
     asked = re.findall(r'^HEALTHCHECK .* CMD \["answers", "(\w+)", "(\S+)"\]$', DOCKERFILE, re.MULTILINE)
     assert asked == [("BESSEMER_PORT", "/healthz"), ("BESSEMER_METRICS_PORT", "/readyz")]

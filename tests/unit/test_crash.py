@@ -1,4 +1,4 @@
-"""What a crash left in the log is told in one line."""
+"""A crash's log is summarized in one line."""
 
 import pytest
 from tensor_samples import tensor
@@ -38,7 +38,7 @@ AT = "Python at /model.py:3 (forward), /torch/module.py:12 (_call_impl)"
         ("Fatal Python error: x\n\nStack (most recent call first):\n", ""),
     ],
 )
-def test_a_crash_is_where_machine_code_and_python_were(log: str, site: str) -> None:
+def test_a_crash_names_its_place_in_machine_code_and_in_python(log: str, site: str) -> None:
     assert crash_site(log) == site
 
 
@@ -46,7 +46,7 @@ def test_a_crash_is_where_machine_code_and_python_were(log: str, site: str) -> N
     ("text", "size_bytes"),
     [("x=2x3", 24), ("x=scalar:bool", 1), ("x=4:bfloat16", 8), ("x=4:uint8", 4), ("x=2:float64", 16)],
 )
-def test_an_input_takes_its_elements_bytes(text: str, size_bytes: int) -> None:
+def test_an_input_takes_the_bytes_of_its_elements(text: str, size_bytes: int) -> None:
     assert input_bytes(tensor(text)) == size_bytes
 
 

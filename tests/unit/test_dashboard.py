@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for metrics and labels that exist, in queries that parse."""
+"""The dashboard and the alerts query existing metrics and labels, in valid PromQL."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def queries() -> Iterator[str]:
 
 
 def series(name: str) -> tuple[Metric | None, tuple[str, ...]]:
-    """The metric that a series belongs to, and the labels that it has."""
+    """The metric of a series, and its labels."""
     if name in BY_NAME and BY_NAME[name].kind is not Kind.HISTOGRAM:
         return BY_NAME[name], BY_NAME[name].labels
     base, _, suffix = name.rpartition("_")
@@ -54,7 +54,7 @@ def series(name: str) -> tuple[Metric | None, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("query", sorted(set(queries())))
-def test_a_query_parses_and_asks_for_what_there_is(query: str) -> None:
+def test_every_query_parses_and_uses_existing_metrics_and_labels(query: str) -> None:
     promql_parser.parse(query)
     names = re.findall(r"bessemer_\w+", query)
     assert names or re.search(r"\bup\{", query)
@@ -89,7 +89,7 @@ def test_no_panel_covers_another() -> None:
     assert len(set().union(*covered)) == sum(map(len, covered))
 
 
-def test_every_query_of_the_dashboard_is_of_the_chosen_jobs_and_instances() -> None:
+def test_every_dashboard_query_filters_by_the_chosen_jobs_and_instances() -> None:
     asked = [target["expr"] for panel in panels() for target in panel["targets"]]
     chosen = 'bessemer_\\w+\\{job=~"\\$job", instance=~"\\$instance"[,}]'
     assert [text for text in asked if re.sub(chosen, "", text).count("bessemer_")] == []
@@ -99,12 +99,12 @@ def test_every_query_of_the_dashboard_is_of_the_chosen_jobs_and_instances() -> N
 
 
 @pytest.mark.parametrize("code", OWN_FAULTS)
-def test_a_model_causes_no_end_that_alerts_wait_for(code: ErrorCode) -> None:
+def test_no_alert_fires_for_a_models_fault(code: ErrorCode) -> None:
     assert ERRORS[code].status >= 500
 
 
 @pytest.mark.parametrize("job", [job["job_name"] for job in PROMETHEUS["scrape_configs"]])
-def test_an_alert_waits_for_every_program_to_be_down_or_unknown(job: str) -> None:
+def test_an_alert_covers_every_program_being_down_or_unknown(job: str) -> None:
     down = [
         text for rule in rules() for text in re.findall(r'^up\{job=~"([^"]+)"\} == 0 or absent', rule["expr"])
     ]
@@ -117,21 +117,21 @@ def test_answers_to_probes_and_scrapes_neither_raise_an_alert_nor_dilute_one() -
     assert set(PROBES.split("|")) == UNTRACED
 
 
-def test_every_alert_on_metrics_tells_installations_apart() -> None:
+def test_every_alert_on_metrics_distinguishes_installations() -> None:
     together = [
         rule["alert"] for rule in rules() if re.search(r"\b(sum|min|max)\b(?! by \(job)", rule["expr"])
     ]
     assert together == []
 
 
-def test_alerts_name_every_end_that_is_no_fault_of_a_request() -> None:
+def test_alerts_cover_every_code_that_a_request_did_not_cause() -> None:
     named = [code for rule in rules() for code in re.findall(r'code=~"([^"]+)"', rule["expr"])]
     assert {code for text in named for code in text.split("|")} == set(OWN_FAULTS)
 
 
 @pytest.mark.parametrize("kind", TaskKind)
 @pytest.mark.parametrize("code", OWN_FAULTS)
-def test_what_an_alert_waits_for_is_counted_from_zero(kind: TaskKind, code: ErrorCode) -> None:
+def test_counters_that_alerts_use_start_at_zero(kind: TaskKind, code: ErrorCode) -> None:
     labels = {"kind": kind, "outcome": "failed", "code": code}
     assert WorkerMetrics().registry.get_sample_value("bessemer_tasks_total", labels) == 0
 

@@ -1,4 +1,4 @@
-"""How far outputs lie from those expected, read from NumPy archives without NumPy."""
+"""Differences between outputs and references, read from NumPy archives without NumPy."""
 
 import io
 import zipfile
@@ -26,7 +26,7 @@ def saved(folder: Path, expected: dict[str, Array], found: dict[str, Array]) -> 
 
 
 def bits(values: list[float]) -> Array:
-    """bfloat16 as invocations and bundles keep it."""
+    """bfloat16 as invocations and bundles store it."""
     return np.array(values, ml_dtypes.bfloat16).view(np.uint16)
 
 
@@ -68,7 +68,7 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "said"),
+    ("expected", "found", "message"),
     [
         ({"y": FLOATS}, {"y": FLOATS[0]}, "output 'y' has the shape 2, expected 2x2"),
         ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, expected y"),
@@ -77,15 +77,15 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
         ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the unsupported dtype '<c8'"),
     ],
 )
-def test_outputs_that_cannot_be_compared_say_why(
-    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array], said: str
+def test_incomparable_outputs_have_a_reason(
+    tmp_path: Path, expected: dict[str, Array], found: dict[str, Array], message: str
 ) -> None:
     with pytest.raises(ArraysError) as raised:
         compare_outputs(*saved(tmp_path, expected, found))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_outputs_whose_names_differ_are_compared_by_position_and_that_is_noted(tmp_path: Path) -> None:
+def test_renamed_outputs_are_compared_by_position_with_a_note(tmp_path: Path) -> None:
     labels = np.array([1, 2])
     expected, found = {"output_0": FLOATS, "output_1": labels}, {"logits": FLOATS * 0, "a_label": labels}
     change = compare_outputs(*saved(tmp_path, expected, found), by_position=True)
@@ -140,7 +140,7 @@ INFINITE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1e999,)}"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"nothing", "cannot be read as an .npz file"),
         (packed(("outputs/y.npy", b"nonsense")), "is not a .npy file"),
@@ -153,12 +153,12 @@ INFINITE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1e999,)}"
         (damaged_lzma(), "cannot be read as an .npz file"),
     ],
 )
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     _, found = saved(tmp_path, {}, {"y": np.float32(1)})
     (tmp_path / "reference.npz").write_bytes(content)
     with pytest.raises(ArraysError) as raised:
         compare_outputs(tmp_path / "reference.npz", found)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_the_inputs_of_a_reference_become_a_file_of_their_own(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_inputs_of_a_reference_become_a_file_of_their_own(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("damaged", [0, 1], ids=["reference", "outputs"])
-def test_the_damaged_one_of_two_files_is_named(tmp_path: Path, damaged: int) -> None:
+def test_the_damaged_file_of_two_is_named(tmp_path: Path, damaged: int) -> None:
     files = saved(tmp_path, {"y": LONG}, {"y": LONG})
     content = bytearray(files[damaged].read_bytes())
     content[len(content) // 2] ^= 1

@@ -1,4 +1,4 @@
-"""What import-linter cannot see; the order of the layers is in pyproject.toml, `make lint` checks it."""
+"""Import rules that import-linter cannot check; pyproject.toml has the layers, which `make lint` checks."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ COMPILERS = ("torch", "tvm", "tvm_ffi")
 EXTENSIBLE = ("kernels", "legalize", "rewrites", "spaces", "translation")
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
 OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/transport.py"}
-"""Where the client takes the torch, or the OpenTelemetry, that its user's program has imported."""
+"""Modules of the client that use the torch or OpenTelemetry imported by the user's program."""
 
 
 @pytest.mark.parametrize("package", EXTENSIBLE)
@@ -33,7 +33,7 @@ def test_a_program_without_models_loads_neither_torch_nor_tvm(module: str) -> No
     assert shown.stdout.strip() == "[]"
 
 
-def test_the_client_takes_what_its_user_imported_in_few_places() -> None:
+def test_the_client_uses_the_users_imports_in_few_places() -> None:
     taking = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "bessemer" / "client").rglob("*.py")

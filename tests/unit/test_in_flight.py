@@ -1,11 +1,11 @@
-"""What a worker says that it has in hand."""
+"""Tasks that a worker reports as in flight."""
 
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import Task, TaskKind
 from worker.supervisor.in_flight import InFlight
 
 
-def test_a_task_stays_in_hand_when_an_earlier_attempt_at_it_ends() -> None:
+def test_a_task_stays_in_flight_when_an_earlier_attempt_ends() -> None:
     in_flight, task = InFlight(), Task(TaskKind.COMPILE, "job-12345")
     earlier, later = in_flight.tracking(task), in_flight.tracking(task)
     earlier.__enter__()

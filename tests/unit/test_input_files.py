@@ -1,4 +1,4 @@
-"""Inputs of invocations: two formats, told apart by their bytes; whatever else comes is refused by name."""
+"""Inputs of invocations: two formats, recognized by their bytes; others are refused by name."""
 
 import io
 import json
@@ -94,7 +94,7 @@ def test_bfloat16_comes_as_its_bits(tmp_path: Path) -> None:
     ],
     ids=range(16),
 )
-def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "inputs").write_bytes(content)
     with pytest.raises(JobError) as caught:
         read_inputs(tmp_path / "inputs")
@@ -122,7 +122,7 @@ def named_twice(first: str, second: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"hello", "not a readable .npz or .safetensors file"),
         (single_array(), "`numpy.savez`"),
@@ -133,11 +133,11 @@ def named_twice(first: str, second: str) -> bytes:
         (struct.pack("<Q", 9000) + b"[" * 9000, "its header is not JSON"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_words_of_the_formats(
-    tmp_path: Path, content: bytes, said: str
+def test_a_file_that_cannot_be_read_is_explained_in_terms_of_its_format(
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "inputs").write_bytes(content)
     with pytest.raises(JobError) as caught:
         read_inputs(tmp_path / "inputs")
     assert caught.value.code == "inputs-unreadable"
-    assert said in caught.value.detail
+    assert message in caught.value.detail

@@ -20,7 +20,7 @@ def test_a_folder_is_private_and_its_model_read_only(tmp_path: Path) -> None:
     assert {place.stat().st_uid for place in places} == {owner}
 
 
-def test_a_folder_that_is_there_already_is_refused(tmp_path: Path) -> None:
+def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     make_job_folder(tmp_path / "job", None)
     with pytest.raises(FileExistsError):
         make_job_folder(tmp_path / "job", None)
@@ -62,7 +62,7 @@ def test_folders_without_permissions_are_removed(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-def test_removing_what_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_missing_folder_succeeds(tmp_path: Path) -> None:
     remove_job_folder(tmp_path / "gone")
 
 

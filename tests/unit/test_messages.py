@@ -1,4 +1,4 @@
-"""What a child may say: everything else ends its job as misbehavior."""
+"""Messages that a child may send; any other ends its job as misbehavior."""
 
 import ast
 import json
@@ -86,7 +86,7 @@ def test_an_honest_message_is_read(message: dict[str, Any]) -> None:
     ],
     ids=lambda message: str(message)[:80],
 )
-def test_a_child_has_no_say_beyond_its_messages(message: dict[str, Any]) -> None:
+def test_a_child_can_send_only_its_messages(message: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         MESSAGES.validate_json(json.dumps(message))
 

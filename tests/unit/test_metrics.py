@@ -31,7 +31,7 @@ NOTHING = Statistics(
 
 
 def own_names(families: Iterable[Family]) -> set[str]:
-    """Names as declared: the library keeps a counter's without its suffix."""
+    """Names as declared: the library drops a counter's suffix."""
     return {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in families
@@ -39,17 +39,17 @@ def own_names(families: Iterable[Family]) -> set[str]:
     }
 
 
-def test_the_app_has_the_metrics_that_are_declared_for_it() -> None:
+def test_the_app_has_its_declared_metrics() -> None:
     page = [*AppMetrics().registry.collect(), *StatisticsCollector(NOTHING).collect()]
     assert own_names(page) == {metric.name for metric in metrics.APP}
 
 
-def test_a_worker_has_the_metrics_that_are_declared_for_it() -> None:
+def test_a_worker_has_its_declared_metrics() -> None:
     assert own_names(WorkerMetrics().registry.collect()) == {metric.name for metric in metrics.WORKER}
 
 
 @pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
-def test_a_name_says_what_prometheus_expects(metric: Metric) -> None:
+def test_metric_names_follow_prometheus(metric: Metric) -> None:
     assert metric.name.startswith("bessemer_")
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM)
@@ -99,7 +99,7 @@ def test_a_task_is_counted_by_outcome_and_code(code: ErrorCode | None, outcome: 
     assert value(counted, "bessemer_sandbox_kills_total", limit=name) == kills
 
 
-def test_a_task_is_in_progress_until_it_ends_however_it_does() -> None:
+def test_a_task_is_in_progress_until_it_ends_in_any_way() -> None:
     counted = WorkerMetrics()
     with pytest.raises(KeyError), counted.task(TaskKind.INSPECT):
         assert value(counted, "bessemer_tasks_in_progress", kind="inspect") == 1
@@ -117,7 +117,7 @@ def test_a_task_is_in_progress_until_it_ends_however_it_does() -> None:
     ],
     ids=str,
 )
-def test_a_task_that_is_put_off_is_counted_by_its_reason(error: Exception, reason: str) -> None:
+def test_a_postponed_task_is_counted_by_its_reason(error: Exception, reason: str) -> None:
     counted = WorkerMetrics()
     with pytest.raises(type(error)), counted.task(TaskKind.COMPILE):
         raise error
@@ -125,7 +125,7 @@ def test_a_task_that_is_put_off_is_counted_by_its_reason(error: Exception, reaso
     assert value(counted, "bessemer_attempts_lost_total", kind="compile", reason=reason) == 0
 
 
-def test_a_lost_worker_is_counted_with_the_attempts_that_it_had_in_hand() -> None:
+def test_a_lost_worker_is_counted_with_its_attempts_in_flight() -> None:
     counted = WorkerMetrics()
     counted.losses.worker(())
     counted.losses.worker((TaskKind.COMPILE, TaskKind.INVOKE))
@@ -135,7 +135,7 @@ def test_a_lost_worker_is_counted_with_the_attempts_that_it_had_in_hand() -> Non
 
 
 @pytest.mark.parametrize("kind", TaskKind)
-def test_what_is_lost_or_put_off_is_counted_from_zero(kind: TaskKind) -> None:
+def test_counters_of_lost_and_postponed_tasks_start_at_zero(kind: TaskKind) -> None:
     sample = WorkerMetrics().registry.get_sample_value
     for reason in Loss:
         assert sample("bessemer_attempts_lost_total", {"kind": kind, "reason": reason}) == 0
@@ -143,7 +143,7 @@ def test_what_is_lost_or_put_off_is_counted_from_zero(kind: TaskKind) -> None:
         assert sample("bessemer_attempts_postponed_total", {"kind": kind, "reason": reason}) == 0
 
 
-def test_a_job_tells_of_stages_and_trials_and_is_believed_in_neither_times_nor_great_counts() -> None:
+def test_a_jobs_stages_and_trials_are_counted_but_its_times_and_huge_counts_are_not() -> None:
     counted = WorkerMetrics()
     with counted.job() as meter:
         meter.stage_started(Stage.TUNE)
@@ -156,7 +156,7 @@ def test_a_job_tells_of_stages_and_trials_and_is_believed_in_neither_times_nor_g
     assert value(counted, "bessemer_stage_duration_seconds_sum", stage="tune") < 60
 
 
-def test_the_most_memory_of_a_job_is_kept() -> None:
+def test_a_jobs_peak_memory_is_kept() -> None:
     counted = WorkerMetrics()
     with counted.job() as meter:
         for memory in (10, 300, 20):
@@ -164,7 +164,7 @@ def test_the_most_memory_of_a_job_is_kept() -> None:
     assert value(counted, "bessemer_job_peak_memory_bytes_sum") == 300
 
 
-async def test_the_page_is_prometheuss_text() -> None:
+async def test_the_metrics_page_is_prometheus_text() -> None:
     page = await AppMetrics().page(lambda: NOTHING)
     families = {family.name: family for family in text_string_to_metric_families(page.decode())}
     assert families["bessemer_database_up"].samples[0].value == 1

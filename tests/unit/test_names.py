@@ -1,4 +1,4 @@
-"""Names of models and compilations: what is one, where they come from, and what files are called by them."""
+"""Names of models and compilations: valid names, defaults, and file names."""
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -10,14 +10,14 @@ NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 @pytest.mark.parametrize("name", ["mlp", "résnet 50", "模型", "org/model:v2", "<b>", "n" * 128])
-def test_a_name_is_anything_that_can_be_printed(name: str) -> None:
+def test_any_printable_text_is_a_name(name: str) -> None:
     assert NAME.validate_python(name) == name
 
 
 @pytest.mark.parametrize(
     "name", ["", " mlp", "mlp ", "a\nb", "a\x00b", "\x1b[2J", "a\u202eb", "\ud800", "n" * 129]
 )
-def test_what_steers_a_terminal_or_hides_is_no_name(name: str) -> None:
+def test_control_and_invisible_characters_are_refused(name: str) -> None:
     with pytest.raises(ValidationError):
         NAME.validate_python(name)
 
@@ -38,7 +38,7 @@ def test_what_steers_a_terminal_or_hides_is_no_name(name: str) -> None:
         ("folder/", None),
     ],
 )
-def test_a_model_is_called_like_its_file(file: str, name: str | None) -> None:
+def test_a_model_is_named_after_its_file(file: str, name: str | None) -> None:
     assert name_of_file(file) == name
     assert name is None or NAME.validate_python(name) == name
 
@@ -55,9 +55,9 @@ def test_a_model_is_called_like_its_file(file: str, name: str | None) -> None:
         ("模" * 128, "模" * 40 + "-host"),
     ],
 )
-def test_a_download_is_called_by_name_and_target(name: str, stem: str) -> None:
+def test_a_download_is_named_after_model_and_target(name: str, stem: str) -> None:
     assert file_stem(name, "host") == stem
 
 
-def test_bytes_and_digests_have_no_name_of_their_own() -> None:
+def test_bytes_and_digests_have_no_name() -> None:
     assert [name_of_model(model) for model in (b"bytes", "0" * 64, "models/mlp.pt2")] == [None, None, "mlp"]

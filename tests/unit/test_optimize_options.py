@@ -1,4 +1,4 @@
-"""What a request may say of rewriting."""
+"""A request's options for rewriting."""
 
 import pytest
 from pydantic import ValidationError
@@ -25,6 +25,6 @@ def test_the_command_line_names_rewrites_and_fusion() -> None:
         ({"fusion": "some"}, "should be 'automatic', 'patterns' or 'none'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, object], reason: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, object], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         OptimizeOptions.model_validate(options)

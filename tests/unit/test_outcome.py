@@ -40,7 +40,7 @@ def outcome(
         (ErrorCode.LIMIT_MEMORY, 7, "60.1 s of 60.0 s"),
     ],
 )
-def test_a_job_that_ran_out_of_time_says_what_it_was_at(code: ErrorCode, total: int, detail: str) -> None:
+def test_a_job_that_timed_out_names_its_stage(code: ErrorCode, total: int, detail: str) -> None:
     progress = ProgressMade(stage=Stage.BUILD, done=6, total=total, detail="fused_add")
     given = replace(outcome(termination=Termination(code, "60.1 s of 60.0 s")), progress=progress)
     problem = conclude(given)
@@ -63,13 +63,13 @@ def test_a_job_that_ran_out_of_time_says_what_it_was_at(code: ErrorCode, total: 
         (outcome(status=3), ErrorCode.CHILD_CRASHED),
     ],
 )
-def test_the_supervisors_knowledge_overrides_the_childs_message(given: JobOutcome, code: ErrorCode) -> None:
+def test_the_supervisors_findings_override_the_childs_report(given: JobOutcome, code: ErrorCode) -> None:
     problem = conclude(given)
     assert isinstance(problem, Problem)
     assert problem.code == code
 
 
-def test_a_child_that_said_its_result_and_left_cleanly_has_succeeded() -> None:
+def test_a_child_that_sent_its_result_and_exited_cleanly_succeeded() -> None:
     assert conclude(outcome(last=INSPECTED)) is INSPECTED
 
 
@@ -93,7 +93,7 @@ def test_a_childs_problem_has_its_codes_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "is_refused"),
+    ("stopped_after", "requested", "is_refused"),
     [
         (Stage.TRANSLATE, Stage.TRANSLATE, False),
         (Stage.TRANSLATE, None, True),
@@ -101,10 +101,14 @@ def test_a_childs_problem_has_its_codes_own_words() -> None:
         (Stage.CAPTURE, Stage.TRANSLATE, True),
     ],
 )
-def test_only_a_job_that_was_to_stop_early_may(said: Stage, asked: Stage | None, is_refused: bool) -> None:
+def test_only_a_job_with_an_early_stop_may_stop_early(
+    stopped_after: Stage, requested: Stage | None, is_refused: bool
+) -> None:
     target = ResolvedTarget(name="host", kind="llvm", mcpu="x", triple=LINUX_X86_64, features=(), cores=1)
-    stopped = Compiled(target=target, verified=None, figures=None, files=("report.json",), stopped_after=said)
-    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=asked)
+    stopped = Compiled(
+        target=target, verified=None, figures=None, files=("report.json",), stopped_after=stopped_after
+    )
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=requested)
     result = refuse_early_end(stopped, request)
     assert isinstance(result, Problem) == is_refused
     assert is_refused or result is stopped

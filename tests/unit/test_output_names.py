@@ -1,4 +1,4 @@
-"""An output has the name that the model gives it, made safe for files, arguments and pages."""
+"""An output keeps the model's name, made safe for files, arguments and pages."""
 
 import re
 from collections import OrderedDict, defaultdict
@@ -31,7 +31,7 @@ STRUCTURES: dict[str, tuple[object, tuple[str, ...]]] = {
     "an ordered dictionary": (OrderedDict(z=T, a=T), ("z", "a")),
     "a dictionary with a default": (defaultdict(list, q=T), ("q",)),
     "a named tuple": (Moments(T, T), ("mean", "std")),
-    "what torch.max returns": (torch.max(T, 1), ("values", "indices")),
+    "torch.max": (torch.max(T, 1), ("values", "indices")),
     "nested": ({"a": {"b": (T, [T])}, "m": Moments(T, None)}, ("a.b.0", "a.b.1.0", "m.mean")),
     "names below a tuple": ((T, {"extra": T}), ("output_0", "output_1.extra")),
     "the same tensor twice": ({"a": T, "b": T}, ("a", "b")),
@@ -45,7 +45,7 @@ HOSTILE: dict[str, tuple[dict[object, object], tuple[str, ...]]] = {
     "a way out": ({"../../etc/passwd": T}, ("output__.._etc_passwd",)),
     "a leading dot": ({".hidden": T}, ("output_hidden",)),
     "nothing": ({"": T, "x": T}, ("output_0", "x")),
-    "no letter that is safe": ({"模型": T, "→": T}, ("output_0", "output_1")),
+    "no safe letters": ({"模型": T, "→": T}, ("output_0", "output_1")),
     "markup": ({'<img src="x">': T}, ("_img_src__x__",)),
     "a line's end": ({"a\nb\x00c": T}, ("a_b_c",)),
     "a tuple": ({("a", 1): T}, ("__a___1_",)),

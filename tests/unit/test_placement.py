@@ -1,4 +1,4 @@
-"""Placement decides which tensors lie inside one another."""
+"""Placement decides which tensors are stored inside others."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_features_of_a_dense_block_are_appended() -> None:
     assert placement.region("a") is placement.region("d")
 
 
-def test_slices_are_parts_of_what_grows() -> None:
+def test_slices_are_parts_of_a_growing_tensor() -> None:
     placement = Placement()
 
     assert placement.cut("x", 4 * BLOCK, Part("left", 0, 2 * BLOCK))
@@ -38,7 +38,7 @@ def test_slices_are_parts_of_what_grows() -> None:
     assert not placement.join("middle", follow(("left", 2), ("other", 2)))
 
 
-def test_what_would_overlap_or_is_not_aligned_is_copied() -> None:
+def test_overlapping_or_unaligned_parts_are_copied() -> None:
     placement = Placement()
     placement.join("ab", follow(("a", 2), ("b", 1)))
 

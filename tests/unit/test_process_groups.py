@@ -32,7 +32,7 @@ LEFT = Group(id=100, start_ticks=5000, uid=None)
     ],
     ids=["gone", "runs", "number reused", "leader gone", "another session", "older", "another group"],
 )
-def test_a_group_is_told_from_one_that_got_its_number_later(
+def test_a_group_is_told_apart_from_a_later_one_with_its_number(
     running: tuple[Process, ...], expected: bool
 ) -> None:
     assert outlives(LEFT, running) is expected
@@ -42,14 +42,14 @@ def start_sleeper() -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 
 
-def test_what_a_crashed_supervisor_left_is_ended(tmp_path: Path) -> None:
+def test_processes_left_by_a_crashed_supervisor_are_ended(tmp_path: Path) -> None:
     with start_sleeper() as left, start_sleeper() as another:
         known = read_process(left.pid)
         assert known is not None
         crashed = GroupsFile(tmp_path / "groups")
         crashed.add(Group(left.pid, known.start_ticks, None))
         crashed.add(Group(another.pid, known.start_ticks - 1000, None))
-        # nobody else reaps them here, and a group is empty only then
+        # nothing else reaps them here, and a group is empty only after that
         swept = _sweep_and_reap(GroupsFile(tmp_path / "groups"), left)
         assert swept == (left.pid,)
         assert left.returncode == -signal.SIGKILL
@@ -58,7 +58,7 @@ def test_what_a_crashed_supervisor_left_is_ended(tmp_path: Path) -> None:
     assert (tmp_path / "groups").read_text() == ""
 
 
-def test_a_process_that_has_not_made_its_group_yet_is_ended_too() -> None:
+def test_a_process_without_its_own_group_yet_is_ended_too() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         known = read_process(child.pid)
         assert known is not None
@@ -75,7 +75,7 @@ def test_a_group_that_ended_is_forgotten(tmp_path: Path) -> None:
     assert (tmp_path / "groups").read_text() == ""
 
 
-def test_supervisors_share_a_work_folder_but_no_place_and_no_user(tmp_path: Path) -> None:
+def test_supervisors_sharing_a_work_folder_have_separate_places_and_users(tmp_path: Path) -> None:
     with claim_work_dir(tmp_path / "work") as first, claim_work_dir(tmp_path / "work") as second:
         assert first.folder != second.folder
         uids = {place.slot_uid(60_000, slot) for place in (first, second) for slot in (0, 1)}
@@ -101,7 +101,7 @@ def test_jobs_of_a_crashed_supervisor_that_never_comes_back_are_removed_by_anoth
         assert (left.exists(), running.exists()) == (False, True)
 
 
-def test_a_work_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_work_folder_writable_by_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work").chmod(0o777)
     with pytest.raises(WorkDirError, match="writable by other users"), claim_work_dir(tmp_path / "work"):

@@ -1,4 +1,4 @@
-"""What a job that ran out of time is advised to do."""
+"""Advice for a job that timed out."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def advice(code: ErrorCode, stage: Stage | None, **tune: object) -> str:
 
 @pytest.mark.parametrize("code", [ErrorCode.TIMEOUT, ErrorCode.LIMIT_WALL_CLOCK])
 @pytest.mark.parametrize("stage", Stage)
-def test_no_stage_is_advised_to_drop_trials_that_were_not_asked_for(code: ErrorCode, stage: Stage) -> None:
+def test_no_advice_drops_trials_that_were_not_requested(code: ErrorCode, stage: Stage) -> None:
     assert "trials" not in advice(code, stage)
 
 
@@ -35,7 +35,7 @@ def test_no_stage_is_advised_to_drop_trials_that_were_not_asked_for(code: ErrorC
         (Stage.PACKAGE, {}, "disk"),
     ],
 )
-def test_the_advice_names_what_the_stage_can_do_with_less_of(
+def test_the_advice_names_what_to_reduce_for_the_stage(
     stage: Stage, tune: dict[str, object], expected: str
 ) -> None:
     assert expected in advice(ErrorCode.TIMEOUT, stage, **tune)

@@ -52,7 +52,7 @@ def test_a_mean_beyond_the_axis_is_not_drawn_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("p50", [0.0, math.nan, math.inf])
-def test_a_latency_that_is_no_time_still_draws(p50: float) -> None:
+def test_an_invalid_latency_still_draws(p50: float) -> None:
     rows = [LatencyRun("ours", latency(p50)), LatencyRun("theirs", latency(1))]
     for row in charts.latency_chart(rows).rows:
         assert 0 <= row.p50 <= 100
@@ -83,7 +83,7 @@ def test_a_tuning_curve_falls_from_the_first_success_to_the_best() -> None:
     assert curve.line == "M75.0,6.0H150.0V6.0H225.0V50.0H300.0V72.0"
 
 
-def test_a_tuning_curve_is_labelled_with_the_default_where_that_was_measured() -> None:
+def test_a_tuning_curve_shows_the_default_where_it_was_measured() -> None:
     sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (4.0, 1.0), "default_ms": 5.0})
     curve = charts.tuning_curve(sample)
     assert curve is not None

@@ -1,4 +1,4 @@
-"""What became of what a search found, in words."""
+"""The outcome of a search's candidates, in words."""
 
 import pytest
 
@@ -49,9 +49,7 @@ WON = task(found_ms=1.0, won=True)
         (WON, Schedules.SEARCH, "no: the whole model crashed"),
     ],
 )
-def test_a_workload_says_why_it_has_its_schedule(
-    entry: TuneTask, crashed: Schedules | None, words: str
-) -> None:
+def test_a_workload_explains_its_schedule(entry: TuneTask, crashed: Schedules | None, words: str) -> None:
     assert task_outcome(entry, result(entry, crashed=crashed)) == words
 
 
@@ -64,7 +62,5 @@ def test_a_workload_says_why_it_has_its_schedule(
         (result(WON, crashed=Schedules.DEFAULT), "with the default ones, the whole model crashed"),
     ],
 )
-def test_a_library_without_two_latencies_says_which_schedules_it_has_and_why(
-    verdict: TuneResult, words: str
-) -> None:
+def test_a_library_without_two_latencies_explains_its_schedules(verdict: TuneResult, words: str) -> None:
     assert words in decision(verdict)

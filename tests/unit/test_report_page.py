@@ -1,4 +1,4 @@
-"""The report's page: complete, self-contained, and safe whatever the names in it."""
+"""The report's page: complete, self-contained, and safe with hostile names."""
 
 import re
 import shlex
@@ -62,7 +62,7 @@ class Page(HTMLParser):
         self.words += data
 
 
-def test_a_page_says_with_how_many_threads_was_measured_where_the_target_has_more() -> None:
+def test_a_page_names_the_measured_threads_where_the_target_has_more() -> None:
     report = rich_report()
     larger = report.target.model_copy(update={"cores": 64})
     assert "64 cores" not in Page(render(report)).words
@@ -94,7 +94,7 @@ def hostile_report() -> Report:
 
 
 @pytest.mark.parametrize("make", [minimal_report, rich_report, hostile_report])
-def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(
+def test_the_page_is_well_formed_and_self_contained(
     make: Callable[[], Report],
 ) -> None:
     html = render(make())
@@ -107,7 +107,7 @@ def test_the_page_is_well_formed_and_asks_for_nothing_from_outside(
     assert "@import" not in style
 
 
-def test_hostile_names_are_shown_as_they_are() -> None:
+def test_hostile_names_are_shown_as_text() -> None:
     page = Page(render(hostile_report()))
     assert page.words.count("<script>alert(1)</script>") >= 8
     assert "49" not in re.findall(r"onerror=alert\(2\)>(.{4})", page.words)[0]
@@ -122,7 +122,7 @@ def test_identifiers_are_unique_and_every_chart_has_a_title_and_a_description() 
     assert {identifier for pair in named for identifier in pair} == set(identifiers)
 
 
-def test_the_verdict_comes_with_the_comparison_in_words() -> None:
+def test_the_verdict_comes_with_a_comparison_in_words() -> None:
     words = Page(render(rich_report())).words
     assert "Verified against the original model" in words
     assert "Largest absolute error 1.20e-6 over 2 outputs" in words
@@ -130,7 +130,7 @@ def test_the_verdict_comes_with_the_comparison_in_words() -> None:
     assert MODEL in words
 
 
-def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
+def test_an_output_compared_at_several_sizes_is_one_output() -> None:
     outputs = (TensorSpec(name="logits", shape=(1, 1000)),)
     comparisons = tuple(comparison() for _ in range(4))
     report = rich_report().model_copy(update={"outputs": outputs, "comparisons": comparisons})
@@ -144,45 +144,45 @@ def test_an_output_that_was_compared_at_several_sizes_is_one_output() -> None:
         (SearchEnd.CANDIDATES, "ended because no candidates were left"),
     ],
 )
-def test_the_report_says_why_the_search_stopped(end: SearchEnd, words: str) -> None:
+def test_the_report_explains_why_the_search_stopped(end: SearchEnd, words: str) -> None:
     report = rich_report()
     tune = report.tune.model_copy(update={"ended_by": end})
     assert words in Page(render(report.model_copy(update={"tune": tune}))).words
 
 
-def test_a_library_that_was_not_verified_is_not_recommended() -> None:
+def test_an_unverified_library_is_not_recommended() -> None:
     words = Page(render(rich_report().model_copy(update={"verified": False}))).words
     assert "Not verified" in words
     assert "Do not use this library" in words
 
 
-def test_a_lost_layer_of_the_confinement_is_said() -> None:
+def test_a_missing_sandbox_layer_is_reported() -> None:
     assert "1 of 7 layers did not hold" in Page(render(rich_report())).words
 
 
-def test_a_job_without_a_sandbox_is_said() -> None:
+def test_a_job_without_a_sandbox_is_reported() -> None:
     assert "The model ran without a sandbox." in Page(render(minimal_report())).words
 
 
-def test_a_search_that_was_not_kept_is_said_with_both_latencies() -> None:
+def test_a_discarded_search_is_reported_with_both_latencies() -> None:
     words = Page(render(rich_report())).words
     assert "1.31 ms with the search's schedules and 1.27 ms with the default ones" in words
     assert "The library keeps the default schedules" in words
 
 
-def test_functions_that_no_family_knows_are_named() -> None:
+def test_functions_without_a_family_are_named() -> None:
     assert "fused_sort_take" in Page(render(rich_report())).words
     assert "Scheduled by general rules" not in Page(render(minimal_report())).words
 
 
-def test_what_was_left_to_kernel_libraries_is_told_with_both_times() -> None:
+def test_kernel_library_calls_are_reported_with_both_times() -> None:
     words = Page(render(rich_report())).words
     assert "linear[1x784,784x128,128]2openblas21.0 µs24.0 µs" in words
     assert "relu[1x128]1own schedulenot measurednot measured" in words
     assert "Kernel libraries" not in Page(render(minimal_report())).words
 
 
-def test_functions_that_do_not_add_up_to_the_median_run_are_told_apart_from_it() -> None:
+def test_a_gap_between_functions_and_the_median_run_is_explained() -> None:
     report = rich_report()
     assert report.benchmark is not None
     slow = tuple(
@@ -200,7 +200,7 @@ def test_percentiles_stand_beside_the_runs_behind_them() -> None:
     assert f"and {runs:,} of torch eager" in words
 
 
-def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
+def test_torch_eager_is_the_headline_at_any_position() -> None:
     headline = make_headline((baseline("onnxruntime", 1, 1.5), baseline("torch-eager", 2, 0.5)))
     assert (headline.words, headline.wins) == ("2.0× faster than torch eager", True)  # noqa: RUF001
 
@@ -216,7 +216,7 @@ def test_torch_eager_is_the_headline_wherever_it_stands() -> None:
     ],
     ids=["rounds", "looks"],
 )
-def test_an_unsteady_baseline_makes_no_headline(update: dict[str, object], why: str) -> None:
+def test_an_unsteady_baseline_is_not_the_headline(update: dict[str, object], why: str) -> None:
     peer = baseline("torch-eager", 26, 0.00176).model_copy(update=update)
     headline = make_headline((peer,))
     assert (headline.words, headline.wins) == ("Not compared with torch eager", False)
@@ -254,7 +254,7 @@ def test_a_rewrite_that_was_applied_is_shown() -> None:
 @pytest.mark.parametrize(
     ("runs", "known"), [(3, (False, False)), (20, (True, False)), (200, (True, True))], ids=str
 )
-def test_a_percentile_of_too_few_runs_is_nowhere_on_the_page(runs: int, known: tuple[bool, bool]) -> None:
+def test_the_page_omits_percentiles_of_too_few_runs(runs: int, known: tuple[bool, bool]) -> None:
     report = minimal_report()
     assert report.benchmark is not None
     few = report.benchmark.model_copy(update={"latency": latency(10.0, runs=runs)})
@@ -289,7 +289,7 @@ def test_a_percentile_of_too_few_runs_is_nowhere_on_the_page(runs: int, known: t
         ),
     ],
 )
-def test_the_command_line_asks_for_the_same_request(request_: CompilationRequest, options: str) -> None:
+def test_the_printed_command_line_makes_the_same_request(request_: CompilationRequest, options: str) -> None:
     line = " ".join(command_lines(request_))
     assert line == f"bessemer compile MODEL {options} --output DIR"
     assert parse_command(line) == request_
@@ -299,7 +299,7 @@ OPTIONS = ("--input", "--dimension", "--option")
 
 
 def parse_command(line: str) -> CompilationRequest:
-    """What the command line makes of the arguments."""
+    """The request that the command line reads from the arguments."""
     words = shlex.split(line)[3:]
     given = list(zip(words[::2], words[1::2], strict=True))
     named = {name: [value for key, value in given if key == name] for name in OPTIONS}
@@ -326,7 +326,7 @@ def test_the_page_is_titled_by_the_name(name: str | None, title: str) -> None:
     assert ("script" in page.tags, "img" in page.tags) == (False, False)
 
 
-def test_workloads_without_a_trial_are_not_said_to_be_cheap() -> None:
+def test_workloads_without_a_trial_are_not_called_cheap() -> None:
     report = rich_report()
     assert report.tune is not None
     first, *others = report.tune.tasks

@@ -68,20 +68,20 @@ def test_a_large_count_is_shortened(value: int, text: str) -> None:
         (math.nan, "not comparable with"),
     ],
 )
-def test_a_ratio_is_said_in_words(ratio: float, text: str) -> None:
+def test_a_ratio_is_written_in_words(ratio: float, text: str) -> None:
     assert words.ratio_words(ratio) == text
 
 
-def test_a_range_of_ratios_is_said_as_speed_and_in_order() -> None:
+def test_a_range_of_ratios_is_an_ordered_range_of_speeds() -> None:
     peer = baseline("torch-eager", 10, 0.5).model_copy(update={"ratio_p10": 0.4, "ratio_p90": 0.8})
     assert words.ratio_range(peer) == "1.2× to 2.5×"  # noqa: RUF001
 
 
-def test_a_range_that_is_no_number_is_not_said() -> None:
+def test_a_range_with_nan_is_omitted() -> None:
     peer = baseline("torch-eager", 10, 0.5).model_copy(update={"ratio_p90": math.nan})
     assert words.ratio_range(peer) == ""
 
 
-def test_neighbors_of_float32_are_told_apart() -> None:
+def test_neighboring_float32_values_are_printed_differently() -> None:
     assert words.element(1.2345679) != words.element(1.2345678)
     assert words.element(-6.270817756652832) == "-6.27081776"

@@ -1,4 +1,4 @@
-"""A request's numbers are numbers, and its booleans booleans: no JSON type passes for another."""
+"""A request accepts each field in its own JSON type only."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def of_dimension(**limits: Any) -> dict[str, Any]:
         (of_dimension(example=True), "dimensions.n.example"),
     ],
 )
-def test_another_type_is_refused_where_it_stands(fields: dict[str, Any], place: str) -> None:
+def test_a_wrong_json_type_is_refused_at_its_field(fields: dict[str, Any], place: str) -> None:
     with pytest.raises(ValidationError) as caught:
         CompilationRequest.model_validate({"model": "0" * 64, "target": "host", **fields})
     assert place in {".".join(map(str, error["loc"])) for error in caught.value.errors()}
@@ -63,8 +63,6 @@ def test_a_whole_number_is_a_number() -> None:
         ({"tune": {"trials": 9}, "stop_after": "tune"}, True),
     ],
 )
-def test_a_request_searches_if_it_grants_trials_and_reaches_tune(
-    fields: dict[str, Any], searches: bool
-) -> None:
+def test_a_request_searches_if_it_has_trials_and_reaches_tune(fields: dict[str, Any], searches: bool) -> None:
     request = CompilationRequest.model_validate({"model": "0" * 64, "target": "host", **fields})
     assert request.searches is searches

@@ -1,4 +1,4 @@
-"""Which attempts are made again, and how long a store that is away is waited for."""
+"""Which attempts are retried, and how long an unavailable store is retried."""
 
 import errno
 
@@ -25,7 +25,7 @@ from worker.supervisor.retry import StoreRetry, is_given_up, retry_helps, unless
         (ErrorCode.VERIFY_MISMATCH, 0, False),
     ],
 )
-def test_an_attempt_is_made_again_only_where_that_can_help(
+def test_an_attempt_is_retried_only_where_a_retry_can_help(
     code: ErrorCode, lost_attempts: int, helps: bool
 ) -> None:
     assert retry_helps(make_problem(code, ""), lost_attempts) is helps
@@ -35,7 +35,7 @@ def test_an_attempt_is_made_again_only_where_that_can_help(
     ("code", "why"),
     [(ErrorCode.CHILD_KILLED, Loss.CHILD_KILLED), (ErrorCode.WORKER_DISK_FULL, Loss.DISK_FULL)],
 )
-def test_a_lost_attempt_says_what_it_was_lost_to(code: ErrorCode, why: Loss) -> None:
+def test_a_lost_attempt_names_its_cause(code: ErrorCode, why: Loss) -> None:
     with pytest.raises(AttemptLostError) as lost_attempt:
         unless_lost(make_problem(code, "gone"), 0)
     assert lost_attempt.value.why is why
@@ -46,7 +46,7 @@ def test_a_task_is_given_up_after_three_lost_attempts(lost_attempts: int, expect
     assert is_given_up(lost_attempts) is expected
 
 
-def test_a_task_that_is_given_up_names_the_workers_that_it_cost() -> None:
+def test_a_task_given_up_names_the_lost_workers() -> None:
     problem = worker_lost(3, ("a", "b", "a"))
     assert problem.code is ErrorCode.WORKER_LOST
     assert problem.detail == "3 attempts were lost with their workers (a, b, a)"
@@ -55,7 +55,7 @@ def test_a_task_that_is_given_up_names_the_workers_that_it_cost() -> None:
 @pytest.mark.parametrize(
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device")],
-    ids=["an errno", "another library's words"],
+    ids=["an errno", "another library's message"],
 )
 def test_a_full_disk_is_not_the_stages_fault(error: Exception) -> None:
     assert failure_of(ErrorCode.PACKAGE_FAILED, error).code is ErrorCode.WORKER_DISK_FULL
@@ -73,20 +73,20 @@ class Away:
         return "here"
 
 
-async def test_a_store_that_comes_back_is_waited_for() -> None:
+async def test_the_retry_waits_for_a_store_that_comes_back() -> None:
     store = Away()
     assert await StoreRetry(60).call(store) == "here"
     assert store.calls == 3
 
 
-async def test_patience_ends() -> None:
+async def test_the_retry_gives_up() -> None:
     store = Away()
     with pytest.raises(StoreUnavailableError):
         await StoreRetry(0).call(store)
     assert store.calls == 1
 
 
-async def test_only_a_store_that_is_away_is_waited_for() -> None:
+async def test_only_an_unavailable_store_is_retried() -> None:
     def fenced() -> None:
         raise FencedError("job", 1)
 

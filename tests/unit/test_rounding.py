@@ -24,7 +24,7 @@ MASK = -3.4e38
         ([], [], 0.0),
     ],
 )
-def test_what_the_relative_part_covers_is_no_rounding(
+def test_errors_within_the_relative_tolerance_do_not_count_as_rounding(
     reference: list[float], exact: list[float], rounding: float
 ) -> None:
     found = own_rounding(np.array(reference, "float32"), np.array(exact), FLOAT32)

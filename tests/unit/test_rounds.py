@@ -25,7 +25,7 @@ def test_a_budget_is_shared_evenly(
 
 @dataclass
 class Recorder:
-    """A side that notes its turns in a common list."""
+    """A side that records its turns in a shared list."""
 
     name: str
     seconds: float
@@ -57,9 +57,9 @@ def test_sides_take_turns_and_rest_in_between() -> None:
     assert rounds.runs(1) == (0.03,) * MIN_ROUNDS
 
 
-def test_finished_rounds_are_told() -> None:
-    told: list[tuple[int, int]] = []
+def test_finished_rounds_are_reported() -> None:
+    progress: list[tuple[int, int]] = []
 
-    alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: told.append((done, of)))
+    alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: progress.append((done, of)))
 
-    assert told == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]
+    assert progress == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]

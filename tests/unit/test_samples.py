@@ -1,4 +1,4 @@
-"""Looks at a side, and what they say of its figures."""
+"""Looks at a side, and the steadiness of its figures."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
 
 @dataclass
 class Side:
-    """Runs that take as long as they say, and no time."""
+    """Runs that report their durations without taking any time."""
 
     seconds: float
     rest_seconds: float = 0.0
@@ -40,14 +40,14 @@ def test_a_look_at_slow_runs_ends_after_a_second() -> None:
     assert 1 <= len(take_sample(side)) < LEAST_RUNS
 
 
-def test_calls_that_stall_end_a_turn_early_but_one_is_timed() -> None:
+def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.03)) < 1000
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.0)) == 1
     assert len(timed(lambda: None, 1000)) == 1000
 
 
 @pytest.mark.parametrize(
-    ("samples", "said"),
+    ("samples", "reason"),
     [
         ((FAST, FAST, FAST), ""),
         ((FAST, (0.00014,) * 20, FAST), ""),
@@ -58,12 +58,14 @@ def test_calls_that_stall_end_a_turn_early_but_one_is_timed() -> None:
     ],
     ids=["equal", "close", "later", "earlier", "stalled", "one-stray-run"],
 )
-def test_samples_that_differ_or_stall_are_unsteady(samples: tuple[tuple[float, ...], ...], said: str) -> None:
-    assert why_unsteady("torch eager", samples) == said
+def test_samples_that_differ_or_stall_are_unsteady(
+    samples: tuple[tuple[float, ...], ...], reason: str
+) -> None:
+    assert why_unsteady("torch eager", samples) == reason
 
 
 @pytest.mark.parametrize(
-    ("chosen", "samples", "said"),
+    ("chosen", "samples", "reason"),
     [
         (1, {1: FAST}, ""),
         (1, {1: FAST, 2: SLOW}, ""),
@@ -78,7 +80,7 @@ def test_samples_that_differ_or_stall_are_unsteady(samples: tuple[tuple[float, .
     ],
     ids=["alone", "one-thread", "all-threads", "stalled-but-no-faster", "stalled-and-faster-when-quiet"],
 )
-def test_threads_that_lost_by_stalling_leave_the_choice_open(
-    chosen: int, samples: dict[int, tuple[float, ...]], said: str
+def test_a_stall_leaves_the_choice_of_threads_open(
+    chosen: int, samples: dict[int, tuple[float, ...]], reason: str
 ) -> None:
-    assert why_undecided("torch eager", chosen, samples) == said
+    assert why_undecided("torch eager", chosen, samples) == reason

@@ -18,7 +18,7 @@ from worker.settings import WorkerSettings
         ((Path("/root/python"),), False, Switch.NONE),
     ],
 )
-def test_the_capability_to_read_is_kept_only_where_it_is_needed(
+def test_the_read_capability_is_kept_only_where_needed(
     unreadable: tuple[Path, ...], may_read_all: bool, switch: Switch
 ) -> None:
     assert choose_switch(unreadable, may_read_all) is switch
@@ -36,13 +36,13 @@ def test_the_capability_to_read_is_kept_only_where_it_is_needed(
         (9, 3, Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV),
     ],
 )
-def test_a_ruleset_asks_only_for_what_the_kernel_knows(abi: int, words: int, beyond_abi_1: Access) -> None:
+def test_a_ruleset_uses_only_rights_the_kernel_knows(abi: int, words: int, beyond_abi_1: Access) -> None:
     attribute = ruleset_attribute(abi)
     assert len(attribute) == 8 * words
     assert struct.unpack_from("=Q", attribute)[0] == handled_access(abi) == 0x1FFF | beyond_abi_1
 
 
-def test_a_job_may_make_neither_links_nor_devices_nor_pipes() -> None:
+def test_a_job_cannot_create_links_devices_or_pipes() -> None:
     made = Access.MAKE_SYM | Access.MAKE_FIFO | Access.MAKE_SOCK | Access.MAKE_CHAR | Access.MAKE_BLOCK
     assert not WORK_IN & made
     assert not WORK_IN & Access.EXECUTE
@@ -82,7 +82,7 @@ def test_each_system_call_is_in_one_list() -> None:
         "truncate",
     ],
 )
-def test_the_calls_that_break_out_are_denied(name: str) -> None:
+def test_escape_calls_are_denied(name: str) -> None:
     assert name in allowed_syscalls.DENIED
 
 

@@ -11,18 +11,18 @@ from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Failed, Message, 
 from worker.protocol.sender import Sender, encode
 
 
-def said(reader: int) -> list[Message]:
+def messages_from(reader: int) -> list[Message]:
     os.set_blocking(reader, False)
     return [MESSAGES.validate_json(line) for line in os.read(reader, 1 << 16).splitlines()]
 
 
-def test_progress_belongs_to_the_stage_that_runs_and_is_thinned_out() -> None:
+def test_progress_belongs_to_the_running_stage_and_is_throttled() -> None:
     reader, writer = os.pipe()
     sender = Sender(writer, time.monotonic())
     sender.stage_started(Stage.TUNE)
     for done in range(1, 65):
         sender.progress(Stage.TUNE, done, 64, "trial")
-    messages = said(reader)
+    messages = messages_from(reader)
     os.close(reader)
     os.close(writer)
     progress = [message for message in messages if isinstance(message, ProgressMade)]
@@ -31,7 +31,7 @@ def test_progress_belongs_to_the_stage_that_runs_and_is_thinned_out() -> None:
     assert len(progress) < 64
 
 
-def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
+def test_a_long_problem_is_shortened_to_one_line() -> None:
     places = tuple(SourcePlace(operator="aten.x", file="f" * 1000, line=line) for line in range(5000))
     line = encode(Failed(code=ErrorCode.OPERATOR_UNSUPPORTED, detail="x" * MAX_LINE_BYTES, places=places))
     assert len(line) <= MAX_LINE_BYTES
@@ -53,14 +53,14 @@ def test_a_problem_that_is_too_long_is_shortened_to_one_line() -> None:
         (SystemExit(3), ErrorCode.CHILD_CRASHED),
     ],
 )
-def test_whatever_ends_a_job_has_a_stable_code(error: BaseException, code: ErrorCode) -> None:
+def test_every_way_to_end_a_job_has_a_stable_code(error: BaseException, code: ErrorCode) -> None:
     assert failed_by(error, None).code is code
 
 
-def test_words_that_are_no_unicode_reach_the_user_readable() -> None:
+def test_invalid_unicode_reaches_the_user_readable() -> None:
     place = SourcePlace(operator="aten.\ud800", file="model.py", line=3)
-    told = MESSAGES.validate_json(
+    message = MESSAGES.validate_json(
         encode(Failed(code=ErrorCode.MODEL_RAISED, detail="a\udfffb", places=(place,)))
     )
-    assert isinstance(told, Failed)
-    assert (told.detail, told.places[0].operator) == ("a?b", "aten.?")
+    assert isinstance(message, Failed)
+    assert (message.detail, message.places[0].operator) == ("a?b", "aten.?")

@@ -1,4 +1,4 @@
-"""What the soak counts as lost."""
+"""Losses that the soak test counts."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -58,13 +58,13 @@ def test_a_history_with_gap_or_repeat_has_a_fault(told: tuple[Told, ...]) -> Non
     assert event_faults(events(*told), JobState.SUCCEEDED) != []
 
 
-def test_a_number_that_is_missing_is_a_fault() -> None:
+def test_a_missing_number_is_a_fault() -> None:
     history = events(*STRAIGHT)
     del history[2]
     assert event_faults(history, JobState.SUCCEEDED) != []
 
 
-def test_an_end_that_the_row_denies_is_a_fault() -> None:
+def test_an_end_that_contradicts_the_row_is_a_fault() -> None:
     assert event_faults(events(*STRAIGHT), JobState.FAILED) != []
 
 
@@ -78,7 +78,7 @@ def test_an_end_that_the_row_denies_is_a_fault() -> None:
         (JobState.RUNNING, None, ["ended running: no problem"]),
     ],
 )
-def test_an_invocation_is_to_succeed_and_to_have_outputs(
+def test_an_invocation_must_succeed_with_outputs(
     state: JobState, artifact: Artifact | None, faults: list[str]
 ) -> None:
     invocation = Invocation(

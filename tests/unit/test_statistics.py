@@ -30,7 +30,7 @@ def test_percentiles_agree_with_numpy(rank: int) -> None:
 
 
 @pytest.mark.parametrize(("values", "rank"), [([], 50), ([1.0], -1), ([1.0], 101)])
-def test_a_percentile_of_nothing_or_beyond_the_ends_is_refused(values: list[float], rank: float) -> None:
+def test_a_percentile_of_no_values_or_out_of_range_is_refused(values: list[float], rank: float) -> None:
     with pytest.raises(ValueError, match=r"no values|lies outside"):
         percentile(values, rank)
 
@@ -86,7 +86,7 @@ def test_ratios_compare_the_medians_of_neighboring_rounds() -> None:
     assert spread.p90 == pytest.approx(1.8)
 
 
-def test_ratios_need_as_many_rounds_of_both() -> None:
+def test_ratios_need_equal_numbers_of_rounds() -> None:
     with pytest.raises(ValueError, match="zip"):
         round_ratios([[1.0]], [[1.0], [1.0]])
 
@@ -94,5 +94,5 @@ def test_ratios_need_as_many_rounds_of_both() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"), [([], 0.0), ([1.0, 3.0], 3.0), ([float("nan"), 3.0], float("nan"))]
 )
-def test_what_is_no_number_is_not_hidden_by_a_larger_one(values: list[float], expected: float) -> None:
+def test_nan_is_not_hidden_by_a_larger_number(values: list[float], expected: float) -> None:
     assert str(largest(values)) == str(expected)

@@ -1,4 +1,4 @@
-"""Cursors: opaque, safe in an address, and ours only."""
+"""Cursors are opaque, URL-safe, and accepted only if this service made them."""
 
 import base64
 import string
@@ -14,13 +14,13 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
 @pytest.mark.parametrize("job_id", ["job-00000001", "a" * 64])
 @pytest.mark.parametrize("moment", [MOMENT, MOMENT.replace(microsecond=0)])
-def test_a_cursor_is_read_as_it_was_written(moment: datetime, job_id: str) -> None:
+def test_a_cursor_round_trips(moment: datetime, job_id: str) -> None:
     cursor = to_cursor(Position(moment, job_id))
     assert from_cursor(cursor) == Position(moment, job_id)
     assert set(cursor) <= set(string.ascii_letters + string.digits + "-_")
 
 
-def test_a_cursor_keeps_the_moment_whatever_its_zone() -> None:
+def test_a_cursor_keeps_the_instant_across_time_zones() -> None:
     elsewhere = MOMENT.astimezone(timezone(timedelta(hours=5)))
     assert from_cursor(to_cursor(Position(elsewhere, "job-00000001"))).created_at == MOMENT
 
@@ -42,6 +42,6 @@ def test_a_forged_cursor_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "?", "a", "bm9uZQ", "MjAyNi0wMS0wMg", "é", "\x00", "A" * 1000])
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(CursorInvalidError):
         from_cursor(text)

@@ -1,4 +1,4 @@
-"""Where the store keeps its things by default, and by URL."""
+"""The store's locations, by default and by URL."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_a_relative_folder_is_made_absolute() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
-def test_postgresql_holds_the_engine_too_and_is_reached_by_the_driver_that_is_installed(scheme: str) -> None:
+def test_postgresql_holds_the_engine_too_and_uses_the_installed_driver(scheme: str) -> None:
     settings = StoreSettings(data=DATA, database_url=f"{scheme}://user:secret@host:5432/name")
     expected = "postgresql+psycopg://user:secret@host:5432/name"
     assert settings.database.render_as_string(hide_password=False) == expected
@@ -52,7 +52,7 @@ def test_each_place_can_be_named_by_itself() -> None:
         ("artifacts_url", "ftp://user:secret@host"),
     ],
 )
-def test_a_url_that_is_none_is_refused_without_its_secret(name: str, text: str) -> None:
+def test_an_invalid_url_is_refused_without_printing_its_secret(name: str, text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         StoreSettings.model_validate({name: text})
     (error,) = caught.value.errors()
@@ -62,7 +62,7 @@ def test_a_url_that_is_none_is_refused_without_its_secret(name: str, text: str) 
 
 
 @pytest.mark.parametrize("text", ["postgres://host/name", "postgresql://host/name"])
-def test_either_name_of_postgresql_is_taken(text: str) -> None:
+def test_either_name_of_postgresql_is_accepted(text: str) -> None:
     assert StoreSettings(database_url=text).engine.drivername == "postgresql+psycopg"
 
 

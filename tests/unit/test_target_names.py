@@ -1,4 +1,4 @@
-"""What a target may be called, and what is answered to other names."""
+"""Names of targets, and the refusal of other names."""
 
 import re
 from typing import Any
@@ -72,7 +72,7 @@ def test_a_processor_takes_options_on_the_command_line() -> None:
         ("an x86 processor without 64-bit code", tuple(X86_32)),
     ],
 )
-def test_another_target_is_answered_with_what_is_supported_and_planned(
+def test_an_unsupported_target_is_refused_with_supported_and_planned_ones(
     kind: str, names: tuple[str, ...]
 ) -> None:
     for name in names:
@@ -90,7 +90,7 @@ def test_another_target_is_answered_with_what_is_supported_and_planned(
         ("nvidia/\ud800", "'nvidia/?'"),
     ],
 )
-def test_a_part_that_is_not_supported_decides(given: Any, part: str) -> None:
+def test_an_unsupported_part_decides(given: Any, part: str) -> None:
     kind, message = refusal(given)
     assert kind == UNSUPPORTED
     assert message.startswith(f"{part} is ")
@@ -116,7 +116,7 @@ def test_a_part_that_is_not_supported_decides(given: Any, part: str) -> None:
         ("q" * 100_000, SUPPORTED),
     ],
 )
-def test_an_unknown_name_is_answered_with_what_was_probably_meant(given: str, hint: str) -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion(given: str, hint: str) -> None:
     kind, message = refusal(given)
     assert kind == "value_error"
     assert hint in message

@@ -48,7 +48,7 @@ def test_a_size_may_be_a_name(text: str, shape: tuple[int | str, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["x=1x", "x=indexx3", "x=1-3", "x=3batch", "x=[]x3", "x=[1-]", "x=x"])
-def test_what_is_no_shape_is_refused(text: str) -> None:
+def test_an_invalid_shape_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a shape|expected a size"):
         parse_input_spec(text)
 

@@ -1,4 +1,4 @@
-"""One job at a time measures: counted over processes, one of which is killed or frozen."""
+"""One job measures at a time, across processes that may be killed or frozen."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def holder(path: Path) -> int:
-    """A process that holds a turn, and keeps it."""
+    """A process that takes a turn and keeps it."""
     reader, writer = os.pipe()
 
     def hold() -> None:
@@ -68,7 +68,7 @@ def test_measurements_of_several_jobs_never_overlap(path: Path, tmp_path: Path) 
         assert (begins.split()[1], ends.split()[1]) == ("begins", "ends")
 
 
-def test_a_turn_ends_with_the_process_that_has_it(path: Path) -> None:
+def test_a_turn_ends_with_its_process(path: Path) -> None:
     pid = holder(path)
     os.kill(pid, signal.SIGKILL)
     with shared(path).turn():
@@ -76,7 +76,7 @@ def test_a_turn_ends_with_the_process_that_has_it(path: Path) -> None:
     os.waitpid(pid, 0)
 
 
-def test_a_holder_that_is_frozen_is_not_waited_for_without_end(path: Path) -> None:
+def test_a_frozen_holder_is_not_waited_for_forever(path: Path) -> None:
     pid = holder(path)
     os.kill(pid, signal.SIGSTOP)
     with shared(path, patience_seconds=0.05).turn():

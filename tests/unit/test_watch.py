@@ -65,13 +65,13 @@ def test_the_first_limit_exceeded_decides(usage: Usage, limits: Limits, code: Er
     assert exceeded(usage, limits) is code
 
 
-def test_a_cancelled_job_is_judged_as_cancelled_whatever_it_uses() -> None:
+def test_a_cancelled_job_counts_as_cancelled_at_any_usage() -> None:
     termination = find_termination(replace(AT_THE_LIMIT, memory_bytes=1 << 40), LIMITS, cancelled=True)
     assert termination is not None
     assert termination.code is ErrorCode.CANCELLED
 
 
-def test_a_verdict_says_what_was_used_of_what_was_allowed() -> None:
+def test_a_verdict_names_usage_and_limit() -> None:
     usage = replace(AT_THE_LIMIT, memory_bytes=3 << 20)
     limits = replace(LIMITS, memory_bytes=2 << 20)
     assert describe(ErrorCode.LIMIT_MEMORY, usage, limits) == "3.0 MiB of 2.0 MiB"
@@ -87,13 +87,13 @@ def test_a_verdict_says_what_was_used_of_what_was_allowed() -> None:
         (Usage(0, 0, 0, 26, cpu_seconds=0, wall_seconds=0), CLOSE_INTERVAL_SECONDS),
     ],
 )
-def test_a_job_is_looked_at_more_often_when_it_nears_a_limit(usage: Usage, seconds: float) -> None:
+def test_a_job_near_a_limit_is_checked_more_often(usage: Usage, seconds: float) -> None:
     assert interval_seconds(usage, LIMITS) == seconds
 
 
 @dataclass
 class Resting:
-    """A job that ends after its first rest, of which somebody else makes a long one."""
+    """A job that ends after its first rest, which the test prolongs."""
 
     folder: Path
     rests: int = 0
@@ -112,7 +112,7 @@ class Resting:
         self.rests = -1
 
 
-async def test_a_late_rest_is_no_jobs_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_wakeup_is_not_the_jobs_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
     monkeypatch.setattr("worker.supervisor.watch.INTERVAL_SECONDS", 0.001)
     job = Resting(tmp_path)
@@ -121,13 +121,13 @@ async def test_a_late_rest_is_no_jobs_fault(tmp_path: Path, monkeypatch: pytest.
 
 
 class Endless(Resting):
-    """A job that never ends by itself; whoever rests beside it rests for long."""
+    """A job that never ends by itself; other sleepers sleep long."""
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(600)
 
 
-async def test_a_cancelled_job_is_killed_at_the_next_look_whatever_its_watcher_waits_for(
+async def test_a_cancelled_job_is_killed_at_the_next_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
@@ -138,5 +138,5 @@ async def test_a_cancelled_job_is_killed_at_the_next_look_whatever_its_watcher_w
     assert (termination.code, job.rests, list(answers)) == (ErrorCode.CANCELLED, -1, [])
 
 
-def test_between_a_cancel_and_the_kill_lie_one_poll_and_one_look() -> None:
+def test_a_cancel_kills_within_one_poll_and_one_check() -> None:
     assert CANCEL_POLL_SECONDS + max(TICK_SECONDS, INTERVAL_SECONDS) <= CANCEL_AIM_SECONDS / 4

@@ -25,7 +25,7 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
         caused_by(ValueError("no"), caused_by(KeyError("x"), RuntimeError("not enough memory"))),
     ],
 )
-def test_a_failed_allocation_is_the_limits_however_it_shows(error: Exception) -> None:
+def test_every_form_of_failed_allocation_is_a_memory_limit(error: Exception) -> None:
     failure = failure_of(ErrorCode.BUILD_FAILED, error, "the linker refused")
 
     assert ran_out_of_memory(error)
@@ -33,13 +33,13 @@ def test_a_failed_allocation_is_the_limits_however_it_shows(error: Exception) ->
     assert failure.detail.startswith("an allocation failed: ")
 
 
-def test_another_exception_is_what_it_means_where_it_was_caught() -> None:
+def test_other_exceptions_get_the_code_of_their_catcher() -> None:
     failure = failure_of(ErrorCode.TUNE_FAILED, KeyError())
     assert (failure.code, failure.detail) == (ErrorCode.TUNE_FAILED, "KeyError")
     assert failure_of(ErrorCode.TUNE_FAILED, KeyError(), "said better").detail == "said better"
 
 
-def test_a_job_error_stays_what_it_is() -> None:
+def test_a_job_error_keeps_its_code() -> None:
     error = JobError(ErrorCode.TUNE_FAILED, "as it was")
     assert failure_of(ErrorCode.BUILD_FAILED, caused_by(error, error)) is error
 
@@ -60,7 +60,7 @@ def test_a_short_message_is_short() -> None:
     assert len(short_message(ValueError("x" * 5000))) == len("ValueError: ") + MAX_MESSAGE_CHARACTERS
 
 
-def test_every_error_of_the_worker_is_drawn_in_the_tree() -> None:
+def test_the_error_tree_shows_every_worker_error() -> None:
     sources = "\n".join(path.read_text() for path in Path(worker.errors.__file__).parent.rglob("*.py"))
     errors = set(re.findall(r"^class (\w+Error)\b", sources, re.MULTILINE))
     assert errors == set(re.findall(r"^\W*(\w+Error) ", str(worker.errors.__doc__), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""A GitHub runner's part, as far as the action needs it: expressions, outputs of steps, caches."""
+"""The parts of a GitHub runner that the action needs: expressions, step outputs, caches."""
 
 import os
 import re
@@ -16,7 +16,7 @@ INSTALLS = "pip install"
 
 @dataclass(frozen=True)
 class Event:
-    """What a run is for, as the context ``github`` has it."""
+    """The event of a run, as the ``github`` context describes it."""
 
     event_name: str = "push"
     ref_name: str = "main"
@@ -31,7 +31,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Caches:
-    """The caches of a repository: each is written once, and found by its key or, the newest, by a prefix."""
+    """A repository's caches: written once, found by key or, newest first, by prefix."""
 
     kept: dict[str, dict[Path, bytes]] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class Caches:
 
 
 def environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
-    """What a step finds; its programs are those of the checkout's ``bin``."""
+    """A step's environment, with the programs of the checkout's ``bin``."""
     return {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **variables}
 
 
@@ -74,7 +74,7 @@ def steps() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs the action's steps in a checkout, but the installing one."""
+    """Runs the action's steps in a checkout, except the installing one."""
 
     folder: Path
     caches: Caches = field(default_factory=Caches)
@@ -84,7 +84,7 @@ class Runner:
 
         Args:
             given: the action's inputs; others have their defaults.
-            event: what the run is for.
+            event: the event that starts the run.
         """
         context = {**inputs(given), **event.context()}
         for step in steps():
@@ -114,18 +114,18 @@ class Runner:
 
 
 def inputs(given: dict[str, str]) -> dict[str, str]:
-    """The action's inputs, by their defaults where none is given, as expressions name them."""
+    """The action's inputs with defaults, as expressions name them."""
     declared = yaml.safe_load(ACTION.read_text())["inputs"]
     return {f"inputs.{name}": given.get(name, about.get("default", "")) for name, about in declared.items()}
 
 
 def variables(step: dict[str, Any], context: dict[str, str]) -> dict[str, str]:
-    """What a step's script finds in its environment."""
+    """The environment of a step's script."""
     return {name: evaluated(text, context) for name, text in step.get("env", {}).items()}
 
 
 def wanted(step: dict[str, Any], event: Event) -> bool:
-    """Whether a step is for an event, and not the installing one; every condition asks for success too."""
+    """Whether a step runs for an event and is not the installing one; every condition requires success."""
     condition = step.get("if", "success()")
     assert condition.startswith("success()")
     events = re.findall(r"github\.event_name == '(\w+)'", condition)
@@ -133,7 +133,7 @@ def wanted(step: dict[str, Any], event: Event) -> bool:
 
 
 def evaluated(text: str, context: dict[str, str]) -> str:
-    """A text, with its expressions as a runner replaces them: the first alternative that is not empty."""
+    """A text with its expressions replaced by their first nonempty alternative."""
     return re.sub(
         r"\$\{\{ (.+?) \}\}",
         lambda found: next((context[name] for name in found[1].split(" || ") if context[name]), ""),

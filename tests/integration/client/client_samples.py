@@ -1,10 +1,11 @@
-"""Models and bundles for tests of the client, and the worker's part played by calling the store."""
+"""Models and bundles for tests of the client, and a worker simulated by calling the store."""
 
 import hashlib
 import io
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -52,7 +53,7 @@ PROBLEM = make_problem(
 
 
 def make_bundle() -> bytes:
-    """The bytes of a small, correct ``bundle.tar.zst``; its library is none."""
+    """The bytes of a small, correct ``bundle.tar.zst`` with a dummy library."""
     files = {LIBRARY: b"machine code", "lib/libtvm_runtime.so": b"runtime", "run.py": b"print()\n"}
     manifest = Manifest(
         model=DIGEST,
@@ -83,14 +84,14 @@ def pack(files: dict[str, bytes]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Stagehand:
-    """Does to the store what a worker does."""
+class FakeWorker:
+    """Makes a worker's calls to the store."""
 
     store: Store
     folder: Path
 
-    def appear(self) -> None:
-        """Be alive, so that jobs wait for their turn and not for a worker."""
+    def register(self, **fields: Any) -> None:
+        """Register as a live worker, so that jobs are queued."""
         self.store.workers.beat(
             Worker(
                 id="w1",
@@ -101,28 +102,29 @@ class Stagehand:
                 versions={"torch": "2.13.0"},
                 sandbox=SANDBOX,
                 seen_at=now(),
+                **fields,
             )
         )
 
-    def leave(self) -> None:
-        """Be gone."""
+    def unregister(self) -> None:
+        """Unregister."""
         with self.store.workers.removing("w1", self.store.workers.beats()["w1"]) as gone:
             assert gone
 
     def inspect(self, digest: str) -> None:
-        """Find the model to be a ``.pt2``, unless that is known already."""
+        """Record that the model is a ``.pt2``, unless it is known."""
         model = self.store.models.get(digest)
         assert model is not None
         if model.state is not ModelState.READY:
             inspected(self.store, digest, INSPECTION)
 
     def reject(self, digest: str, code: ErrorCode = ErrorCode.MODEL_NOT_RECOGNIZED) -> None:
-        """Find the model to be none, or fail to inspect it."""
+        """Reject the model."""
         problem = make_problem(code, "It starts with 'a model'.")
         inspected(self.store, digest, problem)
 
     def start(self, job_id: str) -> int:
-        """Take the job and work on it for a while."""
+        """Take the job and start some stages."""
         attempt = self.store.jobs.start(job_id, "w1")
         assert attempt is not None
         self.store.jobs.confined(job_id, attempt, SANDBOX)
@@ -132,7 +134,7 @@ class Stagehand:
         return attempt
 
     def succeed(self, job_id: str) -> None:
-        """Bring the job to a good end."""
+        """Complete the job."""
         attempt = self.start(job_id)
         path = self.folder / ARCHIVE
         path.write_bytes(make_bundle())
@@ -143,5 +145,5 @@ class Stagehand:
         self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, (bundle,))
 
     def fail(self, job_id: str) -> None:
-        """Find an operator that nobody knows."""
+        """Fail the job with an unsupported operator."""
         self.store.jobs.fail(job_id, self.start(job_id), PROBLEM)

@@ -1,10 +1,10 @@
-"""``python -m app`` as the server; tests play the worker."""
+"""``python -m app`` as the server; tests simulate the worker."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from client_samples import Stagehand
+from client_samples import MODEL, FakeWorker
 
 from bessemer.client import Client
 from bessemer.store.settings import StoreSettings
@@ -25,15 +25,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(data: Path) -> Iterator[str]:
-    """The URL of a running app without a worker; those that tests play beat once."""
+    """The URL of a running app without a worker; simulated workers send one heartbeat."""
     with local_app(data, SETTINGS) as app:
         yield app.url
 
 
 @pytest.fixture(scope="module")
-def stagehand(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stagehand]:
+def fake_worker(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorker]:
     store = open_store(StoreSettings(data=data))
-    yield Stagehand(store, tmp_path_factory.mktemp("stage"))
+    yield FakeWorker(store, tmp_path_factory.mktemp("stage"))
     store.close()
 
 
@@ -41,3 +41,10 @@ def stagehand(server: str, data: Path, tmp_path_factory: pytest.TempPathFactory)
 def client(server: str) -> Iterator[Client]:
     with Client(server) as client:
         yield client
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(MODEL)
+    return path

@@ -1,4 +1,4 @@
-"""A real bundle, run where there is nothing but NumPy and apache-tvm-ffi."""
+"""A real bundle, run in an environment with only NumPy and apache-tvm-ffi."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has NumPy and apache-tvm-ffi only."""
+    """A Python with only NumPy and apache-tvm-ffi."""
     folder = tmp_path_factory.mktemp("lean")
     venv.create(folder, with_pip=False, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
@@ -69,7 +69,7 @@ def references(bundle: Path, which: str) -> dict[str, np.ndarray]:
         return {name: archive[name] for name in archive.files}
 
 
-def test_the_environment_has_nothing_else(lean_python: Path) -> None:
+def test_the_environment_has_only_numpy_and_the_ffi(lean_python: Path) -> None:
     probe = "from importlib.util import find_spec; print([*filter(find_spec, ('torch', 'tvm', 'bessemer'))])"
     ran = subprocess.run([str(lean_python), "-I", "-c", probe], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
@@ -228,7 +228,7 @@ def test_a_manifest_that_does_not_describe_the_bundle_is_refused(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(
+def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(
     lean_python: Path, bundle: Path, threads: int
 ) -> None:
     environment = {**os.environ, "TVM_NUM_THREADS": str(threads)}
@@ -244,7 +244,7 @@ def test_calls_from_eight_threads_at_once_give_each_its_own_outputs(
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
 
 
-def test_sessions_are_as_many_as_calls_at_once_and_one_that_failed_is_left() -> None:
+def test_a_pool_has_one_session_per_concurrent_call_and_drops_failed_ones() -> None:
     started = []
 
     def start() -> Callable[[str], str]:
@@ -282,7 +282,7 @@ def test_a_process_holds_one_copy_of_each_runtime_library(lean_python: Path, bun
     assert names.count("libtvm_runtime.so") == 1
 
 
-def test_beside_an_imported_tvm_its_runtime_is_used(bundle: Path) -> None:
+def test_an_imported_tvm_provides_the_runtime(bundle: Path) -> None:
     probe = (
         "import tvm; from bessemer.bundle import run; print(run.execute(run.load({!r}), {{}}, 0).exit_status)"
     )

@@ -1,4 +1,4 @@
-"""``bessemer serve`` and the processes that live and die together."""
+"""``bessemer serve`` and its processes."""
 
 import os
 import shutil
@@ -87,12 +87,12 @@ def test_a_signal_ends_the_wait_and_every_process() -> None:
     assert not alive(sleeper)
 
 
-def test_what_does_not_stop_is_killed() -> None:
+def test_a_process_that_does_not_stop_is_killed() -> None:
     reader, writer = os.pipe()
-    with os.fdopen(reader) as said, ChildProcesses(stop_seconds=0.2) as family:
+    with os.fdopen(reader) as output, ChildProcesses(stop_seconds=0.2) as family:
         family.start("deaf", DEAF, ROOT, os.environ, writer)
         os.close(writer)
-        assert said.readline() == "deaf\n"
+        assert output.readline() == "deaf\n"
         deaf = family._children["deaf"]
         assert family.ended() is None
     assert deaf.returncode == -signal.SIGKILL
@@ -128,7 +128,7 @@ def serve(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """The package alone, as a wheel installs it, beside somebody else's package ``app``."""
+    """The package alone, as a wheel installs it, beside an unrelated package ``app``."""
     shutil.copytree(ROOT / "bessemer", tmp_path / "bessemer")
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").touch()
@@ -141,14 +141,14 @@ def test_a_wheel_says_that_the_server_runs_from_a_checkout(wheel: Path) -> None:
     assert "from a checkout or an image" in ran.stderr
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = serve(ROOT, "--data", str(tmp_path), "--port", str(port))
     assert (ran.returncode, ran.stderr) == (1, f"error: port {port} is in use; choose another with --port\n")
 
 
-def test_serve_tells_the_port_that_the_app_was_given(wheel: Path) -> None:
+def test_serve_prints_the_port_assigned_to_the_app(wheel: Path) -> None:
     (wheel / "worker").mkdir()
     (wheel / "worker" / "__init__.py").touch()
     (wheel / "worker" / "__main__.py").write_text("import time; time.sleep(60)")

@@ -1,4 +1,4 @@
-"""The command line as a process, against a running app whose worker is played."""
+"""The command line as a process, against a running app with a simulated worker."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from client_samples import DIGEST, MODEL, SANDBOX, Stagehand
+from client_samples import DIGEST, MODEL, FakeWorker
 
 from bessemer.client import Client
 from bessemer.contract.base import now
@@ -22,16 +22,16 @@ from bessemer.contract.capability import Capability
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.queue import TaskKind
-from bessemer.contract.service import RunningTask, Worker, WorkerList
+from bessemer.contract.service import RunningTask, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.errors import NotFoundError
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120
 STALE_SECONDS = 2.0
-"""The app looks at the workers anew after less."""
+"""The app rereads the workers within this time."""
 INTERRUPTIBLE = ("env", "--default-signal=INT")
-"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
+"""A shell's background processes inherit an ignored SIGINT, and so may this test run."""
 
 
 def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -44,13 +44,6 @@ def bessemer(server: str, *arguments: str | Path) -> subprocess.CompletedProcess
         check=False,
         timeout=PATIENCE_SECONDS,
     )
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "model.pt2"
-    path.write_bytes(MODEL)
-    return path
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def entry(tmp_path: Path) -> Path:
 
 
 def newest(client: Client, not_this: str | None) -> str:
-    """The id of a job newer than another, as soon as there is one."""
+    """Wait for a job newer than the given one and return its id."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         job = next(client.jobs(JobState.QUEUED), None)
@@ -77,10 +70,10 @@ def newest(client: Client, not_this: str | None) -> str:
     raise AssertionError("nothing was submitted")
 
 
-def play(client: Client, part: str, stagehand: Stagehand) -> threading.Thread:
-    """Do one job in the background, as soon as it is submitted."""
+def play(client: Client, part: str, fake_worker: FakeWorker) -> threading.Thread:
+    """Finish the next submitted job in the background."""
     before = next(client.jobs(JobState.QUEUED), None)
-    act = {"succeed": stagehand.succeed, "fail": stagehand.fail, "start": stagehand.start}[part]
+    act = {"succeed": fake_worker.succeed, "fail": fake_worker.fail, "start": fake_worker.start}[part]
     known = before.id if before else None
     thread = threading.Thread(target=lambda: act(newest(client, known)))
     thread.start()
@@ -88,9 +81,9 @@ def play(client: Client, part: str, stagehand: Stagehand) -> threading.Thread:
 
 
 def test_json_is_the_final_document_and_nothing_else(
-    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path
 ) -> None:
-    player = play(client, "succeed", stagehand)
+    player = play(client, "succeed", fake_worker)
     output = tmp_path / "out"
     ran = bessemer(
         server, "compile", model, "--input", "x=1x784:float32", "--option", "trials=64", "--json",
@@ -107,9 +100,9 @@ def test_json_is_the_final_document_and_nothing_else(
 
 
 def test_without_a_terminal_there_are_plain_lines(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
-    player = play(client, "succeed", stagehand)
+    player = play(client, "succeed", fake_worker)
     ran = bessemer(server, "compile", model)
     player.join()
     assert ran.returncode == 0, ran.stderr
@@ -119,7 +112,7 @@ def test_without_a_terminal_there_are_plain_lines(
     assert "\x1b" not in ran.stdout
 
 
-def test_a_function_gives_the_model_its_inputs_and_their_sizes(
+def test_a_function_provides_the_model_its_inputs_and_dimensions(
     server: str, client: Client, entry: Path
 ) -> None:
     ran = bessemer(server, "compile", f"{entry}:export", "--dimension", "n=1..8", "--detach", "--json")
@@ -130,10 +123,10 @@ def test_a_function_gives_the_model_its_inputs_and_their_sizes(
     assert ran.stderr == f"building the model of {entry}:export\nexporting\n"
 
 
-def test_a_failed_compilation_is_told_with_places_and_advice(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+def test_a_failed_compilation_prints_places_and_advice(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
-    player = play(client, "fail", stagehand)
+    player = play(client, "fail", fake_worker)
     ran = bessemer(server, "compile", model, "--json")
     player.join()
     assert ran.returncode == 1
@@ -153,7 +146,7 @@ def test_a_failed_compilation_is_told_with_places_and_advice(
         ("gate", signal.SIGTERM, 143, "asked to cancel {}", JobState.CANCELLED),
     ],
 )
-def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pipeline(
+def test_an_interrupt_detaches_a_users_job_and_cancels_a_pipelines_job(
     server: str,
     client: Client,
     model: Path,
@@ -184,14 +177,14 @@ def test_what_is_interrupted_leaves_the_job_to_its_user_and_cancels_that_of_a_pi
     assert says.format(job_id) in errors
     assert client.job(job_id).state is state
     if command == "gate":
-        told = summary.read_text()
-        assert told.startswith(f"## ❌ {model}: interrupted\n".replace("_", "\\_"))
-        assert says.format(job_id) in told
+        text = summary.read_text()
+        assert text.startswith(f"## ❌ {model}: interrupted\n".replace("_", "\\_"))
+        assert says.format(job_id) in text
 
 
 @pytest.mark.parametrize(("end", "status"), [("succeed", 0), ("fail", 1)])
 def test_a_detached_job_is_followed_to_its_end(
-    server: str, client: Client, stagehand: Stagehand, model: Path, end: str, status: int
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, end: str, status: int
 ) -> None:
     detached = bessemer(server, "compile", model, "--detach")
     job_id = detached.stdout.strip()
@@ -204,11 +197,11 @@ def test_a_detached_job_is_followed_to_its_end(
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        {"succeed": stagehand.succeed, "fail": stagehand.fail}[end](job_id)
-        told, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        {"succeed": fake_worker.succeed, "fail": fake_worker.fail}[end](job_id)
+        printed, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == status
     assert first.startswith(f"compilation {job_id}: queued, waiting for a live worker")
-    assert f"compilation {job_id}: {client.job(job_id).state}" in told
+    assert f"compilation {job_id}: {client.job(job_id).state}" in printed
 
 
 def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) -> None:
@@ -222,10 +215,10 @@ def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) 
 
 
 def test_a_bundle_and_an_artifact_are_downloaded(
-    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path
 ) -> None:
     job = client.submit(model)
-    stagehand.succeed(job.id)
+    fake_worker.succeed(job.id)
     folder, single = tmp_path / "bundle", tmp_path / "single.tar.zst"
     assert bessemer(server, "download", job.id, "--output", folder).returncode == 0
     fetched = bessemer(server, "download", job.id, "--output", single, "--artifact", "bundle.tar.zst")
@@ -239,51 +232,38 @@ def test_a_bundle_and_an_artifact_are_downloaded(
 
 
 def test_inspect_prints_format_and_signature(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     client.upload(model)
-    stagehand.inspect(DIGEST)
+    fake_worker.inspect(DIGEST)
     ran = bessemer(server, "inspect", model)
     assert "format      pt2" in ran.stdout
     assert "x=1x784:float32" in ran.stdout
 
 
 def test_the_document_of_a_rejected_model_is_printed_as_json(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     model.write_bytes(b"no model")
-    stagehand.reject(client.upload(model).digest)
+    fake_worker.reject(client.upload(model).digest)
     ran = bessemer(server, "inspect", model, "--json")
     assert (ran.returncode, Model.model_validate_json(ran.stdout).state) == (1, ModelState.REJECTED)
     assert "[model-not-recognized]" in ran.stderr
 
 
-def test_models_are_listed(server: str, client: Client, stagehand: Stagehand, model: Path) -> None:
+def test_models_are_listed(server: str, client: Client, fake_worker: FakeWorker, model: Path) -> None:
     client.upload(model)
-    stagehand.inspect(DIGEST)
+    fake_worker.inspect(DIGEST)
     ran = bessemer(server, "models", "--state", "ready", "--format", "pt2")
     assert re.search(rf"{DIGEST}  model +ready  pt2 +7 +{len(MODEL)} B", ran.stdout)
 
 
-def test_workers_are_listed_with_what_they_run(server: str, stagehand: Stagehand) -> None:
+def test_workers_are_listed_with_their_tasks(server: str, fake_worker: FakeWorker) -> None:
     running = RunningTask(kind=TaskKind.COMPILE, id="a-long-job", began_at=now(), stage=Stage.TUNE)
-    stagehand.store.workers.beat(
-        Worker(
-            id="w1",
-            host="build-1",
-            processor="EPYC",
-            mcpu="znver4",
-            cores=2,
-            versions={"torch": "2.13.0"},
-            sandbox=SANDBOX,
-            running=(running,),
-            seen_at=now(),
-        )
-    )
-    told, document = bessemer(server, "workers"), bessemer(server, "workers", "--json")
-    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
-        assert gone
-    heading, row = told.stdout.splitlines()
+    fake_worker.register(running=(running,))
+    table, document = bessemer(server, "workers"), bessemer(server, "workers", "--json")
+    fake_worker.unregister()
+    heading, row = table.stdout.splitlines()
     assert heading.split()[:5] == ["worker", "host", "processor", "mcpu", "cores"]
     assert row.split()[:5] == ["w1", "build-1", "EPYC", "znver4", "2"]
     assert "compile a-long-job tune for" in row
@@ -300,33 +280,21 @@ def test_targets_are_listed(server: str) -> None:
 
 
 @contextmanager
-def a_plain_worker(stagehand: Stagehand) -> Iterator[None]:
+def a_plain_worker(fake_worker: FakeWorker) -> Iterator[None]:
     """A live worker whose processor lacks what `sapphirerapids` needs."""
     sapphire = Capability(architecture="x86_64", processors={"sapphirerapids": ("amx-tile",)})
-    plain = Worker(
-        id="w1",
-        host="build-1",
-        processor="EPYC",
-        mcpu="znver4",
-        cores=2,
-        versions={},
-        sandbox=SANDBOX,
-        capability=sapphire,
-        seen_at=now(),
-    )
-    stagehand.store.workers.beat(plain)
+    fake_worker.register(capability=sapphire)
     yield
-    with stagehand.store.workers.removing("w1", stagehand.store.workers.beats()["w1"]) as gone:
-        assert gone
+    fake_worker.unregister()
 
 
 def test_a_target_that_no_worker_takes_is_refused_at_once_and_nothing_is_uploaded(
-    server: str, client: Client, stagehand: Stagehand, tmp_path: Path
+    server: str, client: Client, fake_worker: FakeWorker, tmp_path: Path
 ) -> None:
     model = tmp_path / "new.pt2"
     model.write_bytes(os.urandom(16))
     jobs = sum(1 for _ in client.jobs())
-    with a_plain_worker(stagehand):
+    with a_plain_worker(fake_worker):
         ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--no-wait")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "w1 (znver4) lacks amx-tile" in ran.stderr
@@ -336,9 +304,9 @@ def test_a_target_that_no_worker_takes_is_refused_at_once_and_nothing_is_uploade
 
 
 def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
-    with a_plain_worker(stagehand):
+    with a_plain_worker(fake_worker):
         time.sleep(STALE_SECONDS)
         ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--detach")
     first, _ = ran.stderr.splitlines()
@@ -372,7 +340,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
 def test_errors_have_their_status_and_no_traceback(
     server: str,
     client: Client,
-    stagehand: Stagehand,
+    fake_worker: FakeWorker,
     model: Path,
     entry: Path,
     arguments: tuple[str, ...],
@@ -380,7 +348,7 @@ def test_errors_have_their_status_and_no_traceback(
     says: str,
 ) -> None:
     client.upload(model)
-    stagehand.inspect(DIGEST)
+    fake_worker.inspect(DIGEST)
     ran = bessemer(server, *(argument.format(model=model, entry=entry) for argument in arguments))
     assert ran.returncode == status
     assert says in ran.stderr
@@ -389,11 +357,11 @@ def test_errors_have_their_status_and_no_traceback(
 
 
 def test_a_log_is_followed_until_the_job_ends(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     job = client.submit(model)
-    attempt = stagehand.start(job.id)
-    stagehand.store.logs.write(job.id, attempt, "first\nsec")
+    attempt = fake_worker.start(job.id)
+    fake_worker.store.logs.write(job.id, attempt, "first\nsec")
     with subprocess.Popen(
         [sys.executable, "-m", "bessemer.cli", "logs", job.id, "--follow", "--url", server],
         cwd=ROOT,
@@ -402,20 +370,22 @@ def test_a_log_is_followed_until_the_job_ends(
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "first\n"
-        stagehand.store.logs.write(job.id, attempt, "first\nsecond\nthird")
+        fake_worker.store.logs.write(job.id, attempt, "first\nsecond\nthird")
         assert process.stdout.readline() == "second\n"
         job.cancel()
         assert process.communicate(timeout=PATIENCE_SECONDS)[0] == "third\n"
     assert process.returncode == 0
 
 
-def test_a_bundle_of_what_stops_before_is_a_mistake(server: str, model: Path, tmp_path: Path) -> None:
+def test_a_bundle_path_is_an_error_when_the_job_stops_before_package(
+    server: str, model: Path, tmp_path: Path
+) -> None:
     ran = bessemer(server, "compile", model, "--output", tmp_path, "--option", "stop_after=translate")
     assert ran.returncode == 2
     assert "stop_after=translate produces none" in ran.stderr
 
 
-def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
+def test_a_nonempty_folder_is_refused_before_submission(
     server: str, client: Client, model: Path, tmp_path: Path
 ) -> None:
     before = [job.id for job in client.jobs()]
@@ -428,15 +398,15 @@ def test_a_folder_that_is_not_empty_is_refused_before_anything_is_submitted(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_bundle_goes_into_an_empty_folder_or_by_force_beside_other_files(
-    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path, force: bool
+def test_a_bundle_needs_an_empty_folder_unless_forced(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path, force: bool
 ) -> None:
     output = tmp_path / "out"
     output.mkdir()
     if force:
         (output / "mine.txt").write_text("keep")
         (output / "model.so").write_text("of an earlier bundle")
-    player = play(client, "succeed", stagehand)
+    player = play(client, "succeed", fake_worker)
     ran = bessemer(server, "compile", model, "--output", output, *["--force"] * force)
     player.join()
     assert ran.returncode == 0, ran.stderr
@@ -444,18 +414,18 @@ def test_a_bundle_goes_into_an_empty_folder_or_by_force_beside_other_files(
     assert (output / "mine.txt").exists() == force
 
 
-def test_a_job_without_snapshots_says_what_to_ask_for(
-    server: str, client: Client, stagehand: Stagehand, model: Path
+def test_a_job_without_snapshots_names_the_option_that_keeps_them(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     job = client.submit(model, inputs={"x": (1, 784)})
-    stagehand.fail(job.id)
+    fake_worker.fail(job.id)
     ran = bessemer(server, "ir", job.id)
     assert ran.returncode == 1
     assert "inspect.ir" in ran.stderr
 
 
 def test_jobs_are_named_and_their_ids_may_be_shortened(
-    server: str, client: Client, stagehand: Stagehand, model: Path, tmp_path: Path
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path
 ) -> None:
     model.write_bytes(b"a model with a name")
     options = ("--name", "nightly 7", "--label", "team=vision", "--detach")
@@ -470,7 +440,7 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
     ]
     assert listed[1].endswith("  team=vision")
     assert client.job(plain_id).document.name == client.model(digest[:8]).name == "model"
-    stagehand.succeed(job_id)
+    fake_worker.succeed(job_id)
     fetched = subprocess.run(
         [sys.executable, "-m", "bessemer.cli", "download", short, "--url", server],
         cwd=tmp_path,
@@ -488,19 +458,19 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
         assert bessemer(server, "delete", name).stdout.strip() == f"{gone}: deleted"
 
 
-def test_deleting_a_model_that_is_not_there_names_the_model(server: str) -> None:
+def test_deleting_an_unknown_model_names_the_model(server: str) -> None:
     ran = bessemer(server, "delete", "0" * 64)
     assert ran.returncode == 1
     assert "not found" in ran.stderr
 
 
-def test_a_file_that_is_not_there_is_told_from_a_digest(server: str) -> None:
+def test_a_missing_file_is_not_taken_for_a_digest(server: str) -> None:
     ran = bessemer(server, "compile", "feedface")
     assert ran.returncode == 2
     assert "'feedface' is neither a file nor the start of an uploaded model's digest" in ran.stderr
 
 
-def test_a_function_is_called_by_its_file_too(server: str, client: Client, entry: Path) -> None:
+def test_a_model_from_a_function_is_named_after_its_file(server: str, client: Client, entry: Path) -> None:
     job_id = bessemer(server, "compile", f"{entry}:export", "--detach").stdout.strip()
     assert client.job(job_id).document.name == "net.export"
     client.job(job_id).cancel()

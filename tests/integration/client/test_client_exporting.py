@@ -1,4 +1,4 @@
-"""Objects of torch as files: torch in this process, as a user has it."""
+"""Torch objects saved as files, with torch imported in this process."""
 
 import io
 import re
@@ -92,12 +92,12 @@ def test_integer_inputs_are_exported_below_every_embedding(tmp_path: Path) -> No
         ((X, SHIFT, X), r"forward takes 2 inputs \(x, shift\), but got 3"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
+def test_mismatched_inputs_are_named(tmp_path: Path, inputs: Inputs, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         save_module(Net(), inputs, tmp_path)
 
 
-def test_what_torch_cannot_export_is_told_in_its_words(tmp_path: Path) -> None:
+def test_an_export_failure_quotes_torch(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="Net"):
         save_module(Net(), {"x": (2, 5), "shift": (3,)}, tmp_path)
 
@@ -131,7 +131,7 @@ class Aligning(torch.nn.Module):
     ],
     ids=["a branch", "a size", "an operator"],
 )
-def test_the_line_that_cannot_be_exported_is_told_and_torch_prints_nothing(
+def test_an_export_failure_names_the_line_and_torch_prints_nothing(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     net: torch.nn.Module,
@@ -176,7 +176,7 @@ def quantized() -> torch.nn.Module:
 
 
 def of_torchao() -> torch.nn.Module:
-    """As torchao leaves a module: a parameter of a class of its own, which cannot be exported."""
+    """A module as torchao leaves it: a parameter of torchao's own class cannot be exported."""
     kind = type("Int8Tensor", (torch.nn.Parameter,), {"__module__": "torchao.quantization"})
     net = Sizing()
     net.weight = kind(torch.ones(2))
@@ -203,13 +203,13 @@ ADVICE = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("make", "says"), ADVICE.values(), ids=ADVICE)
-def test_what_torch_is_known_not_to_export_comes_with_advice(
+def test_known_export_failures_come_with_advice(
     tmp_path: Path, make: Callable[[], torch.nn.Module], says: str
 ) -> None:
     with pytest.raises(ExportError) as caught:
         save_module(make(), (X,), tmp_path)
-    said, torchs = str(caught.value).splitlines()
-    assert says in said
+    message, torchs = str(caught.value).splitlines()
+    assert says in message
     assert torchs.startswith("torch's own message: ")
 
 
@@ -228,7 +228,7 @@ class WithoutForward(torch.nn.Module):
     ],
     ids=["a module", "a script"],
 )
-def test_a_model_without_forward_is_refused_with_what_to_do(
+def test_a_model_without_forward_is_refused_with_advice(
     tmp_path: Path, make: Callable[[], torch.nn.Module], says: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=says) as caught:
@@ -251,7 +251,7 @@ class Kinds(torch.nn.Module):
     ],
     ids=["by name", "in another order", "in order", "variadic"],
 )
-def test_a_named_size_stays_open_in_what_is_exported(
+def test_a_named_dimension_stays_dynamic_in_the_export(
     tmp_path: Path, net: torch.nn.Module, inputs: Inputs, named: list[str]
 ) -> None:
     exported = save_module(net, inputs, tmp_path, {"batch": (1, 64)})
@@ -287,20 +287,18 @@ def graph() -> Any:
 @pytest.mark.parametrize(
     ("make", "kind"), [(traced, "script"), (scripted, "script"), (graph, "graph"), (Net, "module")]
 )
-def test_an_object_of_torch_is_known_by_its_class(make: Any, kind: str) -> None:
+def test_a_torch_object_is_recognized_by_its_class(make: Any, kind: str) -> None:
     assert torch_kind(make()) == kind
 
 
 @pytest.mark.parametrize("value", [b"bytes", "path", Path("path"), 3, None])
-def test_anything_else_is_none(value: object) -> None:
+def test_other_objects_are_not_models(value: object) -> None:
     assert torch_kind(value) is None
 
 
 @pytest.mark.parametrize("make", [traced, scripted, graph])
 @pytest.mark.parametrize("inputs", [(X, SHIFT), {"x": (2, 4), "shift": (3,)}])
-def test_what_is_saved_as_it_is_takes_its_names_from_the_object(
-    tmp_path: Path, make: Any, inputs: Inputs
-) -> None:
+def test_a_saved_object_keeps_its_own_names(tmp_path: Path, make: Any, inputs: Inputs) -> None:
     exported = save_module(make(), inputs, tmp_path)
     assert exported.inputs == SPECS
     assert exported.path.stat().st_size > 0
@@ -337,7 +335,7 @@ def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
     ("returned", "inputs"),
     [("{'input': (1, 4)}", {"input": ("rows", 4)}), ("{'input': ('rows', 4)}, {'rows': (1, 64)}", ())],
 )
-def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
+def test_a_gates_inputs_and_dimensions_override_the_functions(
     tmp_path: Path, returned: str, inputs: Inputs
 ) -> None:
     file = tmp_path / "made_for_another_gate.py"
@@ -346,7 +344,7 @@ def test_a_gates_own_inputs_and_dimensions_stand_before_the_functions(
     assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
 
 
-def test_a_module_is_called_by_its_class() -> None:
+def test_a_module_is_named_after_its_class() -> None:
     graph, script = torch.fx.symbolic_trace(Net().eval()), torch.jit.script(Net())
     program = torch.export.export(Net(), (X, SHIFT))
     assert [name_of_model(model) for model in (Net(), graph, script, program)] == ["Net", "Net", "Net", None]

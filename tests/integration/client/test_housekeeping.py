@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from client_samples import LATENCY, Stagehand
+from client_samples import LATENCY, FakeWorker
 
 from bessemer import AsyncClient, Client
 from bessemer.client import Job
@@ -21,34 +21,34 @@ ROOT = Path(__file__).parents[3]
 
 
 INTERRUPTIBLE = ("env", "--default-signal=INT")
-"""What a shell starts in the background inherits that it ignores Ctrl-C: this test run too, perhaps."""
+"""A shell's background processes inherit an ignored SIGINT, and so may this test run."""
 
 
 def submitted(client: Client, name: str) -> Job:
     return client.submit(f"the model of {name}".encode(), target="host", labels={"test": name})
 
 
-def run_invocation(stagehand: Stagehand, invocation_id: str) -> None:
-    path = stagehand.folder / OUTPUTS
+def run_invocation(fake_worker: FakeWorker, invocation_id: str) -> None:
+    path = fake_worker.folder / OUTPUTS
     path.write_bytes(b"outputs")
-    blob = stagehand.store.artifacts.put_file(path)
+    blob = fake_worker.store.artifacts.put_file(path)
     artifact = Artifact(
         name=OUTPUTS, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zip"
     )
-    attempt = stagehand.store.invocations.start(invocation_id, "w1")
+    attempt = fake_worker.store.invocations.start(invocation_id, "w1")
     assert attempt is not None
     outputs = (TensorSpec(name="y", shape=(1, 10)),)
-    stagehand.store.invocations.succeed(invocation_id, attempt, 2, LATENCY, outputs, artifact)
+    fake_worker.store.invocations.succeed(invocation_id, attempt, 2, LATENCY, outputs, artifact)
 
 
-def run_the_next(stagehand: Stagehand, job: Job) -> None:
-    while not (queued := stagehand.store.invocations.page(job.id, 1).items):
+def run_the_next(fake_worker: FakeWorker, job: Job) -> None:
+    while not (queued := fake_worker.store.invocations.page(job.id, 1).items):
         threading.Event().wait(0.02)
-    run_invocation(stagehand, queued[0].id)
+    run_invocation(fake_worker, queued[0].id)
 
 
-def test_a_job_is_found_by_its_label_and_deleted_once_it_has_ended(
-    client: Client, stagehand: Stagehand
+def test_a_job_is_found_by_its_label_and_deleted_after_its_end(
+    client: Client, fake_worker: FakeWorker
 ) -> None:
     job = submitted(client, "finding")
     assert [found.id for found in client.jobs(labels={"test": "finding"})] == [job.id]
@@ -59,18 +59,18 @@ def test_a_job_is_found_by_its_label_and_deleted_once_it_has_ended(
         client.delete_model(job.document.request.model)
     with pytest.raises(ConflictError):
         job.delete()
-    stagehand.fail(job.id)
+    fake_worker.fail(job.id)
     job.delete()
     client.delete_model(job.document.request.model)
     with pytest.raises(NotFoundError):
         client.job(job.id)
 
 
-async def test_the_same_with_the_client_for_event_loops(
-    server: str, client: Client, stagehand: Stagehand
+async def test_the_async_client_labels_and_deletes_jobs_too(
+    server: str, client: Client, fake_worker: FakeWorker
 ) -> None:
     job = submitted(client, "finding asynchronously")
-    stagehand.store.logs.write(job.id, stagehand.start(job.id), "half a line")
+    fake_worker.store.logs.write(job.id, fake_worker.start(job.id), "half a line")
     async with AsyncClient(server) as loop_client:
         (found,) = [found async for found in loop_client.jobs(labels={"test": "finding asynchronously"})]
         assert await found.logs() == "half a line"
@@ -80,12 +80,12 @@ async def test_the_same_with_the_client_for_event_loops(
 
 
 def test_a_library_is_run_and_its_outputs_fetched(
-    client: Client, stagehand: Stagehand, tmp_path: Path
+    client: Client, fake_worker: FakeWorker, tmp_path: Path
 ) -> None:
     job = submitted(client, "running")
-    stagehand.succeed(job.id)
+    fake_worker.succeed(job.id)
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY and so on")
-    worker = threading.Thread(target=run_the_next, args=(stagehand, job))
+    worker = threading.Thread(target=run_the_next, args=(fake_worker, job))
     worker.start()
     invocation = job.invoke({"x": tmp_path / "x.npy"}, runs=3)
     worker.join()
@@ -98,10 +98,10 @@ def test_a_library_is_run_and_its_outputs_fetched(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_invocation_is_cancelled(
-    number: signal.Signals, status: int, server: str, client: Client, stagehand: Stagehand, tmp_path: Path
+    number: signal.Signals, status: int, server: str, client: Client, fake_worker: FakeWorker, tmp_path: Path
 ) -> None:
     job = submitted(client, f"interrupting by {number.name}")
-    stagehand.succeed(job.id)
+    fake_worker.succeed(job.id)
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY and so on")
     command = ("invoke", job.id, "--input", f"x={tmp_path / 'x.npy'}", "--url", server)
     with subprocess.Popen(
@@ -120,9 +120,11 @@ def test_an_interrupted_invocation_is_cancelled(
     assert [each.state for each in job.invocations()] == [JobState.CANCELLED]
 
 
-def test_the_command_line_lists_logs_and_deletes(server: str, client: Client, stagehand: Stagehand) -> None:
+def test_the_command_line_lists_logs_and_deletes(
+    server: str, client: Client, fake_worker: FakeWorker
+) -> None:
     job = submitted(client, "telling")
-    stagehand.store.logs.write(job.id, stagehand.start(job.id), "said\x1b[31m so\n")
+    fake_worker.store.logs.write(job.id, fake_worker.start(job.id), "said\x1b[31m so\n")
 
     def bessemer(*arguments: str) -> str:
         command = [sys.executable, "-m", "bessemer.cli", *arguments]
@@ -135,5 +137,5 @@ def test_the_command_line_lists_logs_and_deletes(server: str, client: Client, st
     assert job.id in bessemer("jobs", "--label", "test=telling", "--after", "2020-01-01")
     assert bessemer("logs", job.id) == "said [31m so\n"
     assert "cancel it, then delete it" in bessemer("delete", job.id)
-    stagehand.store.jobs.cancel_finished(job.id, 1)
+    fake_worker.store.jobs.cancel_finished(job.id, 1)
     assert bessemer("delete", job.id) == f"{job.id}: deleted\n"

@@ -1,4 +1,4 @@
-"""A zygote, jobs of malicious models, and what became of them."""
+"""A zygote, jobs with malicious models, and their outcomes."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: its messages, and the evidence that its model left."""
+    """A job's outcome: its messages and the evidence left by its model."""
 
     messages: tuple[Message, ...]
     termination: Termination | None
@@ -76,7 +76,7 @@ class Rig:
         return self._run(body, SandboxMode.REQUIRED, timeout_seconds, settings)
 
     def unconfined(self, body: str) -> Outcome:
-        """The control: the same job with the sandbox off and limits that it cannot reach."""
+        """The control: the same job without a sandbox and with limits out of reach."""
         return self._run(body, SandboxMode.OFF, None, UNREACHABLE)
 
     def model(self, body: str) -> bytes:
@@ -184,7 +184,7 @@ def rig() -> Iterator[Rig]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder outside the job's that every user of the machine may write to."""
+    """A world-writable folder outside the job's folder."""
     folder = Path("/tmp") / f"bessemer-open-{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()
     folder.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Attacks on what is not the job's: each succeeds without the sandbox and fails inside it."""
+"""Attacks on resources of others: each succeeds without the sandbox and fails inside it."""
 
 import os
 import signal
@@ -180,7 +180,7 @@ def test_a_pickle_cannot_leave_its_process_group(rig: Rig) -> None:
     assert outcome.left_running == ()
 
 
-def test_what_a_job_leaves_running_is_ended(rig: Rig) -> None:
+def test_processes_left_by_a_job_are_ended(rig: Rig) -> None:
     attack = """
         pids = []
         for _ in range(10):
@@ -198,7 +198,7 @@ def test_what_a_job_leaves_running_is_ended(rig: Rig) -> None:
     assert outcome.left_running == ()
 
 
-def test_a_child_that_says_nonsense_is_ended(rig: Rig) -> None:
+def test_a_child_that_sends_nonsense_is_ended(rig: Rig) -> None:
     attack = """
         for descriptor in range(3, 64):
             try:

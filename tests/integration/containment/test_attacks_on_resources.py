@@ -1,6 +1,6 @@
-"""Attacks on what the machine has only so much of: each is ended by the limit that it breaks.
+"""Attacks on limited resources: the limit that an attack exceeds ends it.
 
-The controls are bounded, so that the machine that runs the tests survives them.
+The controls are bounded to protect the machine that runs the tests.
 """
 
 from typing import Any

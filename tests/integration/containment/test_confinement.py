@@ -1,4 +1,4 @@
-"""What holds inside a confined job, and what honest work still can do there."""
+"""The confinement of a job, and the operations that it still permits."""
 
 import os
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_job_runs_on_the_threads_it_was_given(rig: Rig) -> None:
 
 def test_a_denied_system_call_fails_and_does_not_kill(rig: Rig) -> None:
     denied = (*allowed_syscalls.DENIED, *allowed_syscalls.FALL_BACK)
-    # on a call that is denied by its arguments alone, the arguments are those that matter
+    # for a call denied only with certain arguments, pass those arguments
     work = f"""
         import ctypes, pyseccomp
         libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Disk that neither a file's size nor the kernel's limit on files shows."""
+"""Disk space that neither file sizes nor the kernel's file limit reveals."""
 
 import errno
 from typing import Any

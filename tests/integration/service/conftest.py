@@ -1,11 +1,11 @@
-"""All bad input at once: the table's rows wait in one queue of one worker."""
+"""All bad input at once: the rows wait in the queue of one worker."""
 
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from asking import Answer, answer_of, ask, upload
 from refusals import REFUSALS
+from submitting import Answer, answer_of, ask, upload
 
 
 @pytest.fixture(scope="session")

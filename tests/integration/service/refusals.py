@@ -1,4 +1,4 @@
-"""The table of bad input: what is sent, and what is said to it."""
+"""The table of bad input: each upload or request, with the expected refusal."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,18 +51,18 @@ class Refusal:
     Attributes:
         make: the upload.
         code: of the problem.
-        told: words of its detail or its advice: what is wrong, and what to do.
-        at: a file, a module's path, or a field that the problem names besides.
+        messages: parts of the expected detail and advice.
+        at: a file, a module path or a field that the problem names.
         line: of that file.
-        status: of the last answer; ``ACCEPTED`` where it is the job that fails.
+        status: of the last response; ``ACCEPTED`` if the job fails.
         fields: of the request.
-        digest: the upload is said to have this one.
-        declared_bytes: the upload is said to be so large.
+        digest: declared for the upload.
+        declared_bytes: the size declared for the upload.
     """
 
     make: Callable[[], bytes]
     code: ErrorCode
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     at: str | None = None
     status: int = UNPROCESSABLE
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -71,29 +71,29 @@ class Refusal:
     line: int | None = None
 
 
-def unrecognized(make: Callable[[], bytes], *told: str) -> Refusal:
+def unrecognized(make: Callable[[], bytes], *messages: str) -> Refusal:
     return Refusal(
-        make, ErrorCode.MODEL_NOT_RECOGNIZED, (*told, "Upload a file written by `torch.export.save`")
+        make, ErrorCode.MODEL_NOT_RECOGNIZED, (*messages, "Upload a file written by `torch.export.save`")
     )
 
 
-def misasked(told: str, at: str, **fields: Any) -> Refusal:
-    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (told, "Correct the fields"), at, fields=fields)
+def invalid_request(message: str, at: str, **fields: Any) -> Refusal:
+    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (message, "Correct the fields"), at, fields=fields)
 
 
 def failed(
     make: Callable[[], bytes],
     code: ErrorCode,
-    *told: str,
+    *messages: str,
     at: str | None = None,
     line: int | None = None,
     **fields: Any,
 ) -> Refusal:
-    return Refusal(make, code, told, at, ACCEPTED, fields, line=line)
+    return Refusal(make, code, messages, at, ACCEPTED, fields, line=line)
 
 
 def line_of(source: str) -> int:
-    """Where something stands in the file of the refused models."""
+    """The line of a text in the file of refused models."""
     (line,) = [n for n, text in enumerate(Path(SOURCE).read_text().splitlines(), 1) if source in text]
     return line
 
@@ -159,7 +159,7 @@ REFUSALS: dict[str, Refusal] = {
         ("users_own_package.Own (1)", "Export the model"),
         at="1",
     ),
-    # of kinds that no library takes
+    # kinds of tensors that no library accepts
     "complex inputs": Refusal(
         lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex64)),
         ErrorCode.MODEL_TENSORS_UNSUPPORTED,
@@ -185,21 +185,27 @@ REFUSALS: dict[str, Refusal] = {
         ("input 'times' is a int", SIGNATURE),
     ),
     # the request
-    "an unknown field": misasked("did you mean 'tune'?", "tunes", tunes={}),
-    "an unknown field below": misasked("did you mean 'trials'?", "tune.trial", tune={"trial": 5}),
-    "an unknown value": misasked(
+    "an unknown field": invalid_request("did you mean 'tune'?", "tunes", tunes={}),
+    "an unknown field below": invalid_request("did you mean 'trials'?", "tune.trial", tune={"trial": 5}),
+    "an unknown value": invalid_request(
         "did you mean 'patterns'?", "optimize.fusion", optimize={"fusion": "patern"}
     ),
-    "an unknown stage": misasked("did you mean 'translate'?", "stop_after", stop_after="translation"),
-    "an unknown target": misasked("did you mean 'znver4'?", "target", target="znver44"),
-    "an unknown dtype": misasked("did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")),
-    "a name in another script": misasked("ASCII letters", "inputs[0].name", **inputs(name="größe")),
-    "two names alike": misasked("the same name", "inputs", inputs=inputs()["inputs"] * 2),
-    "a negative dimension": misasked("greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))),
-    "a dimension out of range": misasked(
+    "an unknown stage": invalid_request("did you mean 'translate'?", "stop_after", stop_after="translation"),
+    "an unknown target": invalid_request("did you mean 'znver4'?", "target", target="znver44"),
+    "an unknown dtype": invalid_request(
+        "did you mean 'float32'?", "inputs[0].dtype", **inputs(dtype="float31")
+    ),
+    "a name in another script": invalid_request("ASCII letters", "inputs[0].name", **inputs(name="größe")),
+    "two names alike": invalid_request("the same name", "inputs", inputs=inputs()["inputs"] * 2),
+    "a negative dimension": invalid_request(
+        "greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))
+    ),
+    "a dimension out of range": invalid_request(
         "less than or equal to 2147483648", "inputs[0].shape[0]", **inputs((1 << 40, 3))
     ),
-    "an integer out of range": misasked("less than 2147483648", "verify.seed", verify={"seed": 1 << 40}),
+    "an integer out of range": invalid_request(
+        "less than 2147483648", "verify.seed", verify={"seed": 1 << 40}
+    ),
     "no inputs": Refusal(
         lambda: scripted(Doubled()),
         ErrorCode.INPUTS_MISSING,
@@ -227,7 +233,7 @@ REFUSALS: dict[str, Refusal] = {
         "inputs[0].dtype",
         fields=inputs(dtype="int64"),
     ),
-    # what only the job can find
+    # found only by the job
     "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "wrong size in axis 1", **inputs((2, 4))),
     "huge inputs": failed(
         lambda: scripted(Doubled()),
@@ -328,7 +334,7 @@ REFUSALS: dict[str, Refusal] = {
         "(attack)",
         **inputs(name="input"),
     ),
-    "more memory than there is": failed(
+    "too much memory": failed(
         lambda: scripted(Hungry()),
         ErrorCode.LIMIT_MEMORY,
         "allocate",
@@ -336,7 +342,7 @@ REFUSALS: dict[str, Refusal] = {
         at=SOURCE,
         **inputs(),
     ),
-    "no end": failed(
+    "an endless model": failed(
         lambda: scripted(Endless()),
         ErrorCode.TIMEOUT,
         "2.0 s",
@@ -344,7 +350,7 @@ REFUSALS: dict[str, Refusal] = {
         timeout_seconds=2,
         **inputs(),
     ),
-    # options that only the worker knows
+    # options that only the worker can check
     "an unknown processor": failed(
         doubled,
         ErrorCode.BUILD_FAILED,

@@ -20,7 +20,7 @@ class Doubled(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Takes and returns what is odd, and yet compiled."""
+    """Takes and returns unusual values, and compiles."""
 
     def forward(
         self, größe: torch.Tensor, times: int, how: str, absent: torch.Tensor | None
@@ -92,7 +92,7 @@ class Hungry(nn.Module):
 
 
 class Lookup(nn.Module):
-    """Its indices are computed, so that nobody can know their range."""
+    """Computes its indices, so that their range is unknown."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def quantized() -> bytes:
 
 
 def on_cuda() -> bytes:
-    """A program that says that its weights lie on a GPU."""
+    """A program whose weights claim to be on a GPU."""
     return _rewritten(
         exported(nn.Linear(3, 2), PAIR),
         lambda text: text.replace(b'"type": "cpu", "index": null', b'"type": "cuda", "index": 0'),
@@ -158,12 +158,12 @@ def on_cuda() -> bytes:
 
 
 def of_another_schema() -> bytes:
-    """A program of a schema that is not yet written."""
+    """A program with a future schema version."""
     return _rewritten(exported(Doubled(), PAIR), _with_another_schema)
 
 
 def zip_bomb() -> bytes:
-    """An archive of a thousand times its size."""
+    """An archive that expands a thousandfold."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model/data.pkl", bytes(100 << 20))
@@ -171,7 +171,7 @@ def zip_bomb() -> bytes:
 
 
 def with_a_leaf_of_the_users() -> bytes:
-    """A graph that calls a module of a class that only its author has."""
+    """A graph that calls a module of an unavailable class."""
     package = types.ModuleType("users_own_package")
     source = "from torch import nn\nclass Own(nn.Module):\n    def forward(self, x):\n        return x\n"
     exec(source, package.__dict__)

@@ -1,11 +1,11 @@
-"""Every kind of bad input is named, with what to do, and costs the worker nothing."""
+"""Every kind of bad input is reported with advice, and the worker survives it."""
 
 import httpx
 import pytest
 import torch
-from asking import Answer, compiled
 from refusals import REFUSALS
 from refused_models import Mixed, WithoutInputs, exported
+from submitting import Answer, compiled
 
 from bessemer.contract.problem import Problem
 from examples.models import EXAMPLES
@@ -13,27 +13,27 @@ from examples.models import EXAMPLES
 
 @pytest.fixture(scope="module")
 def worker(api: httpx.Client) -> str:
-    """The id of the only worker, as it was before any bad input came."""
+    """The id of the only worker before any bad input."""
     (worker,) = api.get("/readyz").json()["workers"]
     return str(worker["id"])
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_bad_input_is_named_with_what_to_do_and_where(
+def test_bad_input_is_reported_with_place_and_advice(
     worker: str, answers: dict[str, Answer], name: str
 ) -> None:
     row, answer = REFUSALS[name], answers[name]
     assert answer.problem is not None
     assert (answer.problem.code, answer.status) == (row.code, row.status), answer.problem.detail
     text = f"{answer.problem.detail}\n{answer.problem.advice}"
-    assert [told for told in row.told if told not in text] == [], text
+    assert [part for part in row.messages if part not in text] == [], text
     assert row.at is None or row.at in places(answer.problem)
     assert row.line in {None, *(place.line for place in answer.problem.places if place.file == row.at)}
     assert answer.attempts <= 1
     assert answer.problem.status < 500
 
 
-def test_what_is_odd_is_compiled(api: httpx.Client) -> None:
+def test_unusual_models_compile(api: httpx.Client) -> None:
     odd = exported(Mixed(), torch.tensor(1.5), 3, "scaled", None)
     document = compiled(api, odd)
     assert document["verified"], document["problem"]

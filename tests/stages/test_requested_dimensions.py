@@ -1,0 +1,176 @@
+"""Requested dimensions stay dynamic in every format, or are refused with their place."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from capture_samples import capture_file
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.errors import JobError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+Save = Callable[[nn.Module, Path], None]
+
+
+class Rows(nn.Module):
+    """Reads the batch size and computes with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One row for each image."""
+        return self.linear(x.view(x.shape[0], 12)) * x.size(0)
+
+
+class Numbered(nn.Module):
+    """Hard-codes the batch size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Four rows."""
+        return x.view(4, 12)
+
+
+class Branching(nn.Module):
+    """Branches on the number of rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Twice x, where there are many rows."""
+        return x * 2 if x.shape[0] > 3 else x
+
+
+class Repeating(nn.Module):
+    """Loops over the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of x and its rows' numbers."""
+        for row in range(x.shape[0]):
+            x = x + row
+        return x
+
+
+class Sum(nn.Module):
+    """Takes two inputs of equal sizes."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Their sum."""
+        return x + y
+
+
+def graph(module: nn.Module, path: Path) -> None:
+    torch.save(torch.fx.symbolic_trace(module), path)
+
+
+def traced(module: nn.Module, path: Path) -> None:
+    torch.jit.save(torch.jit.trace(module, (torch.randn(4, 3, 4),)), path)
+
+
+def scripted(module: nn.Module, path: Path) -> None:
+    torch.jit.save(torch.jit.script(module), path)
+
+
+def exported(*dims: Any) -> Save:
+    def save(module: nn.Module, path: Path) -> None:
+        examples = tuple(torch.randn(4, 3, 4) for _ in dims)
+        program = torch.export.export(module, examples, dynamic_shapes=dims, strict=False)
+        with path.open("wb") as file:
+            torch.export.save(program, file)
+
+    return save
+
+
+BATCH = torch.export.Dim("b", min=1, max=64)
+
+
+@pytest.mark.parametrize(
+    "save", [graph, traced, scripted, exported({0: BATCH})], ids=["fx", "traced", "scripted", "pt2"]
+)
+def test_a_requested_dimension_stays_dynamic(tmp_path: Path, save: Save) -> None:
+    save(Rows().eval(), tmp_path / "model")
+    captured = capture_file(tmp_path / "model", "x=batchx3x4", dimensions=("batch=1..32",))
+    assert list(map(str, captured.dynamic.dimensions)) == ["batch from 1 to 32"]
+    opened = [
+        (axis.tensor, axis.axis, str(axis)) for axis in (*captured.dynamic.inputs, *captured.dynamic.outputs)
+    ]
+    assert opened == [("x", 0, "batch"), ("output", 0, "batch")]
+    assert captured.input_specs[0].shape == (4, 3, 4)
+    assert [sample.references[0].shape for sample in captured.samples] == [(1, 5), (3, 5), (11, 5)]
+
+
+def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
+    graph(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU()), tmp_path / "model")
+    ranges = ("batch=1..8@1", "height=3..", "width=5..64")
+    captured = capture_file(tmp_path / "model", "input=batchx3xheightxwidth", dimensions=ranges)
+    assert captured.input_specs[0].shape == (1, 3, 4, 5)
+    assert list(map(str, captured.dynamic.outputs)) == ["batch", "height", "width"]
+
+
+@pytest.mark.parametrize(
+    ("module", "save", "dimension", "message", "operator"),
+    [
+        (Numbered(), graph, "batch=1..64", "'batch' cannot stay dynamic: view fixes it at 4", "view"),
+        (
+            Numbered(),
+            traced,
+            "batch=1..64",
+            "fixes it at 4, a constant in the model or its trace",
+            "aten::view",
+        ),
+        (Numbered(), scripted, "batch=1..64", "'batch' cannot stay dynamic: aten::view", "aten::view"),
+        (Branching(), scripted, "batch=1..64", "accepts only 4 to 64", "aten::mul"),
+        (Repeating(), scripted, "batch=1..64", "fixes it at 4", "aten::add"),
+    ],
+    ids=["fx", "traced", "scripted", "branch", "loop"],
+)
+def test_a_dimension_fixed_by_the_model_is_named_with_its_place(
+    tmp_path: Path, module: nn.Module, save: Save, dimension: str, message: str, operator: str
+) -> None:
+    save(module.eval(), tmp_path / "model")
+    with pytest.raises(JobError, match=message) as caught:
+        capture_file(tmp_path / "model", "x=batchx3x4", dimensions=(dimension,))
+    assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
+    assert caught.value.places[0].operator == operator
+    if save is not graph:
+        assert (caught.value.places[0].file or "").endswith("test_requested_dimensions.py")
+
+
+def test_a_branch_on_a_size_is_taken_where_the_range_decides_it(tmp_path: Path) -> None:
+    scripted(Branching(), tmp_path / "model")
+    captured = capture_file(tmp_path / "model", "x=batchx3x4", dimensions=("batch=4..64",))
+    assert list(map(str, captured.dynamic.dimensions)) == ["batch from 4 to 64"]
+
+
+def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
+    graph(Sum(), tmp_path / "model")
+    with pytest.raises(JobError, match=r"'second' cannot stay dynamic: add .* 'first': give both one name"):
+        capture_file(tmp_path / "model", "x=firstx4", "y=secondx4", dimensions=("first=1..8", "second=1..8"))
+
+
+@pytest.mark.parametrize(
+    ("save", "inputs", "dimension", "message"),
+    [
+        (exported(None, None), ("x=batchx3x4", "y=batchx3x4"), "1..8", "axis 0 of 'x' was fixed"),
+        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "accepts 1 to 64"),
+        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=4x3x4"), "1..8", "one dimension of the file"),
+        (
+            exported({0: 2 * BATCH}, {0: 2 * BATCH}),
+            ("x=batchx3x4", "y=batchx3x4"),
+            "1..8",
+            "depends on another",
+        ),
+    ],
+    ids=["fixed", "beyond", "divided", "doubled"],
+)
+def test_an_exported_program_keeps_its_sizes(
+    tmp_path: Path, save: Save, inputs: tuple[str, ...], dimension: str, message: str
+) -> None:
+    save(Sum(), tmp_path / "model")
+    with pytest.raises(JobError, match=message) as caught:
+        capture_file(tmp_path / "model", *inputs, dimensions=(f"batch={dimension}",))
+    assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED

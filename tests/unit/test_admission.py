@@ -1,0 +1,172 @@
+"""Whether a request for a compilation can be accepted."""
+
+import pytest
+from tensor_samples import tensor
+
+from app.admission import refusal, time_refusal
+from bessemer.contract.base import now
+from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.queue import QueueName
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker
+from bessemer.contract.target import PresetTarget
+from bessemer.contract.tensor import parse_input_spec
+
+DIGEST = "0" * 64
+KNOWN = Signature(
+    inputs=(tensor("ids=1x64:int64"), tensor("mask=1x64:bool")),
+    input_names=("ids", "mask"),
+    parameters=1,
+)
+NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
+NO_INPUTS = Signature(input_names=(), parameters=1)
+
+
+def ready_model(signature: Signature, format: ModelFormat = ModelFormat.PT2) -> Model:
+    return Model(
+        digest=DIGEST,
+        size_bytes=1,
+        state=ModelState.READY,
+        inspection=Inspection(format=format, signature=signature),
+        created_at=now(),
+    )
+
+
+def request(*inputs: str) -> CompilationRequest:
+    specs = tuple(parse_input_spec(text) for text in inputs)
+    named = {name: DimensionRange(maximum=8) for spec in specs for name in spec.named_axes.values()}
+    return CompilationRequest(
+        model=DIGEST, target=PresetTarget(preset="host"), inputs=specs, dimensions=named
+    )
+
+
+def code(problem: Problem | None) -> ErrorCode | None:
+    return None if problem is None else problem.code
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "expected"),
+    [
+        (KNOWN, (), None),
+        (KNOWN, ("ids=1x64:int64", "mask=1x64:bool"), None),
+        (KNOWN, ("ids=4x32:int64", "mask=4x32:bool"), None),
+        (KNOWN, ("ids=1x64:int64",), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), None),
+        (KNOWN, ("ids=64:int64", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("ids=1x64:float32", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
+        (NAMES_ONLY, (), ErrorCode.INPUTS_MISSING),
+        (NAMES_ONLY, ("x=1x3",), None),
+        (NAMES_ONLY, ("x=1x3", "mask=3:bool"), None),
+        (NAMES_ONLY, ("y=1x3",), ErrorCode.INPUTS_MISMATCH),
+        (NAMES_ONLY, ("x=1", "mask=1", "more=1"), ErrorCode.INPUTS_MISMATCH),
+        (NO_INPUTS, (), None),
+        (NO_INPUTS, ("x=1",), ErrorCode.INPUTS_MISMATCH),
+    ],
+)
+def test_inputs_are_checked_against_the_known_signature(
+    signature: Signature, inputs: tuple[str, ...], expected: ErrorCode | None
+) -> None:
+    assert code(refusal(request(*inputs), ready_model(signature))) is expected
+
+
+def test_a_mismatch_names_the_expected_inputs() -> None:
+    problem = refusal(request("ids=64:int8", "mask=1x64:bool"), ready_model(KNOWN))
+    assert problem is not None
+    assert [error.field for error in problem.errors] == ["inputs[0].shape", "inputs[0].dtype"]
+    assert "ids=1x64:int64, mask=1x64:bool" in problem.detail
+
+
+def test_a_model_that_was_never_uploaded_is_missing() -> None:
+    assert code(refusal(request(), None)) is ErrorCode.MODEL_MISSING
+
+
+def test_a_model_under_inspection_is_accepted() -> None:
+    model = Model(digest=DIGEST, size_bytes=1, state=ModelState.INSPECTING, created_at=now())
+    assert refusal(request(), model) is None
+
+
+def rejected(reason: ErrorCode) -> Model:
+    problem = make_problem(reason, "why")
+    return Model(digest=DIGEST, size_bytes=1, state=ModelState.REJECTED, problem=problem, created_at=now())
+
+
+def test_a_defective_model_is_refused_with_the_reason_of_its_rejection() -> None:
+    problem = refusal(request(), rejected(ErrorCode.MODEL_DAMAGED))
+    assert problem is not None
+    assert (problem.code, problem.status, problem.detail) == (ErrorCode.MODEL_DAMAGED, 422, "why")
+
+
+@pytest.mark.parametrize("reason", [ErrorCode.WORKER_LOST, ErrorCode.INTERNAL, ErrorCode.LIMIT_MEMORY])
+def test_a_model_whose_inspection_failed_transiently_is_accepted(reason: ErrorCode) -> None:
+    assert refusal(request(), rejected(reason)) is None
+
+
+OPEN = Signature(
+    inputs=(tensor("x=4x8"),),
+    input_names=("x",),
+    parameters=1,
+    dynamic=DynamicShapes(
+        dimensions=(DynamicDimension(name="x_0", minimum=1, maximum=64),),
+        inputs=(DynamicAxis(tensor="x", axis=0, dimension="x_0"),),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        (ModelFormat.PT2, "x=batchx8", None),
+        (ModelFormat.PT2, "x=4xwidth", ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED),
+        (ModelFormat.TORCHSCRIPT, "x=4xwidth", None),
+    ],
+)
+def test_only_an_exported_program_keeps_its_sizes(
+    format: ModelFormat, text: str, expected: ErrorCode | None
+) -> None:
+    assert code(refusal(request(text), ready_model(OPEN, format))) is expected
+
+
+def test_a_size_that_was_exported_fixed_is_named() -> None:
+    problem = refusal(request("x=4xwidth"), ready_model(OPEN))
+    assert problem is not None
+    assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
+    assert "'width' cannot be open: axis 1 of 'x'" in problem.detail
+
+
+def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:
+    return Worker(
+        id=str(limit_seconds),
+        host="here",
+        processor="any",
+        mcpu="znver4",
+        cores=2,
+        limit_seconds=limit_seconds,
+        versions={},
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        queues=queues or tuple(QueueName),
+        seen_at=now(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("search_seconds", "workers", "expected"),
+    [
+        (7200.0, (), None),
+        (7200.0, (worker(1800.0),), ErrorCode.REQUEST_INVALID),
+        (1800.0, (worker(1800.0),), ErrorCode.REQUEST_INVALID),
+        (600.0, (worker(1800.0),), None),
+        (7200.0, (worker(1800.0), worker(21600.0)), None),
+        (7200.0, (worker(1800.0), worker(None)), None),
+        (7200.0, (worker(1800.0), worker(21600.0, QueueName.QUICK)), ErrorCode.REQUEST_INVALID),
+    ],
+    ids=["no worker", "longer", "as long", "shorter", "one has time", "one has no limit", "other queue"],
+)
+def test_a_search_longer_than_every_worker_allows_is_refused(
+    search_seconds: float, workers: tuple[Worker, ...], expected: ErrorCode | None
+) -> None:
+    problem = time_refusal(search_seconds, workers)
+    assert code(problem) is expected
+    assert problem is None or ("1800 s" in problem.detail and problem.errors[0].field == "tune.seconds")

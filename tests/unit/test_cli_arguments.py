@@ -1,0 +1,168 @@
+"""Options of the command line as fields of a request."""
+
+import pytest
+from typer import BadParameter
+from typer.testing import CliRunner
+
+from bessemer.cli.application import application
+from bessemer.cli.arguments import option_paths, read_bytes, read_draft
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+from bessemer.contract.tensor import parse_input_spec
+from bessemer.errors import InvalidArgumentError
+
+MODEL = "0" * 64
+
+
+def request(target: str | None = None, *options: str) -> CompilationRequest:
+    return read_draft(target, (), options).request
+
+
+@pytest.mark.parametrize(
+    ("options", "dumped"),
+    [
+        (["tune.trials=64"], {"tune": {"trials": 64}}),
+        (["trials=64"], {"tune": {"trials": 64}}),
+        (["verify.relative=1e-3"], {"verify": {"relative": 1e-3}}),
+        (["timeout_seconds=5"], {"timeout_seconds": 5.0}),
+        (["baselines=torch-eager"], {"benchmark": {"baselines": ["torch-eager"]}}),
+        (["benchmark.baselines="], {"benchmark": {"baselines": []}}),
+        (["parameters=separate"], {"parameters": "separate"}),
+        (["kernels.linear=auto"], {"kernels": {"linear": "auto"}}),
+        (["kernels.linear[1x8,8x4]=openblas"], {"kernels": {"linear[1x8,8x4]": "openblas"}}),
+        (["cores=2"], {"target": {"preset": "host", "cores": 2}}),
+        (["trials=1", "tune.seconds=2"], {"tune": {"trials": 1, "seconds": 2.0}}),
+    ],
+)
+def test_a_path_or_its_unique_last_part_sets_a_field(options: list[str], dumped: dict[str, object]) -> None:
+    found = request(None, *options).model_dump(mode="json", exclude_unset=True)
+    assert found == {"model": MODEL, "target": {"preset": "host"}} | dumped
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "gate"])
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--trials", "--option tune.trials=…"),
+        ("--stop-after", "--option stop_after=…"),
+        ("--targets", "--target"),
+    ],
+)
+def test_a_field_with_its_own_option_is_refused_with_that_option(
+    command: str, option: str, meant: str
+) -> None:
+    ran = CliRunner().invoke(application, [command, "mlp.pt2", option, "3"], env={"COLUMNS": "200"})
+    assert ran.exit_code == 2
+    assert f"No such option: {option} (Possible options: {meant})" in ran.output
+
+
+def test_a_processor_makes_an_explicit_target() -> None:
+    target = request(None, "mcpu=znver4", "features=+avx512vnni,-avx512fp16").target
+    assert target.model_dump(exclude_unset=True) == {
+        "mcpu": "znver4",
+        "features": ("+avx512vnni", "-avx512fp16"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "says"),
+    [
+        (None, "trails=3", "did you mean 'tune.trials'"),
+        (None, "tune.trial=3", "did you mean 'tune.trials'"),
+        (None, "zzzzzz=3", "Known: target.preset"),
+        (None, "seconds=3", "tune.seconds, benchmark.seconds"),
+        (None, "trials", "not of the form KEY=VALUE"),
+        (None, "trials=many", "valid integer"),
+        (None, "trials=-1", "greater than or equal to 0"),
+        (None, "baselines=onnx", "torch-eager"),
+        (None, "model=x", "unknown option 'model'"),
+        (None, "kernels.linear=No such", "String should match pattern"),
+        (None, "kernels=linear", "valid dictionary"),
+        ("znver55", "trials=1", "did you mean 'znver5'"),
+        ("host", "mcpu=znver4", "target"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_known_ones(target: str | None, option: str, says: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        request(target, option)
+
+
+def test_an_option_is_given_once() -> None:
+    with pytest.raises(InvalidArgumentError, match="twice"):
+        request(None, "trials=1", "tune.trials=2")
+
+
+def test_every_field_of_a_request_can_be_set() -> None:
+    top = {path.partition(".")[0] for path in option_paths()}
+    assert top == set(CompilationRequest.model_fields) - {"model", "name", "inputs", "dimensions"}
+
+
+def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
+    found = read_draft("host", ("x=batchx784",), (), dimensions=("batch=1..64@8",)).request
+    assert found.inputs[0].shape == ("batch", 784)
+    assert found.dimensions["batch"].example == 8
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "message"),
+    [
+        ((), "names 'batch', which has no range"),
+        (("bacth=1..64",), "did you mean 'bacth'"),
+        (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
+        (("batch=64",), "not of the form"),
+        (("batch=64..2",), "must be greater than `minimum`"),
+        (("batch=1..4", "batch=1..8"), "is given twice"),
+    ],
+)
+def test_an_invalid_dimension_is_refused(dimensions: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        read_draft("host", ("x=batchx784",), (), dimensions=dimensions)
+
+
+def test_dimensions_alone_wait_for_the_models_inputs() -> None:
+    draft = read_draft("host", (), (), dimensions=("batch=1..64",))
+    assert draft.request.dimensions == {}
+    assert (
+        draft.with_inputs((parse_input_spec("x=batchx784"),), draft.dimensions).dimensions == draft.dimensions
+    )
+    with pytest.raises(InvalidArgumentError, match="no shape in `inputs` names 'batch'"):
+        draft.with_inputs((), draft.dimensions)
+
+
+def test_a_draft_keeps_only_given_fields() -> None:
+    draft = read_draft("host", (), ("trials=64", "kernels.linear=auto", "priority=-3"), ("team=vision",))
+    dumped = draft.until(Stage.TRANSLATE).with_inputs((), {}).model_dump(mode="json", exclude_unset=True)
+    assert dumped == {
+        "model": MODEL,
+        "target": {"preset": "host"},
+        "inputs": [],
+        "dimensions": {},
+        "kernels": {"linear": "auto"},
+        "tune": {"trials": 64},
+        "stop_after": "translate",
+        "labels": {"team": "vision"},
+        "priority": -3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("2000000", 2_000_000),
+        ("0", 0),
+        ("7B", 7),
+        ("1kB", 1000),
+        ("64MB", 64_000_000),
+        ("64 MiB", 64 << 20),
+        ("1.5gib", 3 << 29),
+        ("2TB", 2 * 10**12),
+    ],
+)
+def test_a_size_is_bytes_or_has_a_unit(text: str, size_bytes: int) -> None:
+    assert read_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-1", "1 M", "1iB", "MB", "1e6", "٣MB"])
+def test_a_text_that_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(BadParameter, match="is not a size such as 64MiB"):
+        read_bytes(text)

@@ -1,0 +1,365 @@
+"""The command line's output and exit statuses."""
+
+import io
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bessemer.cli.application import application
+from bessemer.cli.compiling import preflight_lines
+from bessemer.cli.jobs import _row as jobs_row
+from bessemer.cli.jobs import step_lines
+from bessemer.cli.live_view import PlainStages, other_method_lines
+from bessemer.cli.output import (
+    ExitStatus,
+    clean,
+    error_lines,
+    exit_status,
+    print_lines,
+    problem_lines,
+    shown_bytes,
+)
+from bessemer.cli.timeline import Timeline, event_line, place_line
+from bessemer.cli.workers import worker_rows
+from bessemer.contract.base import now
+from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
+from bessemer.contract.job import Compilation, Event, EventType, JobState
+from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
+from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
+from bessemer.contract.report import OperatorUse, Preflight
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import RunningTask, Worker, WorkerList
+from bessemer.contract.stage import Stage
+from bessemer.errors import (
+    AnswerInvalidError,
+    BessemerError,
+    BundleError,
+    ExportError,
+    InvalidArgumentError,
+    NoWorkerError,
+    UnreachableError,
+    problem_error,
+)
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "torch",
+    "tvm",
+    "tvm_ffi",
+    "numpy",
+    "fastapi",
+    "sqlalchemy",
+    "dbos",
+    "bessemer.store",
+    "app",
+    "worker",
+}
+
+
+PLACE = QueuePlace(
+    name=QueueName.COMPILE,
+    position=1,
+    ahead=0,
+    workers=1,
+    estimated_start_seconds=None,
+    explanation="an estimate",
+    waiting_for=None,
+)
+
+
+def event(kind: EventType, **data: object) -> Event:
+    return Event(seq=1, type=kind, at=now(), data=data)
+
+
+def plain_stages(printed: io.StringIO) -> PlainStages:
+    """Print plainly, whatever FORCE_COLOR and COLUMNS contain."""
+    return PlainStages(Console(file=printed, force_terminal=False, width=80))
+
+
+@pytest.mark.parametrize("module", ["bessemer", "bessemer.cli"])
+def test_the_package_runs_as_the_command(module: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Usage: bessemer [OPTIONS] COMMAND" in ran.stdout
+
+
+@pytest.mark.parametrize("module", ["bessemer", "bessemer.client", "bessemer.cli.application"])
+def test_client_and_command_line_import_only_their_dependencies(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) & FORBIDDEN == set()
+
+
+def test_the_package_imports_the_client_only_when_it_is_used() -> None:
+    code = (
+        "import sys, bessemer; print('httpx' in sys.modules); bessemer.Client; print('httpx' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnreachableError("x"), ExitStatus.UNREACHABLE),
+        (InvalidArgumentError("x"), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.REQUEST_INVALID, "x")), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.NOT_FOUND, "x")), ExitStatus.FAILED),
+        (problem_error(make_problem(ErrorCode.UNAVAILABLE, "x")), ExitStatus.FAILED),
+        (BundleError("x"), ExitStatus.FAILED),
+    ],
+)
+def test_an_error_has_its_status(error: BessemerError, status: ExitStatus) -> None:
+    assert exit_status(error) is status
+
+
+def test_a_problem_is_printed_with_fields_places_and_advice() -> None:
+    problem = make_problem(
+        ErrorCode.UNAVAILABLE,
+        "First line.\nSecond line.",
+        stage="tune",
+        errors=(FieldError(field="tune.trials", message="too many"),),
+        places=(
+            SourcePlace(operator="aten.foo", module_path="a.b", file="f.py", line=3),
+            SourcePlace(file="g.py"),
+        ),
+    )
+    assert list(problem_lines(problem)) == [
+        "error: The database or the artifact store is unreachable (stage tune) [unavailable]",
+        "  First line.",
+        "  Second line.",
+        "  • tune.trials: too many",
+        "  • aten.foo in module a.b (f.py:3)",
+        "  • g.py",
+        "  → Try again in a moment. A retry can help.",
+    ]
+
+
+def test_an_unreachable_server_comes_with_advice() -> None:
+    assert "bessemer serve" in list(error_lines(UnreachableError("refused")))[1]
+    assert "of this client's version" in list(error_lines(AnswerInvalidError("no Model")))[1]
+
+
+def test_an_error_of_several_lines_keeps_them() -> None:
+    lines = list(error_lines(ExportError("torch could not export Net: no\n  at net.py:3")))
+    assert lines == ["error: torch could not export Net: no", "    at net.py:3"]
+
+
+def test_text_from_a_server_cannot_control_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\x07\nc") == "a [2Jb  c"
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None)
+    print_lines(console, "step [bold]\x1b]0;title\x07", "two")
+    assert written.getvalue() == "step [bold] ]0;title \ntwo\n"
+
+
+def test_an_invalid_choice_is_reported_without_the_validators_text() -> None:
+    ran = CliRunner(env={"COLUMNS": "200"}).invoke(application, ["jobs", "--state", "foo"])
+    assert ran.exit_code == ExitStatus.USAGE
+    assert "'--state': 'foo' is not one of 'queued'" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1400, "1.4 KiB"), (5 << 19, "2.5 MiB"), (10_000 << 40, "10000.0 TiB")],
+)
+def test_sizes_are_readable(count: int, text: str) -> None:
+    assert shown_bytes(count) == text
+
+
+def test_the_timeline_follows_the_events() -> None:
+    timeline = Timeline()
+    for happened in (
+        event(EventType.STARTED, attempt=1, worker="w1"),
+        event(EventType.STAGE_STARTED, stage="tune"),
+        event(EventType.PROGRESS, stage="tune", done=3, total=64),
+    ):
+        timeline = timeline.after(happened)
+    assert timeline.running is Stage.TUNE
+    assert timeline.progress is not None
+    assert timeline.progress.done == 3
+    timeline = timeline.after(event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5))
+    assert timeline.running is None
+    assert [entry.stage for entry in timeline.finished] == [Stage.TUNE]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "queued, next"),
+        ({"estimated_start_seconds": 0.0}, "queued, next; estimated to start in about 0 s"),
+        (
+            {"ahead": 3, "estimated_start_seconds": 7200.0},
+            "queued, 3 ahead; estimated to start in about 2.0 h",
+        ),
+        ({"waiting_for": "a live worker"}, "queued, waiting for a live worker"),
+    ],
+)
+def test_a_queue_position_is_one_line(fields: dict[str, object], line: str) -> None:
+    assert place_line(PLACE.model_copy(update=fields)) == line
+
+
+def test_plain_output_prints_a_queue_position_when_it_changes() -> None:
+    printed = io.StringIO()
+    view = plain_stages(printed)
+    for ahead in (2, 2, 1):
+        view.show_place(PLACE.model_copy(update={"ahead": ahead, "position": ahead + 1}))
+    assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
+
+
+def test_the_queued_event_does_not_repeat_a_printed_position() -> None:
+    printed = io.StringIO()
+    view = plain_stages(printed)
+    view.show_place(PLACE)
+    view.show_event(event(EventType.QUEUED))
+    view.show_event(event(EventType.STARTED, worker="w1"))
+    assert printed.getvalue() == "queued, next\nstarted on w1\n"
+
+
+def test_a_fused_functions_name_is_cut_to_a_part_of_the_line() -> None:
+    name = "fused_" + "tir_sigmoid_" * 20
+    line = event_line(event(EventType.PROGRESS, stage="build", done=7, total=24, detail=name))
+    assert line is not None
+    assert line.startswith("build      7 of 24 fused_tir_sigmoid")
+    assert line.endswith("…")
+    assert len(line) < 80
+
+
+def test_a_missing_worker_is_reported_with_advice() -> None:
+    lines = list(error_lines(NoWorkerError("a worker whose processor has amx")))
+    assert "drop --no-wait" in lines[-1]
+
+
+def test_a_waiting_compilation_is_listed_with_its_target() -> None:
+    for target, shown in (("host", "host"), ("skylake-avx512", "skylake-avx512")):
+        request = CompilationRequest.model_validate({"model": "0" * 64, "target": target})
+        waiting = Compilation(id="01234567", state=JobState.QUEUED, request=request, created_at=now())
+        assert jobs_row(waiting)[4] == shown
+
+
+def test_workers_are_a_table_with_a_row_for_each_task() -> None:
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    tasks = tuple(
+        RunningTask(kind=kind, id="0123456789abcdef" * 4, began_at=at - timedelta(seconds=90), stage=stage)
+        for kind, stage in ((TaskKind.COMPILE, Stage.TUNE), (TaskKind.INSPECT, None))
+    )
+    worker = Worker(
+        id="w1",
+        host="h",
+        processor="p",
+        mcpu="m",
+        cores=2,
+        versions={"torch": "2.13.0"},
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        running=tasks,
+        seen_at=at - timedelta(seconds=1),
+    )
+    workers = WorkerList(items=(worker, worker.model_copy(update={"running": ()})))
+    rows = list(worker_rows(workers, at))
+    assert [row[0] for row in rows] == ["w1", "", "w1"]
+    assert [row[6] for row in rows] == [
+        f"compile {'0123456789abcdef' * 2} tune for 90 s",
+        f"inspect {'0123456789abcdef' * 2} for 90 s",
+        "idle",
+    ]
+
+
+def test_a_second_attempt_starts_the_timeline_anew() -> None:
+    timeline = Timeline(attempt=1, running=Stage.TUNE).after(event(EventType.STARTED, attempt=2))
+    assert (timeline.attempt, timeline.running) == (2, None)
+
+
+def test_events_of_a_newer_server_are_ignored() -> None:
+    timeline = Timeline(attempt=1)
+    assert timeline.after(event(EventType.STAGE_STARTED, stage="polish")) == timeline
+    assert timeline.after(event(EventType.PROGRESS, stage="tune")) == timeline
+
+
+@pytest.mark.parametrize(
+    ("happened", "line"),
+    [
+        (event(EventType.QUEUED), "queued"),
+        (event(EventType.STARTED, worker="w1", attempt=1), "started on w1"),
+        (event(EventType.STARTED, worker="w1", attempt=2), "started on w1, attempt 2"),
+        (event(EventType.STAGE_STARTED, stage="tune"), None),
+        (event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5), "tune       1.50 s"),
+        (event(EventType.PROGRESS, stage="tune", done=3, total=64, detail="best"), "tune       3 of 64 best"),
+        (event(EventType.SUCCEEDED), None),
+    ],
+)
+def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None:
+    assert event_line(happened) == line
+
+
+def test_plain_output_prints_progress_of_the_search_and_of_slow_stages() -> None:
+    printed = io.StringIO()
+    view = plain_stages(printed)
+    start = now()
+    for seconds, kind, stage in (
+        (0.0, EventType.STAGE_STARTED, "optimize"),
+        (0.02, EventType.PROGRESS, "optimize"),
+        (2.5, EventType.PROGRESS, "optimize"),
+        (2.6, EventType.STAGE_FINISHED, "optimize"),
+        (2.6, EventType.STAGE_STARTED, "tune"),
+        (2.7, EventType.PROGRESS, "tune"),
+    ):
+        data = {"stage": stage, "done": 1, "total": 2, "seconds": 2.6}
+        view.show_event(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
+    lines = [line.strip() for line in printed.getvalue().splitlines()]
+    assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
+
+
+def test_a_preflight_lists_unsupported_operators_first() -> None:
+    known = OperatorUse(name="aten.linear.default", calls=12, flops=1_083_600, supported=True)
+    unknown = OperatorUse(name="aten.i0.default", calls=1, flops=0, supported=False)
+    found = Preflight(
+        compiles=False,
+        problems=(),
+        operators=(known, unknown),
+        flops=1_083_600,
+        parameters=542_230,
+        parameter_bytes=2_168_920,
+        peak_activation_bytes=173_056,
+    )
+    assert list(preflight_lines(found)) == [
+        "translates  no",
+        "parameters  542,230 (2.1 MiB)",
+        "work        1,083,600 floating-point operations in products and convolutions",
+        "activations 169.0 KiB at most, before fusion",
+        "operator             calls  flops",
+        "aten.i0.default      1                 UNSUPPORTED",
+        "aten.linear.default  12     1,083,600",
+    ]
+
+
+def test_methods_that_are_not_compiled_are_noted() -> None:
+    (line,) = other_method_lines(("decode", "encode"))
+    assert line.startswith("methods     decode, encode: only forward is compiled")
+    assert list(other_method_lines(())) == []
+
+
+def test_the_snapshot_table_marks_passes_that_changed_nothing() -> None:
+    nothing = IrText(offset=0, packed_bytes=0, text_bytes=0)
+    counts = IrCounts(
+        functions=1, kernels=5, operators=0, calls=5, blocks=16, loops=43, constants=6, constant_bytes=24
+    )
+    step = IrStep(
+        step=21,
+        stage=Stage.OPTIMIZE,
+        phase="clean",
+        name="DeadCodeElimination",
+        seconds=0.0005,
+        changed=False,
+        counts=counts,
+        text=nothing,
+        diff=nothing,
+    )
+    _, line = step_lines(IrListing(items=(step,)))
+    assert " ".join(line.split()) == "21 optimize clean DeadCodeElimination 0.5 1 5 0 5 43 unchanged"

@@ -1,0 +1,65 @@
+"""The pages generated from the model benchmark's results."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from benchmark_samples import model, suite, write
+
+from benchmarks import pages
+from benchmarks.models.chart import models_chart
+from benchmarks.models.results import mean_ratio, mean_ratio_to_best
+from worker.report.words import TIMES
+
+MODELS = [
+    model("mlp", 1.0, torch_eager=2.0, ONNX_Runtime=0.5),
+    model("bert", 8.0, torch_eager=4.0, ONNX_Runtime=8.0),
+]
+
+
+def test_means_are_geometric() -> None:
+    assert mean_ratio(MODELS, "torch eager") == pytest.approx(1.0)
+    assert mean_ratio(MODELS, "OpenVINO") is None
+
+
+def test_each_model_is_compared_with_its_own_best_peer_and_never_with_untuned_tvm() -> None:
+    assert [found.name for one in MODELS if (found := one.best_peer)] == ["ONNX Runtime", "torch eager"]
+    assert mean_ratio_to_best(MODELS) == pytest.approx(2.0)
+
+
+def test_the_page_has_ratios_shares_seconds_and_missing_peers(tmp_path: Path) -> None:
+    write(tmp_path, "2026-01-02", suite(*MODELS))
+
+    page = pages.figures_page(tmp_path)
+
+    assert "| mlp | 0.50 (0.45 to 0.55) | 2.00 (1.80 to 2.20) | 0.010 |  | 2.00 (ONNX Runtime) |" in page
+    assert (
+        "| mlp | `fused_linear_add` | 8x16 · 16x4 → 8x4 | 2 | 1.00 ms | 900 µs | 90.0 % | 80.0 | 80% |"
+        in page
+    )
+    assert "`softmax`" not in page
+    assert "| mlp | 1.00 | 1.00 | 1.00 | 1.00 | 4.00 |" in page
+    assert "| 10 layers | 0.50 | 0.50 | 0.50 | 0.50 | 2.00 |" in page
+    assert "- OpenVINO on mlp: missing: No module named 'openvino'" in page
+
+
+def test_the_newest_results_count(tmp_path: Path) -> None:
+    write(tmp_path, "2026-01-02", suite(*MODELS))
+    write(tmp_path, "2026-03-01", suite(MODELS[0]))
+    assert "0.50 of torch eager's, and 2.00 of the fastest" in pages.readme_section(tmp_path)
+
+
+def test_without_results_nothing_is_shown(tmp_path: Path) -> None:
+    assert pages.readme_section(tmp_path) == ""
+    assert pages.chart_page(tmp_path) is None
+    assert "example models" not in pages.figures_page(tmp_path)
+
+
+def test_the_chart_places_every_runtime_beside_torch_eager() -> None:
+    root = ElementTree.fromstring(models_chart(MODELS))
+    titles = [str(title.text).replace(TIMES, "x") for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[1:] == [
+        "mlp: Bessemer 0.50x; ONNX Runtime 0.25x",
+        "bert: Bessemer 2.00x; ONNX Runtime 2.00x",
+        "geometric mean: Bessemer 1.00x; ONNX Runtime 0.71x",
+    ]

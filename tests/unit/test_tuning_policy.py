@@ -1,0 +1,160 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bessemer.contract.options import SearchEnd, TuneOptions
+from worker.compiler.tuning.trial_budget import (
+    ROUND_TRIALS,
+    Budget,
+    Standing,
+    best_so_far,
+    next_task,
+    round_size,
+    search_end,
+    share_seconds,
+    shown_scope,
+    shown_search,
+)
+
+
+def standing(
+    weight: int = 1, trials: int = 0, best_seconds: float | None = 1.0, exhausted: bool = False
+) -> Standing:
+    return Standing(weight=weight, trials=trials, best_seconds=best_seconds, exhausted=exhausted)
+
+
+def named(trials: int = 0, exhausted: bool = False) -> Standing:
+    return replace(standing(trials=trials, exhausted=exhausted), is_named=True)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([], None),
+        ([standing(exhausted=True)], None),
+        ([standing(best_seconds=1.0), standing(best_seconds=2.0)], 1),
+        ([standing(weight=3, best_seconds=1.0), standing(best_seconds=2.0)], 0),
+        ([standing(best_seconds=9.0), standing(best_seconds=None)], 1),
+        ([standing(best_seconds=0.1), standing(best_seconds=None, trials=16)], 0),
+        ([standing(best_seconds=2.0, trials=32), standing(best_seconds=1.0, trials=0)], 1),
+        ([standing(best_seconds=30.0, trials=32), standing(best_seconds=1.0, trials=0)], 0),
+    ],
+)
+def test_the_next_round_goes_to_the_task_whose_time_had_the_fewest_trials(
+    standings: list[Standing], expected: Any
+) -> None:
+    assert next_task(standings) == expected
+
+
+def test_trials_end_up_in_proportion_to_the_time_spent() -> None:
+    seconds, trials = [3.0, 1.0], [0, 0]
+    for _ in range(400):
+        chosen = next_task([standing(trials=trials[i], best_seconds=seconds[i]) for i in range(2)])
+        trials[chosen] += 1
+    assert trials == [304, 96]
+
+
+@pytest.mark.parametrize(("left", "expected"), [(1, 1), (ROUND_TRIALS, ROUND_TRIALS), (1000, ROUND_TRIALS)])
+def test_a_round_never_exceeds_the_remaining_trials(left: int, expected: Any) -> None:
+    assert round_size(left, [standing()]) == expected
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([named(), named(), named()], 2),
+        ([named(trials=2), named(), named()], 3),
+        ([named(trials=2), named(trials=2)], 6),
+        ([named(exhausted=True), standing()], 6),
+    ],
+)
+def test_named_tasks_without_trials_share_the_remaining_ones(
+    standings: list[Standing], expected: int
+) -> None:
+    assert round_size(6, standings) == expected
+
+
+def test_a_named_task_without_a_trial_comes_first() -> None:
+    assert next_task([standing(best_seconds=9.0), replace(named(), best_seconds=0.1)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "start", "expected"),
+    [
+        ([], None, ()),
+        ([None, 0.002, None, 0.003, 0.001], None, (2.0, 2.0, 2.0, 1.0)),
+        ([None, 0.002], 0.0015, (1.5, 1.5)),
+    ],
+)
+def test_the_history_holds_the_best_after_each_trial(
+    seconds: list[float | None], start: float | None, expected: Any
+) -> None:
+    assert best_so_far(seconds, start) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(None, Budget(None, 1.0)), (600.0, Budget(599.0, 1.0)), (5.0, Budget(4.5, 0.5))],
+)
+def test_the_final_comparison_counts_against_the_tuning_time(seconds: float | None, expected: Budget) -> None:
+    assert share_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "unsearched", "words"),
+    [
+        (3, 0, "3 tasks"),
+        (3, 1, "3 tasks, 1 function left out: open sizes"),
+        (0, 5, "nothing to search, 5 functions left out: open sizes"),
+    ],
+)
+def test_a_search_reports_the_tasks_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
+    assert shown_scope(tasks, unsearched) == words
+
+
+@pytest.mark.parametrize(
+    ("options", "done", "elapsed", "standings", "end"),
+    [
+        (TuneOptions(trials=8), 7, 1e9, [standing()], None),
+        (TuneOptions(trials=8), 8, 0.0, [standing()], SearchEnd.TRIALS),
+        (TuneOptions(trials=8), 3, 0.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),
+        (TuneOptions(trials=8), 0, 0.0, [], SearchEnd.CANDIDATES),
+        (TuneOptions(seconds=10), 5000, 8.9, [standing()], None),
+        (TuneOptions(seconds=10), 5, 9.0, [standing()], SearchEnd.SECONDS),
+        (TuneOptions(seconds=10), 5, 1.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),
+        (TuneOptions(trials=8, seconds=10), 8, 1.0, [standing()], SearchEnd.TRIALS),
+        (TuneOptions(trials=8, seconds=10), 7, 9.5, [standing()], SearchEnd.SECONDS),
+    ],
+)
+def test_a_search_ends_at_whichever_limit_comes_first(
+    options: TuneOptions, done: int, elapsed: float, standings: list[Standing], end: SearchEnd | None
+) -> None:
+    assert search_end(options, done, elapsed, standings) is end
+
+
+def measured(weight: int, best_seconds: float | None, default_seconds: float | None) -> Standing:
+    return replace(standing(weight=weight, best_seconds=best_seconds), default_seconds=default_seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "standings", "words"),
+    [
+        (
+            TuneOptions(trials=64),
+            [measured(3, 0.001, 0.0012), measured(1, 0.0012, 0.0016)],
+            "trials, best 4.2 ms, default 5.2 ms; f",
+        ),
+        (
+            TuneOptions(seconds=10),
+            [measured(1, 0.001, 0.002), measured(1, 0.5, None)],
+            "trials in 6 of 10 s, best 1 ms, default 2 ms; f",
+        ),
+        (TuneOptions(trials=64), [measured(1, None, None)], "trials, nothing ran yet; f"),
+        (TuneOptions(trials=64), [], "trials; f"),
+    ],
+)
+def test_progress_shows_the_default_beside_the_best(
+    options: TuneOptions, standings: list[Standing], words: str
+) -> None:
+    assert shown_search(options, 6.2, standings, "f") == words
