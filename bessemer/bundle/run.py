@@ -341,11 +341,7 @@ class ParameterReader:
 
 
 def split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    """The header of a ``.safetensors`` file without its metadata, and the data after it.
-
-    Raises:
-        ValueError: the header cannot be read.
-    """
+    """The header of a ``.safetensors`` file without its metadata, and the data. Raises ``ValueError``."""
     length = int.from_bytes(content[:8].tobytes(), "little")
     if content.size < 8 or length > min(MAX_HEADER_BYTES, content.size - 8):
         raise ValueError("the header is truncated")
@@ -569,11 +565,7 @@ def _release_blob(path: Path) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Read every array of an ``.npz`` file, by name.
-
-    Raises:
-        InputError: the file cannot be read, or contains pickled objects.
-    """
+    """Read every array of an ``.npz`` file, by name. Raises ``InputError`` if the file is not valid."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = archive.files

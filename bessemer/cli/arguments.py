@@ -107,11 +107,7 @@ class Draft:
     def with_inputs(
         self, inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange]
     ) -> CompilationRequest:
-        """The request with the model's inputs, still with a placeholder digest.
-
-        Raises:
-            InvalidArgumentError: inputs and dimensions do not match.
-        """
+        """The request with the model's inputs, still without its digest. Raises ``InvalidArgumentError``."""
         given = self.request.model_dump(exclude_unset=True)
         return _checked({**given, "inputs": inputs, "dimensions": dimensions})
 
@@ -164,11 +160,7 @@ def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
 
 
 def read_bytes(text: str) -> int:
-    """Parse a size: ``64MiB``, ``64MB``, or bytes.
-
-    Raises:
-        typer.BadParameter: the text is not a size.
-    """
+    """Parse a size: ``64MiB``, ``64MB``, or bytes. Raises ``typer.BadParameter``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(f"'{text}' is not a size such as 64MiB, 1.5GiB or 2000000")

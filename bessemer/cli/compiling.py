@@ -169,11 +169,7 @@ def _finish_check(job: Job, json: bool) -> None:
 
 
 def show_preflight(report: Report, quiet: bool) -> None:
-    """Print the result of a preflight; if ``quiet``, print only its problems, on standard error.
-
-    Raises:
-        typer.Exit: with status 1, if the model would not compile.
-    """
+    """Print a preflight, or if ``quiet`` its problems; exit with 1 if the model would not compile."""
     found = report.preflight
     if found is None:
         return

@@ -147,11 +147,7 @@ class Expected:
     is_golden: bool
 
     def check(self) -> None:
-        """Check a golden file before compiling.
-
-        Raises:
-            InvalidArgumentError: the file is not valid.
-        """
+        """Check a golden file before compiling. Raises ``InvalidArgumentError`` if it is not valid."""
         if not self.is_golden:
             return
         try:
@@ -166,11 +162,7 @@ class Expected:
             raise InvalidArgumentError(str(error)) from error
 
     def compare(self, job: Job) -> tuple[OutputChange | None, tuple[str, ...]]:
-        """Run a job's library on the inputs, and compare the outputs.
-
-        Returns:
-            The change, if the outputs were compared; and notes for the summary.
-        """
+        """Run a job's library on the inputs; return the change of the outputs, if known, and notes."""
         try:
             change = self._compare(job)
             return change, (change.note,) if change.note else ()

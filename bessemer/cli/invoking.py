@@ -75,7 +75,7 @@ def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:
-    """Parse ``NAME=FILE.npy`` arguments to a mapping, or return the one file with all inputs.
+    """Parse ``NAME=FILE.npy`` arguments, or return the one file with all inputs.
 
     Raises:
         InvalidArgumentError: an argument has another form, or is repeated.

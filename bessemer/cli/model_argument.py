@@ -212,11 +212,7 @@ def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | N
 
 
 def uploaded_model(client: Client, digest: str) -> Model:
-    """Find an uploaded model by its digest or its first characters.
-
-    Raises:
-        InvalidArgumentError: no model matches, and the text may be the name of a missing file.
-    """
+    """Find an uploaded model by its digest or first characters. Raises ``InvalidArgumentError``."""
     try:
         return client.model(digest)
     except NotFoundError as error:

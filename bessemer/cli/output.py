@@ -72,11 +72,7 @@ def interruption_status(error: KeyboardInterrupt) -> ExitStatus:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Print errors without a traceback, and turn them into exit statuses.
-
-    Raises:
-        typer.Exit: the block raised an error.
-    """
+    """Print errors without a traceback, and exit with their status."""
     try:
         with _interruptible():
             yield

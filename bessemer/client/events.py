@@ -55,11 +55,7 @@ class Follower:
         return Call("GET", path, headers=headers, read_timeout_seconds=self._read_timeout_seconds())
 
     def refuse(self, status: int, body: bytes) -> None:
-        """Handle an error response to ``call()``; ignore a temporary one.
-
-        Raises:
-            ProblemError: the error is permanent.
-        """
+        """Ignore a temporary error in response to ``call()``; raise ``ProblemError`` for a permanent one."""
         if status < 500:
             check(status, body)
 
@@ -80,11 +76,7 @@ class Follower:
         return EventSource(httpx.Response(httpx.codes.OK, headers=headers, content=content))
 
     def take(self, message: ServerSentEvent) -> Iterator[Event]:
-        """The event in a message, unless it was already seen.
-
-        Raises:
-            AnswerInvalidError: the message is not an event of a compilation.
-        """
+        """The event in a message, unless it was already seen. Raises ``AnswerInvalidError``."""
         if not message.data:
             return
         event = parse(Event, message.data.encode())

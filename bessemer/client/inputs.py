@@ -33,11 +33,7 @@ NO_DIMENSIONS: Dimensions = MappingProxyType({})
 
 
 def ranges_of(dimensions: Dimensions) -> dict[str, DimensionRange]:
-    """The ranges of dimensions, by name.
-
-    Raises:
-        InvalidArgumentError: a range is malformed or has fewer than two sizes.
-    """
+    """The ranges of dimensions, by name. Raises ``InvalidArgumentError`` for a malformed range."""
     return {name: _range_of(name, value) for name, value in dimensions.items()}
 
 
@@ -63,11 +59,7 @@ def _integer(size: Any) -> Any:
 
 
 def spec_of(name: str, value: InputValue) -> InputSpec:
-    """The spec of one input.
-
-    Raises:
-        InvalidArgumentError: the value has no valid shape and dtype.
-    """
+    """The spec of one input. Raises ``InvalidArgumentError`` unless it has a valid shape and dtype."""
     try:
         if isinstance(value, InputSpec):
             return value.model_copy(update={"name": name})
@@ -102,11 +94,7 @@ def is_array(value: InputValue) -> bool:
 
 
 def validated(kind: type[D], fields: Mapping[str, object]) -> D:
-    """A document with these fields.
-
-    Raises:
-        InvalidArgumentError: a field is not valid.
-    """
+    """A document with these fields. Raises ``InvalidArgumentError`` if a field is not valid."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

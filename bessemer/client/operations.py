@@ -41,11 +41,7 @@ def cancel(job_id: str) -> Flow[Compilation]:
 
 
 def compilation_pages(**filters: object) -> Callable[[str | None], Flow[CompilationPage]]:
-    """A function that gets the page of compilations at a cursor.
-
-    Raises, on the first page:
-        InvalidArgumentError: a value is not valid.
-    """
+    """A function that gets the page of compilations at a cursor, or raises ``InvalidArgumentError``."""
 
     def page(cursor: str | None) -> Flow[CompilationPage]:
         query = validated(CompilationQuery, {**filters, "cursor": cursor})

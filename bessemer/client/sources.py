@@ -47,11 +47,7 @@ def is_shortened_digest(model: ModelSource) -> bool:
 
 
 def file_source(path: str | os.PathLike[str]) -> Source:
-    """Hash a file.
-
-    Raises:
-        InvalidArgumentError: the file cannot be read.
-    """
+    """Hash a file. Raises ``InvalidArgumentError`` if it cannot be read."""
     return _hashed(Path(path))
 
 

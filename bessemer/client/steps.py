@@ -69,12 +69,7 @@ Flow = Generator[Step, Any, T]
 
 
 def retry_delay_seconds(attempt: int, status: int | None) -> float | None:
-    """The delay before another attempt; None for no further attempt.
-
-    Args:
-        attempt: number of attempts so far, from 1.
-        status: the status of the response; None if there was none.
-    """
+    """The delay after attempt 1, 2, …; None to give up. ``status`` is None if there was no response."""
     if status is not None and status not in RETRYABLE_STATUSES:
         return None
     return RETRY_DELAYS_SECONDS[attempt - 1] if attempt <= len(RETRY_DELAYS_SECONDS) else None
@@ -127,11 +122,7 @@ def check(status: int, body: bytes) -> None:
 
 
 def parse(document: type[D], body: bytes) -> D:
-    """Parse a document.
-
-    Raises:
-        AnswerInvalidError: the body is not such a document; client and server versions may differ.
-    """
+    """Parse a document. Raises ``AnswerInvalidError``, because client and server versions may differ."""
     try:
         return document.read_json(body)
     except ValidationError as error:

@@ -51,11 +51,7 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
 
 
 def check_bundle(folder: Path) -> Manifest:
-    """Check every file of an unpacked bundle against ``SHA256SUMS`` and the manifest.
-
-    Raises:
-        BundleError: a file is missing, unexpected or different.
-    """
+    """Check an unpacked bundle against its lists. Raises ``BundleError`` unless every file matches."""
     present = {path.relative_to(folder).as_posix() for path in _files(folder)}
     actual = {path: _digest(folder / path) for path in present - {CHECKSUMS}}
     _compare("SHA256SUMS", _read_checksums(folder), actual)

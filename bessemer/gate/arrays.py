@@ -88,11 +88,7 @@ class Header:
 
 @contextmanager
 def reading(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive.
-
-    Raises:
-        ArraysError: the file cannot be read.
-    """
+    """Open an archive. Raises ``ArraysError`` if it cannot be read."""
     with _naming(path):
         archive = zipfile.ZipFile(path)
     with archive:
@@ -107,11 +103,7 @@ def arrays_of(archive: zipfile.ZipFile, folder: str) -> dict[str, Array]:
 
 
 def copy_arrays(source: Path, folder: str, target: Path) -> None:
-    """Copy the arrays of a folder to a new archive.
-
-    Raises:
-        ArraysError: ``source`` cannot be read, or has no such arrays.
-    """
+    """Copy the arrays of a folder to a new archive. Raises ``ArraysError`` if there are none."""
     with reading(source) as archive, zipfile.ZipFile(target, "w") as copy:
         found = arrays_of(archive, folder)
         if not found:

@@ -174,9 +174,7 @@ class Outcome:
 
     Attributes:
         model: the pipeline's name for the model.
-        document: the finished compilation.
         report: the report; None if the compilation failed.
-        measures: all figures.
         notes: what was not compared, and why.
     """
 
