@@ -82,7 +82,7 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
     errors = tuple(
         FieldError(
             field=f"inputs[{index}].shape[{axis}]",
-            message=f"'{name}' cannot be open: axis {axis} of '{given.name}' was fixed when it was exported",
+            message=f"'{name}' cannot be dynamic: the export fixed axis {axis} of '{given.name}'",
         )
         for index, given in enumerate(inputs)
         for axis, name in given.named_axes.items()
@@ -103,7 +103,7 @@ def _inputs_refusal(inputs: tuple[InputSpec, ...], signature: Signature) -> Prob
         return make_problem(ErrorCode.INPUTS_MISMATCH, detail, errors=errors)
     if signature.inputs or not signature.input_names:
         return None
-    error = FieldError(field="inputs", message="required: the model does not say its inputs' shapes")
+    error = FieldError(field="inputs", message="required: the model file does not contain input shapes")
     return make_problem(ErrorCode.INPUTS_MISSING, _arguments(signature), errors=(error,))
 
 

@@ -130,7 +130,7 @@ def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -
     if not recent:
         return f"{ahead} ahead, {who}; no {kind} has ended yet from which to estimate more"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
-    return f"an estimate: {ahead} ahead, {who}, and {took} {median(recent):.1f} s"
+    return f"estimate: {ahead} ahead, {who}, and {took} {median(recent):.1f} s"
 
 
 FRESH_SECONDS = 0.5

@@ -35,7 +35,7 @@ def main() -> int:
         asyncio.run(_run(settings, store_settings))
     except* (StoreUnavailableError, TelemetryMissingError, WorkerError) as errors:
         for error in _leaves(errors):
-            sys.stderr.write(f"the worker cannot work: {str(error).splitlines()[0]}\n")
+            sys.stderr.write(f"the worker stopped: {str(error).splitlines()[0]}\n")
         status = 1
     return status
 

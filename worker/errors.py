@@ -4,7 +4,7 @@
 JobError                      one job ends, with a stable code
 ├─ MisbehavedError            the job violated the worker protocol
 ├─ CandidateServerLostError   the candidate server itself ended                  candidates/client.py
-├─ FunctionTooSlowError       a function takes too long to compile               codegen/in_shares.py
+├─ FunctionTooSlowError       a function takes too long to compile               codegen/compile_module.py
 ├─ OperatorsUnsupportedError  the importer lacks operators
 └─ StageFailedError           a stage failed; names the stage                    pipeline/pipeline.py
 
@@ -24,11 +24,11 @@ LinkError                     the linker failed                                 
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
 NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
-NoProductError                a search space does not fit a function             spaces/products.py
+NoProductError                a search space does not fit a function             spaces/matmul_block.py
 ScriptRaisedError             the model itself raised                            torchscript/primitives.py
 ScriptConversionError         no way led to an exported program                  torchscript/convert.py
-UnknownOperatorError          neither we nor torch can compute a node            torchscript/operators.py
-UntranslatableError           a rule does not support these arguments            translation/untranslatable.py
+UnknownOperatorError          no operator computes a node                   torchscript/script_operators.py
+UntranslatableError           a rule does not support these arguments            translation/errors.py
 ```
 The code that catches a foreign exception, and knows what it was doing, converts it to one of these.
 """

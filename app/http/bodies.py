@@ -46,7 +46,7 @@ def in_time(request: Request) -> Receive:
             async with asyncio.timeout(None if is_complete else idle_seconds):
                 message = await request.receive()
         except TimeoutError as error:
-            detail = f"No data of the body arrived for {idle_seconds:g} seconds."
+            detail = f"No request data arrived for {idle_seconds:g} seconds."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
         is_complete = not message.get("more_body", False)
         return message

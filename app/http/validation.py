@@ -26,7 +26,7 @@ TEXT_FORMS = {
     DIGEST_PREFIX_PATTERN: f"a SHA-256, or its first {MIN_PREFIX} or more lower-case hexadecimal digits",
     TENSOR_NAME_PATTERN: "a name of ASCII letters, digits, '_' and '.' that begins with a "
     "letter or '_', of 128 characters at most",
-    DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', no digit first",
+    DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', not starting with a digit",
     f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
     f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
     f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "

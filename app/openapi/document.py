@@ -43,7 +43,7 @@ COMPILATION = Compilation(
         ahead=3,
         workers=2,
         estimated_start_seconds=21.5,
-        explanation="an estimate: 3 ahead, 2 workers, and the last 50 took, in the median, 12.4 s",
+        explanation="estimate: 3 ahead, 2 workers, and the last 50 took, in the median, 12.4 s",
         waiting_for=None,
     ),
     created_at=_AT,

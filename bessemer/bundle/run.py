@@ -140,7 +140,7 @@ class Sizes:
                 if rest or not self._lies_within(entry["dimension"], value):
                     raise self._refusal(spec, shape)
                 if chosen.setdefault(entry["dimension"], value) != value:
-                    reason = f"{entry['dimension']} is {chosen[entry['dimension']]} by the inputs before it"
+                    reason = f"earlier inputs set {entry['dimension']} to {chosen[entry['dimension']]}"
                     raise self._refusal(spec, shape, f", where {reason}")
         return chosen
 

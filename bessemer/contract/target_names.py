@@ -110,9 +110,9 @@ def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError]
 def unfit_system(triple: str) -> str | None:
     """Why Bessemer makes no libraries for a triple's system; None if it does."""
     if "linux" not in triple.split("-"):
-        return f"libraries are made for Linux: the triple is one such as {LINUX_X86_64}, not '{triple}'"
+        return f"Bessemer builds for Linux only: use a triple such as {LINUX_X86_64}, not '{triple}'"
     if triple.endswith(NARROW_ABIS):
-        return f"the triple '{triple}' has 32-bit addresses, the runtime's libraries 64-bit: end it with gnu"
+        return f"the triple '{triple}' has 32-bit addresses, the runtime has 64-bit ones: end it with gnu"
     return None
 
 

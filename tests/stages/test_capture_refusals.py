@@ -138,7 +138,7 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
     [
         (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
-        (Writing(), ErrorCode.MODEL_STATEFUL, "writes into its input"),
+        (Writing(), ErrorCode.MODEL_STATEFUL, "modifies its input"),
         (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is not a tensor but int '2'"),
     ],
 )

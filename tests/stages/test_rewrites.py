@@ -152,7 +152,7 @@ def test_a_disabled_rewrite_does_not_run(tmp_path: Path) -> None:
 
 
 def test_an_unknown_rewrite_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="no rewrite 'layernorm'; did you mean 'layer_norm'") as raised:
+    with pytest.raises(JobError, match="unknown rewrite 'layernorm'; did you mean 'layer_norm'") as raised:
         rewritten(tmp_path, Function(erf_product), X, enable=("layernorm",))
 
     assert raised.value.code is ErrorCode.REWRITE_UNKNOWN

@@ -133,7 +133,7 @@ def test_a_size_that_was_exported_fixed_is_named() -> None:
     problem = refusal(request("x=4xwidth"), ready_model(OPEN))
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
-    assert "'width' cannot be open: axis 1 of 'x'" in problem.detail
+    assert "'width' cannot be dynamic: the export fixed axis 1 of 'x'" in problem.detail
 
 
 def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:

@@ -71,7 +71,7 @@ def test_the_runner_takes_any_size_in_the_range() -> None:
         ((4, 8, 4), (17,), r"expected x=\[x_0\]x\[x_1\]x3"),
         ((4, 8), (17,), "has the shape"),
         ((4, 8, 3), (18,), "x_1 from 2 on"),
-        ((4, 8, 3), (19,), "x_1 is 8 by the inputs before it"),
+        ((4, 8, 3), (19,), "earlier inputs set x_1 to 8"),
     ],
 )
 def test_the_runner_refuses_other_sizes_and_names_the_accepted_ones(

@@ -160,7 +160,7 @@ def test_the_remaining_time_of_a_running_job_follows_from_longer_past_jobs() -> 
 def test_the_text_marks_an_estimate_or_explains_its_absence() -> None:
     two = (worker("a"), worker("b"))
     assert placed(job(9), (waits(1),), two, (3.0, 5.0)).explanation == (
-        "an estimate: 1 ahead, 2 workers, and the last 2 took, in the median, 4.0 s"
+        "estimate: 1 ahead, 2 workers, and the last 2 took, in the median, 4.0 s"
     )
     assert "no compile has ended yet" in placed(job(9), (), two).explanation
     assert placed(job(9)).explanation == "no estimate: no live worker can take it"

@@ -105,8 +105,8 @@ def test_the_final_comparison_counts_against_the_tuning_time(seconds: float | No
     ("tasks", "unsearched", "words"),
     [
         (3, 0, "3 tasks"),
-        (3, 1, "3 tasks, 1 function left out: open sizes"),
-        (0, 5, "nothing to search, 5 functions left out: open sizes"),
+        (3, 1, "3 tasks, 1 function skipped: dynamic sizes"),
+        (0, 5, "nothing to search, 5 functions skipped: dynamic sizes"),
     ],
 )
 def test_a_search_reports_the_tasks_it_leaves_out(tasks: int, unsearched: int, words: str) -> None:
@@ -150,7 +150,7 @@ def measured(weight: int, best_seconds: float | None, default_seconds: float | N
             [measured(1, 0.001, 0.002), measured(1, 0.5, None)],
             "trials in 6 of 10 s, best 1 ms, default 2 ms; f",
         ),
-        (TuneOptions(trials=64), [measured(1, None, None)], "trials, nothing ran yet; f"),
+        (TuneOptions(trials=64), [measured(1, None, None)], "trials, no trial has succeeded yet; f"),
         (TuneOptions(trials=64), [], "trials; f"),
     ],
 )

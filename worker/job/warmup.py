@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_stack
+from types import ModuleType
 
 LIBRARIES = (
     "numpy",
@@ -43,13 +44,14 @@ def import_everything() -> None:
     gc.enable()
 
 
-def _import_ours() -> None:
-    from worker.compiler.frontend import load  # noqa: F401
-    from worker.compiler.pipeline import pipeline  # noqa: F401
-    from worker.job import child, compilation, invocation  # noqa: F401
+def _import_ours() -> tuple[ModuleType, ...]:
+    from worker.compiler.frontend import load
+    from worker.compiler.pipeline import pipeline
+    from worker.job import child, compilation, invocation
     from worker.job.compiler_warmup import warm_up_compiler
 
     warm_up_compiler()
+    return load, pipeline, child, compilation, invocation
 
 
 @contextmanager

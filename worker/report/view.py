@@ -131,7 +131,7 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"
     beside = f"On the same inputs, {name} takes {words.duration(peer.latency.p50_ms)} with {threads}."
     spread = words.ratio_range(peer)
-    most = f" In four rounds of five, the library was {spread} as fast." if spread else ""
+    most = f" In four of five rounds, the library was {spread} as fast." if spread else ""
     wins = peer.ratio < 1 - words.SAME_WITHIN
     return Headline(peer, f"{words.ratio_words(peer.ratio)} {name}", beside + most, wins)
 

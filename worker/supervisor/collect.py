@@ -50,7 +50,7 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: i
         _check(name, path)
     total_bytes = sum(path.lstat().st_size for _, path in files)
     if total_bytes > max_bytes:
-        raise MisbehavedError(f"its artifacts would take {total_bytes} bytes of {max_bytes}")
+        raise MisbehavedError(f"its artifacts have {total_bytes} bytes; the limit is {max_bytes}")
     return tuple(_store(name, path, artifacts) for name, path in files)
 
 
@@ -81,7 +81,7 @@ def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) 
     _check(name, path)
     size_bytes = path.lstat().st_size
     if size_bytes > max_bytes:
-        raise MisbehavedError(f"{name!r} would take {size_bytes} bytes of {max_bytes}")
+        raise MisbehavedError(f"{name!r} has {size_bytes} bytes; the limit is {max_bytes}")
     return _store(name, path, artifacts)
 
 

@@ -129,7 +129,7 @@ def _leave(reaper: Reaper, worker_id: str) -> None:
         reaper.retire(worker_id)
     except StoreUnavailableError as error:
         log.warning(
-            "worker %s cannot sign off, so its tasks wait until its lease expires: %s", worker_id, error
+            "worker %s cannot unregister; its tasks wait until its lease expires: %s", worker_id, error
         )
 
 

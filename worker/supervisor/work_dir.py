@@ -89,7 +89,7 @@ def make_lock_file(lock: Path) -> None:
     try:
         os.close(open_lock(lock))
     except OSError as error:
-        raise WorkDirError(f"{lock}, for measuring in turns, cannot be opened: {error.strerror}") from error
+        raise WorkDirError(f"the measuring lock {lock} cannot be opened: {error.strerror}") from error
 
 
 @contextmanager

@@ -229,7 +229,9 @@ class ZygoteHandle:
             case Exited():
                 child = self._children.pop(answer.job)
                 if not child.started.done():
-                    child.started.set_exception(ZygoteLostError(f"no child: {os.strerror(answer.status)}"))
+                    child.started.set_exception(
+                        ZygoteLostError(f"the zygote could not fork: {os.strerror(answer.status)}")
+                    )
                 child.exited.set_result(Exit(answer.status, answer.signal))
             case Ready():
                 pass

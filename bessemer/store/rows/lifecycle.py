@@ -78,7 +78,7 @@ class Lifecycle:
 
     @property
     def tasks(self) -> sa.Select[str, str, int, str]:
-        """Selects rows as ``_to_task`` reads them."""
+        """Select the columns that ``_tasks`` turns into a ``Task``."""
         return sa.select(
             self.kind.label("kind"),
             self.key.label("id"),

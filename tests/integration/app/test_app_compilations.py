@@ -116,7 +116,7 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
         ({"triple": "x86-64-linux-gnu"}, "request-invalid", "triple", "no architecture 'x86'"),
         ({"triple": "wasm32-unknown-linux-gnu"}, "target-unsupported", "triple", "'wasm32' is neither"),
         ({"triple": "i686-unknown-linux-gnu"}, "target-unsupported", "triple", "without 64-bit code"),
-        ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "libraries are made for Linux"),
+        ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "Bessemer builds for Linux"),
         ({"triple": "x86_64-unknown-linux-gnux32"}, "request-invalid", "triple", "end it with gnu"),
         ({"triple": "aarch64-unknown-linux-gnu"}, "request-invalid", "mcpu", "no processor 'znver4'"),
         ({"features": ["+avx2", "+avx9"]}, "request-invalid", "features[1]", "did you mean '+avx'?"),

@@ -107,7 +107,7 @@ def linear() -> bytes:
 
 
 WEIGHTS = "load them into their module"
-KINDS = "Use dense tensors"
+KINDS = "Use dense, non-empty tensors"
 SIGNATURE = "Take and return tensors"
 
 REFUSALS: dict[str, Refusal] = {
@@ -122,7 +122,7 @@ REFUSALS: dict[str, Refusal] = {
         declared_bytes=1 << 40,
     ),
     # not a model
-    "text": unrecognized(lambda: b"import torch\n", "none of the known formats"),
+    "text": unrecognized(lambda: b"import torch\n", "of an unknown format"),
     "a program": unrecognized(lambda: b"\x7fELF" + bytes(100), "compiled program"),
     "a state_dict": unrecognized(lambda: saved(nn.Linear(3, 2).state_dict()), "state_dict", WEIGHTS),
     "a checkpoint": unrecognized(lambda: saved({"model": {}, "epoch": 3}), "checkpoint", WEIGHTS),
@@ -350,26 +350,18 @@ REFUSALS: dict[str, Refusal] = {
         timeout_seconds=2,
         **inputs(),
     ),
-    # options that only the worker can check
-    "an unknown processor": failed(
-        doubled,
-        ErrorCode.BUILD_FAILED,
-        "did you mean 'znver4'?",
-        "Check the target",
-        target={"mcpu": "znver44"},
+    "an unknown processor": invalid_request(
+        "did you mean 'znver4'?", "target.mcpu", target={"mcpu": "znver44"}
     ),
-    "an unknown feature": failed(
-        doubled,
-        ErrorCode.BUILD_FAILED,
-        "did you mean '+avx2'?",
-        target={"mcpu": "x86-64-v3", "features": ["+avx22"]},
+    "an unknown feature": invalid_request(
+        "did you mean '+avx2'?", "target.features[0]", target={"mcpu": "x86-64-v3", "features": ["+avx22"]}
     ),
-    "an unknown architecture": failed(
-        doubled,
-        ErrorCode.BUILD_FAILED,
-        "did you mean 'x86_64'?",
+    "an unknown architecture": invalid_request(
+        "did you mean 'x86_64-unknown-linux-gnu'?",
+        "target.triple",
         target={"mcpu": "znver4", "triple": "x86_46-linux-gnu"},
     ),
+    # options that only the worker can check
     "an unknown rewrite": failed(
         doubled, ErrorCode.REWRITE_UNKNOWN, "did you mean 'ewise_fma'?", optimize={"enable": ["ewise_fna"]}
     ),

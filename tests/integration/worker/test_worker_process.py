@@ -262,7 +262,7 @@ def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_pat
     with setup(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
         assert worker.wait() == 1
         last = prepared.log.read_text().splitlines()[-1]
-        assert last.startswith("the worker cannot work: required layers do not hold: ")
+        assert last.startswith("the worker stopped: required layers do not hold: ")
         assert "landlock" in last
         assert not prepared.store.workers.live(60)
 
@@ -285,5 +285,5 @@ def test_a_database_that_is_away_is_named_in_one_line(tmp_path: Path) -> None:
     }
     shown = subprocess.run(PLAINLY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
     assert shown.returncode == 1
-    assert shown.stderr.splitlines()[-1].startswith("the worker cannot work: ")
+    assert shown.stderr.splitlines()[-1].startswith("the worker stopped: ")
     assert "Traceback" not in shown.stderr

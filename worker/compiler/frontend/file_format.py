@@ -110,7 +110,7 @@ def _describe(head: bytes) -> str:
         return "an ONNX file; export the PyTorch model that it was converted from"
     if head[:1] == b"\x80" and pickle_root(head) is not None:
         return f"a plain pickle of {pickle_root(head)}, not a file of `torch.save`"
-    return "in none of the known formats"
+    return "of an unknown format"
 
 
 def _not_recognized(what: str) -> JobError:

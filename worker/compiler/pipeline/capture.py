@@ -177,7 +177,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
-        detail = f"the model writes into its input number {changed[0]}; it must clone it first"
+        detail = f"the model modifies its input number {changed[0]}; clone it first"
         raise JobError(ErrorCode.MODEL_STATEFUL, detail)
     leaves, structure = pytree.tree_flatten(result)
     names = output_names(model.returns or structure, [leaf is not None for leaf in leaves])
@@ -200,7 +200,7 @@ def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: Err
         raise failure_of(code, error) from error
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_INPUT_MUTATION:
-            raise JobError(ErrorCode.MODEL_STATEFUL, f"the model writes into its input '{spec.target}'")
+            raise JobError(ErrorCode.MODEL_STATEFUL, f"the model modifies its input '{spec.target}'")
     return program
 
 

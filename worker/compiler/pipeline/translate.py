@@ -168,7 +168,7 @@ def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
         return error
     open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
-    detail = f"with open sizes ({open_sizes}): {error.detail}"
+    detail = f"with dynamic sizes ({open_sizes}): {error.detail}"
     return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places)
 
 

@@ -103,7 +103,7 @@ def describe_mismatch(comparison: OutputComparison) -> str:
     index = ", ".join(map(str, comparison.worst_index))
     allowed = f"{comparison.tolerance.absolute:g} + {comparison.tolerance.relative:g} of the reference"
     rounding = comparison.rounding
-    own = "" if rounding is None else f"; the model's own result is {rounding:.1e} away from float64's"
+    own = "" if rounding is None else f"; the model's own result differs from float64 by {rounding:.1e}"
     return (
         f"output '{comparison.name}': {comparison.mismatches} of {comparison.elements} elements differ; the "
         f"worst, at [{index}], is {comparison.worst_value:.9g} where the model gives "

@@ -8,7 +8,7 @@ it to a variable first; only then is its producer inlined::
 
 A consumer that reads several elements gets a copy of the expression for each, as long as the copies stay
 short. Without both rules, a chain of such functions would double with every link
-(``docs/decisions/0019-an-element-is-written-out-once.md``).
+(``docs/decisions/0019-values-are-bound-before-inlining.md``).
 """
 
 from __future__ import annotations

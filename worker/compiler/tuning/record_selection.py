@@ -54,6 +54,10 @@ def forced_records(tasks: Sequence[TaskSearch]) -> list[TuningRecord]:
 def _best_record(task: TaskSearch) -> TuningRecord:
     if task.best_record is None:
         tried = len(task.trial_seconds)
-        reason = f"none of {tried} trials ran: {task.failure}" if tried else "it got no trial; grant more"
+        reason = (
+            f"none of {tried} trials ran: {task.failure}"
+            if tried
+            else "it had no trials; raise `tune.trials`"
+        )
         raise JobError(ErrorCode.SPACE_FAILED, f"space '{task.space}' on function '{task.name}': {reason}")
     return task.best_record

@@ -147,7 +147,7 @@ def shown_search(
 def _shown_times(standings: Sequence[Standing]) -> str:
     known = [standing for standing in standings if standing.default_seconds is not None]
     if not known:
-        return ", nothing ran yet" if standings else ""
+        return ", no trial has succeeded yet" if standings else ""
     best = sum(standing.weight * (standing.best_seconds or 0.0) for standing in known)
     default = sum(standing.weight * (standing.default_seconds or 0.0) for standing in known)
     return f", best {best * 1e3:.3g} ms, default {default * 1e3:.3g} ms"
@@ -157,7 +157,7 @@ def shown_scope(tasks: int, unsearched: int) -> str:
     """The number of tasks, and of functions left out because their sizes are open."""
     if not unsearched:
         return f"{tasks} tasks"
-    left_out = f"{unsearched} {'function' if unsearched == 1 else 'functions'} left out: open sizes"
+    left_out = f"{unsearched} {'function' if unsearched == 1 else 'functions'} skipped: dynamic sizes"
     return f"{tasks} tasks, {left_out}" if tasks else f"nothing to search, {left_out}"
 
 
