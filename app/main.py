@@ -15,6 +15,7 @@ from app.http import problems
 from app.http.conditional import Conditional
 from app.http.query_parameters import refuse_unknown_parameters
 from app.http.request_ids import RequestIds
+from app.identity.authentication import Authentication
 from app.observability.log_fields import name_subjects
 from app.observability.metrics import AppMetrics
 from app.observability.request_log import Metering
@@ -80,6 +81,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.metrics = AppMetrics()
     app.state.tracer = open_tracer("app")
     app.add_middleware(Conditional)
+    app.add_middleware(Authentication)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
     app.add_middleware(RequestIds)  # the middleware added last runs first

@@ -9,7 +9,8 @@ from starlette.requests import ClientDisconnect
 
 from app.http.problems import refuse
 from app.service import Service
-from bessemer.contract.base import DEFAULT_TENANT, Digest
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.blobs.hashing import Blob

@@ -20,7 +20,8 @@ from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import Service, ServiceDep
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.base import DEFAULT_TENANT, JobId
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState

@@ -12,7 +12,7 @@ from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.service import Service, ServiceDep
-from bessemer.contract.base import DEFAULT_TENANT
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest

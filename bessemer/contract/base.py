@@ -49,8 +49,6 @@ Readable = Annotated[str, AfterValidator(lambda text: text.encode("utf-8", "repl
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID_PATTERN)]
 
-DEFAULT_TENANT = "default"
-
 
 def is_digest(value: object) -> TypeGuard[str]:
     """Whether the value has the form of a ``Digest``."""

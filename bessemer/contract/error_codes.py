@@ -6,6 +6,12 @@ from enum import StrEnum
 class ErrorCode(StrEnum):
     """Every error that Bessemer reports. A code never changes its meaning."""
 
+    # the caller
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    ORIGIN_REFUSED = "origin-refused"
+    HOST_REFUSED = "host-refused"
+    QUOTA_EXCEEDED = "quota-exceeded"
     # the request
     REQUEST_INVALID = "request-invalid"
     TARGET_UNSUPPORTED = "target-unsupported"

@@ -15,6 +15,33 @@ class ErrorText(NamedTuple):
 
 
 ERRORS: dict[ErrorCode, ErrorText] = {
+    ErrorCode.UNAUTHENTICATED: ErrorText(
+        401,
+        "A valid API key is required",
+        "Set `BESSEMER_API_KEY`, or send `Authorization: Bearer KEY`. An administrator creates a key with "
+        "`bessemer keys create`.",
+    ),
+    ErrorCode.FORBIDDEN: ErrorText(
+        403,
+        "The key does not allow this request",
+        "Use a key with the scope that `detail` names; an administrator creates one.",
+    ),
+    ErrorCode.ORIGIN_REFUSED: ErrorText(
+        403,
+        "A web page of another site sent this request",
+        "Send it from a program, or add the page's origin to `BESSEMER_ALLOWED_ORIGINS`.",
+    ),
+    ErrorCode.HOST_REFUSED: ErrorText(
+        421,
+        "The server does not serve this host name",
+        "Use the server's own name, or add the name to `BESSEMER_ALLOWED_HOSTS`.",
+    ),
+    ErrorCode.QUOTA_EXCEEDED: ErrorText(
+        429,
+        "The tenant's quota is exceeded",
+        "Wait as long as `Retry-After` says, or ask an administrator for a larger quota.",
+        True,
+    ),
     ErrorCode.REQUEST_INVALID: ErrorText(
         422, "The request is not valid", "Correct the fields listed under `errors`."
     ),

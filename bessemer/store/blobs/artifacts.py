@@ -13,7 +13,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore
 
-from bessemer.contract.base import DEFAULT_TENANT, Digest
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest
 from bessemer.store.blobs.hashing import (
     CHUNK_BYTES,
     TRASH,

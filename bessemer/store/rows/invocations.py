@@ -5,7 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.invocation import Invocation, InvocationPage
 from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.problem import Problem

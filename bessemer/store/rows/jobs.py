@@ -6,7 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.capability import needs_of
 from bessemer.contract.job import (
     Artifact,

@@ -30,7 +30,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, Document, now
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Document, now
 from bessemer.contract.job import EventType, JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database

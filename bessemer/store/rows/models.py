@@ -4,7 +4,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, Digest, now
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest, now
 from bessemer.contract.listing import EVERY_MODEL, ModelFilter
 from bessemer.contract.model import Inspection, Model, ModelPage, ModelState
 from bessemer.contract.problem import Problem

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import DEFAULT_TENANT, Digest, JobId, now
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.job import JobState
 from bessemer.store.database import Database
 from bessemer.store.errors import JobNotFinalError, ModelInUseError

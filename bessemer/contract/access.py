@@ -1,0 +1,25 @@
+"""Who may call the service: tenants and scopes."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+DEFAULT_TENANT = "default"
+"""The tenant of every caller while the service asks for no keys."""
+
+Tenant = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+"""The name of a tenant: 1 to 63 lower-case letters, digits and inner hyphens."""
+
+
+class Scope(StrEnum):
+    """What a caller may do; each scope includes the ones before it."""
+
+    READ = "read"
+    COMPILE = "compile"
+    ADMIN = "admin"
+
+    def includes(self, other: "Scope") -> bool:
+        """Whether a caller with this scope may do what the other allows."""
+        order = tuple(Scope)
+        return order.index(self) >= order.index(other)
