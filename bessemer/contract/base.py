@@ -1,34 +1,67 @@
 """The base class and the common field types of the API's documents."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any, Self, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+
+_reading: ContextVar[bool] = ContextVar("reading", default=False)
+
+
+@contextmanager
+def _reading_later_releases() -> Iterator[None]:
+    token = _reading.set(True)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
+class GrowingEnum(StrEnum):
+    """An enumeration to which releases add values.
+
+    ``Document.read`` accepts the values of later releases. Such a value is a member that equals its text, and
+    that iterating over the enumeration does not return.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not (_reading.get() and isinstance(value, str)):
+            return None
+        member = str.__new__(cls, value)
+        member._name_ = member._value_ = value
+        return member
 
 
 class Document(BaseModel):
     """A frozen document that rejects unknown fields, so a misspelled field never passes silently.
 
-    Use ``read`` for documents that another release may have written: releases add fields, but never change
-    them.
+    Use ``read`` for documents that another release may have written: releases add fields and values of
+    enumerations, but never change them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Parse a value and ignore the fields that this release does not know.
+        """Parse a value; ignore the fields that this release does not know, and keep the unknown values.
 
         Raises:
             pydantic.ValidationError: the value is not such a document.
         """
-        return cls.model_validate(value, extra="ignore")
+        with _reading_later_releases():
+            return cls.model_validate(value, extra="ignore")
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self:
         """Parse JSON as ``read`` parses a value."""
-        return cls.model_validate_json(text, extra="ignore")
+        with _reading_later_releases():
+            return cls.model_validate_json(text, extra="ignore")
 
 
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"

@@ -1,9 +1,9 @@
 """The stable codes of errors."""
 
-from enum import StrEnum
+from bessemer.contract.base import GrowingEnum
 
 
-class ErrorCode(StrEnum):
+class ErrorCode(GrowingEnum):
     """Every error that Bessemer reports. A code never changes its meaning."""
 
     # the caller

@@ -1,12 +1,11 @@
 """Compilations and their events."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
-from bessemer.contract.base import Digest, Document, JobId
+from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
@@ -17,7 +16,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget, target_name
 
 
-class JobState(StrEnum):
+class JobState(GrowingEnum):
     """The state of a job. ``TRANSITIONS`` has the moves between states."""
 
     QUEUED = "queued"
@@ -29,7 +28,7 @@ class JobState(StrEnum):
     @property
     def final(self) -> bool:
         """Whether the job can no longer change its state."""
-        return not TRANSITIONS[self]
+        return self in TRANSITIONS and not TRANSITIONS[self]
 
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
@@ -41,7 +40,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 
-class EventType(StrEnum):
+class EventType(GrowingEnum):
     """The type of an event. ``docs/events.md`` describes the data of each."""
 
     QUEUED = "queued"

@@ -1,18 +1,17 @@
 """Uploaded models."""
 
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import Field
 
-from bessemer.contract.base import Digest, Document
+from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.names import Name
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
 from bessemer.contract.tensor import TensorSpec
 
 
-class ModelFormat(StrEnum):
+class ModelFormat(GrowingEnum):
     """Formats of model files, recognized by their bytes."""
 
     PT2 = "pt2"
@@ -20,7 +19,7 @@ class ModelFormat(StrEnum):
     FX = "fx"
 
 
-class ModelState(StrEnum):
+class ModelState(GrowingEnum):
     """``inspecting`` until a sandboxed job has read the format and the signature."""
 
     INSPECTING = "inspecting"

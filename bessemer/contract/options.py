@@ -1,16 +1,15 @@
 """The options of each stage."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, GrowingEnum
 from bessemer.contract.tensor import DType
 
 
-class Baseline(StrEnum):
+class Baseline(GrowingEnum):
     """What the benchmark times beside the library."""
 
     TORCH_EAGER = "torch-eager"
@@ -32,7 +31,7 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
 """By dtype; integers and booleans must be equal."""
 
 
-class TranslationLevel(StrEnum):
+class TranslationLevel(GrowingEnum):
     """The form that an operator has after translation."""
 
     OPERATORS = "operators"
@@ -66,7 +65,7 @@ class InspectOptions(Document):
     )
 
 
-class Fusion(StrEnum):
+class Fusion(GrowingEnum):
     """How to fuse operators into functions."""
 
     AUTOMATIC = "automatic"
@@ -106,7 +105,7 @@ FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)
 SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class SearchEnd(StrEnum):
+class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
     TRIALS = "trials"

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, GrowingEnum
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 
@@ -18,7 +18,7 @@ class TaskKind(StrEnum):
     INVOKE = "invoke"
 
 
-class QueueName(StrEnum):
+class QueueName(GrowingEnum):
     """The queues. A worker takes one task at a time from each, so long tuning never blocks quick tasks."""
 
     COMPILE = "compile"

@@ -1,11 +1,10 @@
 """The report of a finished compilation: the content of ``report.json``."""
 
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from bessemer.contract.base import Digest, Document
+from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import SearchEnd, Tolerance
@@ -257,7 +256,7 @@ class KernelChoice(Document):
     )
 
 
-class Schedules(StrEnum):
+class Schedules(GrowingEnum):
     """The origin of a library's schedules."""
 
     SEARCH = "search"

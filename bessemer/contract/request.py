@@ -1,11 +1,10 @@
 """The request for a compilation."""
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from bessemer.contract.base import Digest, Document
+from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
@@ -22,7 +21,7 @@ from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
 
 
-class Parameters(StrEnum):
+class Parameters(GrowingEnum):
     """Where the parameters of a library are stored."""
 
     BOUND = "bound"

@@ -1,13 +1,11 @@
 """Status of the sandbox that confines jobs."""
 
-from enum import StrEnum
-
 from pydantic import Field
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, GrowingEnum
 
 
-class SandboxMode(StrEnum):
+class SandboxMode(GrowingEnum):
     """What happens if a layer is not active."""
 
     REQUIRED = "required"
@@ -15,7 +13,7 @@ class SandboxMode(StrEnum):
     OFF = "off"
 
 
-class Layer(StrEnum):
+class Layer(GrowingEnum):
     """The layers of the sandbox."""
 
     ENVIRONMENT = "environment"

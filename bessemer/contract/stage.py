@@ -1,9 +1,9 @@
 """The stages of the pipeline, in order. Files, classes, logs and metrics use the same names."""
 
-from enum import StrEnum
+from bessemer.contract.base import GrowingEnum
 
 
-class Stage(StrEnum):
+class Stage(GrowingEnum):
     """A stage of the pipeline."""
 
     CAPTURE = "capture"

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from bessemer.contract.base import GrowingEnum
 from bessemer.contract.llvm_processors import ARM, RISCV, X86_32, X86_64, X86_FEATURES
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.target import (
@@ -32,7 +32,7 @@ SHOWN_CHARACTERS = 100
 TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
 
-class TargetFamily(StrEnum):
+class TargetFamily(GrowingEnum):
     """Families of unsupported targets."""
 
     ARM = "an Arm target"

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticKnownError
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Document, GrowingEnum
 
 MAX_RANK = 8
 MAX_DIMENSION = 1 << 31
@@ -17,7 +16,7 @@ SCALAR = "scalar"
 """The command line's shape for rank 0."""
 
 
-class DType(StrEnum):
+class DType(GrowingEnum):
     """The element types of inputs and outputs."""
 
     FLOAT16 = "float16"

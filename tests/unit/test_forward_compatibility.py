@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from bessemer.client.steps import parse
 from bessemer.contract.base import Document
+from bessemer.contract.job import JobState
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from tests.unit.gate_samples import a_job, a_report
 
 DOCUMENTS = (a_job(), a_report())
@@ -34,3 +36,38 @@ def test_unknown_fields_of_a_response_are_ignored(document: Document) -> None:
 def test_unknown_fields_of_a_request_are_refused() -> None:
     with pytest.raises(ValidationError, match="trails"):
         type(a_job().request).model_validate({"model": "0" * 64, "target": {"preset": "host"}, "trails": 1})
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "the state of a compilation": ("state",),
+    "the stage of a compilation": ("stage",),
+    "the stage of a request": ("request", "stop_after"),
+    "the type of an input": ("request", "inputs", "0", "dtype"),
+}
+
+
+@pytest.mark.parametrize("path", VALUES.values(), ids=VALUES)
+def test_unknown_values_of_a_response_are_kept(path: tuple[str, ...]) -> None:
+    later = a_job().model_dump(mode="json")
+    later["request"]["inputs"] = [{"name": "x", "shape": [1], "dtype": "float32"}]
+    *outer, last = path
+    owner = later
+    for step in outer:
+        owner = owner[int(step) if step.isdigit() else step]
+    owner[last] = "of-a-later-release"
+    job = parse(type(a_job()), json.dumps(later).encode())
+    assert job.model_dump(mode="json") == later
+    assert not job.model_copy(update={"state": JobState.RUNNING}).state.final
+
+
+def test_an_unknown_code_of_a_problem_is_kept_with_its_advice() -> None:
+    problem = make_problem(ErrorCode.INTERNAL, "Something.").model_dump(mode="json")
+    read = Problem.read({**problem, "code": "of-a-later-release"})
+    assert (read.code, read.title) == ("of-a-later-release", problem["title"])
+    assert "of-a-later-release" not in list(ErrorCode)
+
+
+def test_unknown_values_of_a_request_are_refused() -> None:
+    request = {"model": "0" * 64, "target": {"preset": "host"}, "stop_after": "of-a-later-release"}
+    with pytest.raises(ValidationError, match="stop_after"):
+        type(a_job().request).model_validate(request)
