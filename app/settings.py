@@ -1,6 +1,8 @@
 """The app's settings, read from ``BESSEMER_*``."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
@@ -8,6 +10,17 @@ from bessemer.store.settings import StoreSettings
 GIBIBYTE = 1 << 30
 MAX_RETENTION_DAYS = 100_000.0
 """Dates cannot lie before the year 1."""
+DEFAULT_RETENTION_DAYS = 180.0
+NEVER = "never"
+
+
+def _none_if_never(value: object) -> object:
+    return None if value == NEVER else value
+
+
+RetentionDays = Annotated[
+    Annotated[float, Field(ge=0, le=MAX_RETENTION_DAYS)] | None, BeforeValidator(_none_if_never)
+]
 
 
 class AppSettings(StoreSettings):
@@ -54,18 +67,14 @@ class AppSettings(StoreSettings):
         ge=0,
         description="A task that is missing from the queue for this long is enqueued again.",
     )
-    retention_days: float | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_RETENTION_DAYS,
-        description="Delete compilations and invocations this many days after they ended; default: never.",
+    retention_days: RetentionDays = Field(
+        default=DEFAULT_RETENTION_DAYS,
+        description="Delete compilations and invocations this many days after they ended, or `never`.",
     )
-    model_retention_days: float | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_RETENTION_DAYS,
-        description="Delete models that were not uploaded or compiled for this many days, unless an "
-        "unfinished compilation needs them; default: never.",
+    model_retention_days: RetentionDays = Field(
+        default=DEFAULT_RETENTION_DAYS,
+        description="Delete models that were not uploaded or compiled for this many days, or `never`. Models "
+        "that an unfinished compilation needs are kept.",
     )
     blob_grace_seconds: float = Field(
         default=86_400.0,

@@ -147,6 +147,10 @@ def gate(
             "for busy workers, but fails at once if no live worker can run it.",
         ),
     ] = None,
+    retries: Annotated[
+        int,
+        typer.Option(min=0, max=10, help="How often to compile and measure again if the result is unsteady."),
+    ] = 1,
     url: UrlOption = None,
 ) -> None:
     """Compile a model and judge it. Exit status: wrong (4), slower (5), larger (6), inconclusive (7)."""
@@ -160,11 +164,16 @@ def gate(
         draft = read_draft(target, inputs, options, labels, dimensions, name)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
-        job = submitted(client, model, draft, results)
-        _wait(job, queue_timeout)
-        outcome = _judged(model, job, base, bounds)
-        if _would_spoil_base(outcome, report, compare):
-            print_lines(errors, f"{report} was not replaced: only a gate that passes replaces its own base")
+        for left in reversed(range(retries + 1)):
+            job = submitted(client, model, draft, results)
+            _wait(job, queue_timeout)
+            outcome = _judged(model, job, base, bounds)
+            if outcome.verdict is not Verdict.UNSTEADY or not left:
+                break
+            print_lines(errors, "the measurement was unsteady: measuring again")
+        spoiled = _spoils_base(outcome, report, compare)
+        if spoiled:
+            print_lines(errors, f"{report} was not replaced: {spoiled}")
             files = replace(files, report=None)
         if files.report is not None and job.state is JobState.SUCCEEDED:
             keep_reference(job, files.report)
@@ -211,11 +220,13 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
 
-def _would_spoil_base(outcome: Outcome, report: Path | None, compare: Path | None) -> bool:
-    """Whether the report would replace the base that the model failed against."""
-    if report is None or compare is None or outcome.verdict is Verdict.PASSED:
-        return False
-    return report.resolve() == compare.resolve()
+def _spoils_base(outcome: Outcome, report: Path | None, compare: Path | None) -> str:
+    """Why the report must not replace the base that the model was compared with; empty if it may."""
+    if report is None or compare is None or report.resolve() != compare.resolve() or not compare.exists():
+        return ""
+    if outcome.verdict is not Verdict.PASSED:
+        return "only a gate that passes replaces its own base"
+    return f"a base must be steady, but {outcome.doubt}" if outcome.doubt else ""
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:

@@ -197,6 +197,15 @@ class Outcome:
         return (*self.notes, *(measure.warning for measure in self.measures if measure.warning))
 
     @property
+    def doubt(self) -> str:
+        """Why the measured times are unreliable; empty if they are reliable."""
+        result = self.report.benchmark if self.report else None
+        if result is None:
+            return ""
+        eager = _eager(result)
+        return result.unsteady or (eager.doubt if eager else "")
+
+    @property
     def verdict(self) -> Verdict:
         """The worst verdict."""
         if self.document.state is not JobState.SUCCEEDED:

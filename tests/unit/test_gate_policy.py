@@ -349,3 +349,15 @@ def test_the_junit_report_is_well_formed_for_any_job_text() -> None:
     assert [failure.text for failure in ElementTree.fromstring(text).iter("failure")] == [
         f"{problem.title} [model-raised]: \ufffd[31mred\ufffd? ]]> é"
     ]
+
+
+@pytest.mark.parametrize(
+    ("report", "doubt"),
+    [
+        (a_report(0.5), ""),
+        (a_report(0.5, unsteady="torch eager stalled"), "torch eager stalled"),
+        (a_report(ours_unsteady="it stalled"), "it stalled"),
+    ],
+)
+def test_an_outcome_says_why_its_times_make_no_base(report: Report, doubt: str) -> None:
+    assert judge("net", a_job(), report, None, Bounds()).doubt == doubt

@@ -68,7 +68,7 @@ async def test_submissions_and_deletions_of_a_model_at_once_never_leave_a_job_wi
     assert queued["items"] == []
 
 
-async def test_nothing_goes_by_age_unless_the_settings_say_so(
+async def test_rows_go_at_the_age_that_the_settings_say(
     api: httpx.AsyncClient, front: Service, played: PlayedWorker, job: str
 ) -> None:
     played.succeed(job, played.start(job))

@@ -69,7 +69,7 @@ class KernelComparison:
             with self.candidates.turn():
                 rounds = alternate(tuple(sides), SECONDS, lambda _done, _of: None)
         kernel_ms, own_ms = (latency(rounds.runs(side)).p50_ms for side in range(2))
-        return Times(kernel_ms, own_ms, round_ratios(*rounds.sides).p50)
+        return Times(kernel_ms, own_ms, round_ratios(*rounds.sides).p90)
 
 
 def isolate(use: Use) -> tvm.IRModule:
