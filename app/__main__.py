@@ -9,8 +9,11 @@ from types import FrameType
 import uvicorn
 
 from app.http.protocol import Protocol
+from app.identity.oidc import PolicyError
+from app.identity.start_check import OpenServiceError, require_access_control
 from app.main import create_app
 from app.settings import AppSettings
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.settings import read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
@@ -47,8 +50,9 @@ def main() -> None:
     settings = read_settings(AppSettings)
     set_up_logs(read_settings(LogSettings))
     try:
+        require_access_control(settings)
         app = create_app(settings)
-    except TelemetryMissingError as error:
+    except (TelemetryMissingError, OpenServiceError, PolicyError, StoreUnavailableError) as error:
         sys.exit(f"the app cannot start: {error}")
     config = uvicorn.Config(
         app,

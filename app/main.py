@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
+import httpx
 from fastapi import Depends, FastAPI
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
@@ -15,7 +16,9 @@ from app.http import problems
 from app.http.conditional import Conditional
 from app.http.query_parameters import refuse_unknown_parameters
 from app.http.request_ids import RequestIds
-from app.identity.authentication import Authentication
+from app.identity.authentication import Access, Authentication
+from app.identity.login import Login
+from app.identity.oidc import TokenVerifier, read_policy
 from app.observability.log_fields import name_subjects
 from app.observability.metrics import AppMetrics
 from app.observability.request_log import Metering
@@ -25,11 +28,13 @@ from app.openapi import page as reference
 from app.queue_position import QueuePositions
 from app.routes import (
     artifacts,
+    audit,
     compilations,
     events,
     health,
     invocations,
     ir,
+    keys,
     metrics,
     models,
     submissions,
@@ -39,13 +44,16 @@ from app.routes import (
 from app.service import Service
 from app.settings import AppSettings
 from app.sweeper import run_sweeps
+from bessemer.contract.access import Scope
+from bessemer.contract.keys import KeyRequest
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.store import open_store
+from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
 
 DESCRIPTION = """Upload a PyTorch model, choose a target, and get a verified and benchmarked library.
 
 Errors are RFC 9457 problems with a stable `code`, advice, and whether a retry can help."""
+ADMIN_KEY_NAME = "BESSEMER_ADMIN_KEY"
 TAGS = [
     {"name": "models", "description": "Uploading models."},
     {"name": "compilations", "description": "Compiling a model to a library."},
@@ -53,6 +61,7 @@ TAGS = [
     {"name": "invocations", "description": "Running a compiled library."},
     {"name": "targets", "description": "The targets to compile for."},
     {"name": "workers", "description": "The processes that compile."},
+    {"name": "keys", "description": "API keys and the audit log, for administrators."},
     {"name": "health", "description": "Health and metrics of the service."},
 ]
 
@@ -96,6 +105,8 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         invocations,
         targets,
         workers,
+        keys,
+        audit,
         health,
         metrics,
     ):
@@ -124,13 +135,26 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settings, store, queue, positions, broadcaster, app.state.stopping, app.state.metrics
             )
             app.state.service = service
-            async with _working(service):
+            async with _open_access(settings, store) as app.state.access, _working(service):
                 yield
         finally:
             await run_in_threadpool(queue.close)
     finally:
         await run_in_threadpool(store.close)
         await run_in_threadpool(app.state.tracer.close)
+
+
+@asynccontextmanager
+async def _open_access(settings: AppSettings, store: Store) -> AsyncIterator[Access]:
+    if settings.admin_key is not None:
+        request = KeyRequest(scope=Scope.ADMIN, name=ADMIN_KEY_NAME)
+        await run_in_threadpool(store.keys.ensure, settings.admin_key.get_secret_value(), request)
+    if settings.oidc_policy is None:
+        yield Access(Login(settings, store.keys, None), store.audit)
+        return
+    async with httpx.AsyncClient() as client:
+        tokens = TokenVerifier(read_policy(settings.oidc_policy), client)
+        yield Access(Login(settings, store.keys, tokens), store.audit)
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
 """The app's settings, read from ``BESSEMER_*``."""
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SecretStr
 
 from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
@@ -23,11 +25,36 @@ RetentionDays = Annotated[
 ]
 
 
+class AuthMode(StrEnum):
+    """When callers must prove who they are."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OFF = "off"
+
+
 class AppSettings(StoreSettings):
     """The settings of the store and the HTTP server."""
 
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free port.")
+    auth: AuthMode = Field(
+        default=AuthMode.AUTO,
+        description="Whether callers need a key: `required`, `off`, or `auto`, which requires one if the app "
+        "listens beyond this machine, if a key was ever created, or if there is an `oidc_policy`.",
+    )
+    admin_key: SecretStr | None = Field(
+        default=None,
+        description="An administrator's key, `bsm_ID_SECRET`, which the app creates at its start. Another "
+        "value replaces it.",
+    )
+    oidc_policy: Path | None = Field(
+        default=None,
+        description="A TOML file that says which OpenID Connect tokens to accept: see docs/security.md.",
+    )
+    audit_retention_days: RetentionDays = Field(
+        default=365.0, description="Delete entries of the audit log after this many days, or `never`."
+    )
     max_upload_bytes: int = Field(
         default=16 * GIBIBYTE, ge=1, description="The maximum size of a model in bytes."
     )

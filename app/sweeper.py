@@ -114,6 +114,7 @@ def delete_expired(service: Service) -> int:
     jobs = _expire(removal.expire_jobs, settings.retention_days)
     models = _expire(removal.expire_models, settings.model_retention_days)
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
+    _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
     count = jobs + models + tasks + swept.trashed + swept.restored + swept.deleted

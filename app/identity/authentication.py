@@ -1,18 +1,108 @@
-"""Middleware that finds out who sends a request before any route or body is read."""
+"""Middleware that finds out who sends a request, before anything else reads it, and keeps the audit log."""
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from dataclasses import dataclass
 
-from app.identity.caller import ANONYMOUS
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.problems import RefusalError, problem_response, store_problem
+from app.identity.caller import Caller
+from app.identity.login import Login
+from app.identity.scopes import READING, required_scope
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.errors import StoreError
+from bessemer.store.rows.audit import Audit
+from bessemer.telemetry.logs import add_log_fields
+
+UNKNOWN = "unknown"
+TOO_MANY_STATUS = 429
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may call the app, and the log of what they did."""
+
+    login: Login
+    audit: Audit
 
 
 class Authentication:
-    """Sets ``request.state.caller``, or refuses the request."""
+    """Sets ``request.state.caller``, or refuses the request.
+
+    It appends an entry to the audit log before it forwards the head of a response: a client never learns of a
+    change that the log lacks.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] == "http":
-            scope.setdefault("state", {})["caller"] = ANONYMOUS
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or required_scope(scope["method"], scope["path"]) is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        access: Access = request.app.state.access
+        forward = _Recorder(request, access.audit, send).send
+        try:
+            caller = await _admitted(request, access.login)
+        except RefusalError as error:
+            is_recorded = error.problem.status != TOO_MANY_STATUS  # so that failures cannot fill the log
+            response = problem_response(request, error.problem, error.headers)
+            await response(scope, receive, forward if is_recorded else send)
+        except StoreError as error:
+            await problem_response(request, store_problem(error))(scope, receive, send)
+        else:
+            add_log_fields(caller=caller.subject, tenant=caller.tenant)
+            await self._app(scope, receive, send if request.method in READING else forward)
+
+
+async def _admitted(request: Request, login: Login) -> Caller:
+    """The caller, if its scope suffices."""
+    caller = await login.caller(request)
+    request.state.caller = caller
+    required = required_scope(request.method, request.scope["path"])
+    if required is None or caller.scope.includes(required):
+        return caller
+    detail = f"This request needs the scope `{required}`; the caller has `{caller.scope}`."
+    raise RefusalError(make_problem(ErrorCode.FORBIDDEN, detail))
+
+
+class _Recorder:
+    """Forwards a response after the audit log has it; answers 503 if the log cannot be written."""
+
+    def __init__(self, request: Request, audit: Audit, send: Send) -> None:
+        self._request = request
+        self._audit = audit
+        self._send = send
+        self._replaced = False
+
+    async def send(self, message: Message) -> None:
+        """Forward one message."""
+        if message["type"] == "http.response.start":
+            try:
+                await run_in_threadpool(self._record, message["status"], Headers(raw=message["headers"]))
+            except StoreError as error:
+                self._replaced = True
+                response = problem_response(self._request, store_problem(error))
+                await response(self._request.scope, self._request.receive, self._send)
+        if not self._replaced:
+            await self._send(message)
+
+    def _record(self, status: int, headers: Headers) -> None:
+        request = self._request
+        caller: Caller | None = getattr(request.state, "caller", None)
+        route = request.scope.get("route")
+        path = route.path if isinstance(route, APIRoute) else request.scope["path"]
+        self._audit.record(
+            subject=caller.subject if caller else UNKNOWN,
+            tenant=caller.tenant if caller else None,
+            action=f"{request.method} {path}",
+            resource=headers.get("location", request.scope["path"]),
+            status=status,
+            request_id=getattr(request.state, "request_id", None),
+            address=request.client.host if request.client else None,
+        )

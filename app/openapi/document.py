@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from app.http.problems import PROBLEM_MEDIA_TYPE
+from app.identity.scopes import required_scope
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
@@ -249,7 +250,7 @@ def install(app: FastAPI) -> None:
                 routes=app.routes,
                 license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
             )
-            app.openapi_schema = _with_conditions(_with_null_defaults(document))
+            app.openapi_schema = _with_access(_with_conditions(_with_null_defaults(document)))
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -276,4 +277,23 @@ def _with_conditions(document: dict[str, Any]) -> dict[str, Any]:
         if path.startswith("/v1/") and "application/json" in answers.get("200", {}).get("content", {}):
             answers["200"].setdefault("headers", {})["ETag"] = _header("For `If-None-Match`.")
             answers.setdefault("304", NOT_MODIFIED)
+    return document
+
+
+def _with_access(document: dict[str, Any]) -> dict[str, Any]:
+    """Document the key that ``app.identity`` asks for, and its refusals."""
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, or a CI system's token."}
+    }
+    refusals = problems(ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            scope = required_scope(method.upper(), path)
+            if scope is None:
+                operation["security"] = []
+                continue
+            operation["security"] = [{"key": []}]
+            operation["description"] += f"\n\nNeeds the scope `{scope}`."
+            for status, refusal in refusals.items():
+                operation["responses"].setdefault(str(status), refusal)
     return document

@@ -6,9 +6,10 @@ import typer
 from typer.core import TyperGroup
 
 import bessemer
-from bessemer.cli import compiling, gating, invoking, jobs, models, running, serving, workers
+from bessemer.cli import audit, compiling, gating, invoking, jobs, models, running, serving, workers
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
+from bessemer.cli.keys import keys
 
 
 class Commands(TyperGroup):
@@ -67,4 +68,6 @@ application.command("targets")(models.targets)
 application.command("workers")(workers.workers)
 application.command("models")(models.list_models)
 application.command("inspect")(models.inspect)
+application.add_typer(keys, name="keys")
+application.command("audit")(audit.audit)
 application.command("run")(running.run)

@@ -158,5 +158,5 @@ class QueueLimit:
 
 def print_missing_worker(client: Client, console: Console) -> None:
     """Print a note if there is no live worker, because the job waits until one starts."""
-    if not client.workers().items:
+    if not client.readiness().workers:
         print_lines(console, "queued, waiting for a live worker")

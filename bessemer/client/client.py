@@ -16,6 +16,7 @@ from bessemer.client.operations import NO_LABELS
 from bessemer.client.sources import ModelSource, Progress
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
+from bessemer.contract.audit import AuditPage
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.options import (
@@ -190,8 +191,17 @@ class ClientOperations(Generic[AnyJob]):
         return operations.get_workers()
 
     @operation
+    def audit(self, before: int | None = None) -> Flow[AuditPage]:
+        """Get a page of the audit log, newest first: entries with a number below ``before``."""
+        params = {} if before is None else {"before": str(before)}
+        return fetch(AuditPage, Call("GET", "/v1/audit", params=params))
+
+    @operation
     def require_worker(self, request: CompilationRequest) -> Flow[None]:
-        """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation."""
+        """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation.
+
+        Does nothing if the caller may not list workers: then the queue position says what is missing.
+        """
         return operations.require_worker(request)
 
     @operation
@@ -210,6 +220,7 @@ class Client(ClientOperations[Job], Blocking):
         url: the server; defaults to BESSEMER_URL, or else http://127.0.0.1:8000.
         timeout: seconds to wait for each part of a response.
         transport: an httpx transport, for tests.
+        api_key: defaults to BESSEMER_API_KEY, or else to the content of the file BESSEMER_API_KEY_FILE.
 
     Raises:
         InvalidArgumentError: the URL is not valid.
@@ -220,8 +231,10 @@ class Client(ClientOperations[Job], Blocking):
         url: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         transport: httpx.BaseTransport | None = None,
+        *,
+        api_key: str | None = None,
     ) -> None:
-        self._transport = Transport(make_settings(url, timeout), transport)
+        self._transport = Transport(make_settings(url, timeout, api_key), transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.address!r})"
@@ -318,8 +331,10 @@ class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
         url: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        api_key: str | None = None,
     ) -> None:
-        self._transport = AsyncTransport(make_settings(url, timeout), transport)
+        self._transport = AsyncTransport(make_settings(url, timeout, api_key), transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.address!r})"

@@ -16,6 +16,7 @@ from bessemer.contract.capability import needs_of
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.service import WorkerList, missing
@@ -25,6 +26,7 @@ from bessemer.errors import (
     CompilationFailedError,
     InvalidArgumentError,
     NoWorkerError,
+    RequestRefusedError,
 )
 
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
@@ -72,7 +74,12 @@ def get_workers() -> Flow[WorkerList]:
 
 def require_worker(request: CompilationRequest) -> Flow[None]:
     """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
-    workers = yield from get_workers()
+    try:
+        workers = yield from get_workers()
+    except RequestRefusedError as error:
+        if error.problem.code is ErrorCode.FORBIDDEN:
+            return
+        raise
     lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
     if lacking is not None:
         raise NoWorkerError(lacking)

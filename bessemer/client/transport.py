@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
@@ -20,6 +22,8 @@ T_co = TypeVar("T_co", covariant=True)
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT_SECONDS = 30.0
 URL_VARIABLE = "BESSEMER_URL"
+KEY_VARIABLE = "BESSEMER_API_KEY"
+KEY_FILE_VARIABLE = "BESSEMER_API_KEY_FILE"
 TRACEPARENT = "traceparent"
 TRACEPARENT_VARIABLE = "TRACEPARENT"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -42,10 +46,16 @@ class Page(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Settings:
-    """The server's URL, and the timeout for each part of a response."""
+    """The server's URL, the timeout for each part of a response, and the API key, if any."""
 
     url: httpx.URL
     timeout_seconds: float
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of every request."""
+        return HEADERS if self.api_key is None else {**HEADERS, "Authorization": f"Bearer {self.api_key}"}
 
     @property
     def through_proxy(self) -> bool:
@@ -53,11 +63,13 @@ class Settings:
         return self.url.host not in LOOPBACK_HOSTS
 
 
-def make_settings(url: str | None, timeout_seconds: float) -> Settings:
+def make_settings(url: str | None, timeout_seconds: float, api_key: str | None = None) -> Settings:
     """Settings for a URL, which defaults to BESSEMER_URL, or else port 8000 on this machine.
 
+    The key defaults to BESSEMER_API_KEY, or else to the content of the file BESSEMER_API_KEY_FILE.
+
     Raises:
-        InvalidArgumentError: the URL is not an http or https URL.
+        InvalidArgumentError: the URL is not an http or https URL, or the key cannot be read or sent.
     """
     text = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     try:
@@ -66,7 +78,25 @@ def make_settings(url: str | None, timeout_seconds: float) -> Settings:
         raise InvalidArgumentError(f"'{text}' is not a valid URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidArgumentError(f"'{text}' is not a URL such as {DEFAULT_URL}")
-    return Settings(parsed, timeout_seconds)
+    return Settings(parsed, timeout_seconds, _checked_key(api_key or _key_of_environment()))
+
+
+def _key_of_environment() -> str | None:
+    key = os.environ.get(KEY_VARIABLE)
+    path = os.environ.get(KEY_FILE_VARIABLE)
+    if key or not path:
+        return key or None
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"{KEY_FILE_VARIABLE}={path} cannot be read: {error}") from error
+
+
+def _checked_key(key: str | None) -> str | None:
+    """A key that fits into a header."""
+    if key is not None and re.fullmatch(r"[!-~]+", key) is None:
+        raise InvalidArgumentError("the API key is empty, or contains spaces or characters other than ASCII")
+    return key
 
 
 def trace_headers() -> dict[str, str]:
@@ -122,7 +152,10 @@ class Transport(_Driver):
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
         super().__init__(settings)
         self._http = httpx.Client(
-            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
+            base_url=settings.url,
+            headers=settings.headers,
+            transport=transport,
+            trust_env=settings.through_proxy,
         )
 
     def close(self) -> None:
@@ -194,7 +227,10 @@ class AsyncTransport(_Driver):
     def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> None:
         super().__init__(settings)
         self._http = httpx.AsyncClient(
-            base_url=settings.url, headers=HEADERS, transport=transport, trust_env=settings.through_proxy
+            base_url=settings.url,
+            headers=settings.headers,
+            transport=transport,
+            trust_env=settings.through_proxy,
         )
 
     async def close(self) -> None:

@@ -9,8 +9,10 @@ from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
 from bessemer.store.queue_port import TaskKind
+from bessemer.store.rows.audit import Audit
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs, Logs
+from bessemer.store.rows.keys import Keys
 from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued_jobs import QueuedJobs
@@ -32,6 +34,8 @@ class Store:
     models: Models
     workers: Workers
     removal: Removal
+    keys: Keys
+    audit: Audit
     artifacts: Artifacts
 
     @property
@@ -86,6 +90,8 @@ def open_store(settings: StoreSettings) -> Store:
             models=Models(database),
             workers=Workers(database),
             removal=Removal(database),
+            keys=Keys(database),
+            audit=Audit(database),
             artifacts=open_artifacts(settings.artifacts),
         )
     except BaseException:

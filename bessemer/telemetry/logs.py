@@ -41,6 +41,8 @@ class LogFields(TypedDict, total=False):
     route: str
     status: int
     seconds: float
+    caller: str
+    tenant: str
 
 
 _FIELDS: ContextVar[LogFields] = ContextVar("bessemer_log_fields")

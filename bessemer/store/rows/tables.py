@@ -172,3 +172,33 @@ WORKERS = sa.Table(
     sa.Column("document", _document(), nullable=False),
     sa.Column("seen_at", UtcTime, nullable=False),
 )
+
+KEYS = sa.Table(
+    "keys",
+    METADATA,
+    sa.Column("id", sa.String(12), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("scope", sa.String(16), nullable=False),
+    sa.Column("name", sa.String(128)),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime),
+    sa.Column("revoked_at", UtcTime),
+    sa.Column("last_used_at", UtcTime),
+)
+
+AUDIT = sa.Table(
+    "audit",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("subject", sa.String(200), nullable=False),
+    sa.Column("tenant", sa.String(64)),
+    sa.Column("action", sa.String(200), nullable=False),
+    sa.Column("resource", sa.String(400), nullable=False),
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("request_id", sa.String(128)),
+    sa.Column("address", sa.String(64)),
+    sa.Index("audit_at", "at"),
+    sqlite_autoincrement=True,
+)

@@ -23,6 +23,8 @@ def upgrade() -> None:
     _create_models()
     _create_invocations()
     _create_workers()
+    _create_keys()
+    _create_audit()
     for table in ("jobs", "invocations"):
         _guard_moves(table)
 
@@ -191,6 +193,38 @@ def _create_workers() -> None:
         sa.Column("document", sa.JSON, nullable=False),
         _time("seen_at", nullable=False),
     )
+
+
+def _create_keys() -> None:
+    op.create_table(
+        "keys",
+        sa.Column("id", sa.String(12), primary_key=True),
+        sa.Column("tenant", sa.String(64), nullable=False),
+        sa.Column("scope", sa.String(16), nullable=False),
+        sa.Column("name", sa.String(128)),
+        sa.Column("digest", sa.String(64), nullable=False),
+        _time("created_at", nullable=False),
+        _time("expires_at"),
+        _time("revoked_at"),
+        _time("last_used_at"),
+    )
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        _time("at", nullable=False),
+        sa.Column("subject", sa.String(200), nullable=False),
+        sa.Column("tenant", sa.String(64)),
+        sa.Column("action", sa.String(200), nullable=False),
+        sa.Column("resource", sa.String(400), nullable=False),
+        sa.Column("status", sa.Integer, nullable=False),
+        sa.Column("request_id", sa.String(128)),
+        sa.Column("address", sa.String(64)),
+        sqlite_autoincrement=True,  # a number is never used twice
+    )
+    op.create_index("audit_at", "audit", ["at"])
 
 
 def _guard_moves(table: str) -> None:

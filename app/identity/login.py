@@ -1,0 +1,126 @@
+"""Finds the caller of a request from its ``Authorization`` header."""
+
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from math import ceil
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from app.http.problems import RefusalError
+from app.identity.addresses import is_loopback
+from app.identity.caller import ANONYMOUS, Caller
+from app.identity.failed_logins import FailedLogins
+from app.identity.oidc import IssuerUnavailableError, TokenError, TokenRefusedError, TokenVerifier
+from app.settings import AppSettings, AuthMode
+from bessemer.contract.base import now
+from bessemer.contract.keys import ApiKey
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.rows.keys import PREFIX, Keys, is_valid
+
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bessemer"'}
+CACHE_SECONDS = 5.0
+"""How long a revoked key may still be accepted."""
+MAX_CACHED = 1024
+USED_EVERY_SECONDS = 60.0
+
+
+@dataclass
+class _Cached:
+    caller: Caller
+    until: float
+
+
+class Login:
+    """Who may call one app. Runs on its event loop."""
+
+    def __init__(self, settings: AppSettings, keys: Keys, tokens: TokenVerifier | None) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._tokens = tokens
+        self._failed = FailedLogins()
+        self._cached: OrderedDict[str, _Cached] = OrderedDict()
+        self._used: dict[str, float] = {}
+        self._asks_for_keys = (0.0, False)
+
+    async def caller(self, request: Request) -> Caller:
+        """The caller of a request.
+
+        Raises:
+            RefusalError: 401, the caller is unknown; 403, no rule covers its token; 429, it fails often.
+            StoreUnavailableError: the database is away.
+        """
+        if not await self.asks_for_keys():
+            return ANONYMOUS
+        scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+        credential = credential.strip()
+        if not credential or scheme.lower() != "bearer":
+            raise self._refused(request, "The request has no `Authorization: Bearer` header.")
+        if credential.startswith(f"{PREFIX}_"):
+            return await self._caller_of_key(request, credential)
+        if self._tokens is None:
+            raise self._refused(request, "This is not an API key of the service.")
+        return await self._caller_of_token(request, credential, self._tokens)
+
+    async def asks_for_keys(self) -> bool:
+        """Whether callers must prove who they are."""
+        mode = self._settings.auth
+        if mode is not AuthMode.AUTO:
+            return mode is AuthMode.REQUIRED
+        if self._tokens is not None or not is_loopback(self._settings.host):
+            return True
+        until, found = self._asks_for_keys
+        if found or time.monotonic() < until:
+            return found
+        found = await run_in_threadpool(self._keys.any_exist)
+        self._asks_for_keys = (time.monotonic() + CACHE_SECONDS, found)
+        return found
+
+    async def _caller_of_key(self, request: Request, text: str) -> Caller:
+        name = hashlib.sha256(text.encode()).hexdigest()
+        cached = self._cached.get(name)
+        if cached is not None and time.monotonic() < cached.until:
+            return cached.caller
+        key = await run_in_threadpool(self._find, text)
+        if key is None:
+            self._cached.pop(name, None)
+            raise self._refused(request, "This is not a valid API key of the service.")
+        if not is_valid(key, now()):
+            self._cached.pop(name, None)
+            state = "was revoked" if key.revoked_at is not None else "has expired"
+            raise self._refused(request, f"The key {key.id} {state}.")
+        caller = Caller(f"key:{key.id}", key.tenant, key.scope)
+        self._cached[name] = _Cached(caller, time.monotonic() + CACHE_SECONDS)
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
+        return caller
+
+    def _find(self, text: str) -> ApiKey | None:
+        key = self._keys.find(text)
+        if key is not None and is_valid(key, now()):
+            moment = time.monotonic()
+            if moment - self._used.get(key.id, -USED_EVERY_SECONDS) >= USED_EVERY_SECONDS:
+                self._used[key.id] = moment
+                self._keys.used(key.id)
+        return key
+
+    async def _caller_of_token(self, request: Request, token: str, tokens: TokenVerifier) -> Caller:
+        try:
+            return await tokens.caller(token)
+        except TokenError as error:
+            raise self._refused(request, str(error)) from error
+        except TokenRefusedError as error:
+            raise RefusalError(make_problem(ErrorCode.FORBIDDEN, str(error))) from error
+        except IssuerUnavailableError as error:
+            detail = "The keys of the token's issuer could not be fetched."
+            raise RefusalError(make_problem(ErrorCode.UNAVAILABLE, detail)) from error
+
+    def _refused(self, request: Request, detail: str) -> RefusalError:
+        wait_seconds = self._failed.add(request.client.host if request.client else "")
+        if wait_seconds is None:
+            return RefusalError(make_problem(ErrorCode.UNAUTHENTICATED, detail), CHALLENGE)
+        detail = "Too many requests from this address had no valid key."
+        headers = {"Retry-After": str(ceil(wait_seconds))}
+        return RefusalError(make_problem(ErrorCode.QUOTA_EXCEEDED, detail), headers)

@@ -1,0 +1,161 @@
+"""``bessemer keys``: create, list, revoke and rotate API keys, straight in the database."""
+
+import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bessemer.cli.output import JsonOption, print_json, print_result, reporting, table
+from bessemer.contract.access import DEFAULT_TENANT, Scope
+from bessemer.contract.base import now
+from bessemer.contract.keys import ApiKey, KeyList, KeyRequest, NewApiKey
+from bessemer.errors import BessemerError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from bessemer.store.rows.audit import Audit
+    from bessemer.store.rows.keys import Keys
+
+HEADINGS = ("id", "tenant", "scope", "name", "created", "expires", "last used", "state")
+
+keys = typer.Typer(
+    help="Manage API keys. Works on the database, so it needs no server, but the server's packages.",
+    no_args_is_help=True,
+)
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        file_okay=False,
+        help="The directory of `bessemer serve --data`. By default BESSEMER_DATABASE_URL, BESSEMER_DATA, or "
+        "bessemer-data.",
+    ),
+]
+KeyArgument = Annotated[str, typer.Argument(metavar="ID", help="The key's id, or the key.")]
+
+
+@keys.command("create")
+def create(
+    tenant: Annotated[
+        str, typer.Option(metavar="NAME", help="Tenant whose data the key reads and writes.")
+    ] = DEFAULT_TENANT,
+    scope: Annotated[Scope, typer.Option(help="What the key allows.")] = Scope.COMPILE,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="A name for people.")] = None,
+    expires_days: Annotated[
+        int | None, typer.Option(min=1, metavar="DAYS", help="Days until the key expires.")
+    ] = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Create a key, and print it. It is never shown again."""
+    with reporting():
+        request = _request(tenant, scope, name, expires_days)
+        with _database(data) as (stored, audit):
+            created = stored.create(request)
+            _record(audit, "create", created)
+        _show(created, json)
+
+
+@keys.command("list")
+def list_keys(data: DataOption = None, json: JsonOption = False) -> None:
+    """List all keys, without their secrets."""
+    with reporting(), _database(data) as (stored, _):
+        found = KeyList(items=stored.list())
+        print_result(found, table([_row(key, now()) for key in found.items], HEADINGS, "no keys"), json)
+
+
+@keys.command("revoke")
+def revoke(key: KeyArgument, data: DataOption = None) -> None:
+    """Make a key invalid. Running servers accept it for up to five more seconds."""
+    with reporting(), _database(data) as (stored, audit):
+        found = _existing(stored, key)
+        if not stored.revoke(found.id):
+            raise InvalidArgumentError(f"the key {found.id} was revoked before")
+        _record(audit, "revoke", found)
+
+
+@keys.command("rotate")
+def rotate(key: KeyArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Replace a key by a new one with the same tenant, scope and lifetime."""
+    with reporting():
+        with _database(data) as (stored, audit):
+            created = stored.rotate(_existing(stored, key).id)
+            if created is None:
+                raise InvalidArgumentError("only a valid key can be rotated; create a new one")
+            _record(audit, "rotate", created)
+        _show(created, json)
+
+
+@contextmanager
+def _database(data: Path | None) -> Iterator[tuple["Keys", "Audit"]]:
+    try:
+        from bessemer.store.database import Database
+        from bessemer.store.errors import StoreError
+        from bessemer.store.migrate import migrate
+        from bessemer.store.rows.audit import Audit
+        from bessemer.store.rows.keys import Keys
+        from bessemer.store.settings import StoreSettings, read_settings
+    except ImportError as error:
+        raise InvalidArgumentError(
+            f"this needs the server's packages ({error.name}): run it on the server, or use POST /v1/keys"
+        ) from error
+    settings = read_settings(StoreSettings)
+    if data is not None:
+        settings = StoreSettings(data=data)
+    try:
+        database = Database(settings.database)
+        try:
+            migrate(database)
+            yield Keys(database), Audit(database)
+        finally:
+            database.close()
+    except StoreError as error:
+        raise BessemerError(str(error).splitlines()[0]) from error
+
+
+def _request(tenant: str, scope: Scope, name: str | None, expires_days: int | None) -> KeyRequest:
+    try:
+        return KeyRequest(tenant=tenant, scope=scope, name=name, expires_days=expires_days)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"'{tenant}' is not a tenant's name: use 1 to 63 lower-case letters, digits and inner hyphens"
+            if "tenant" in str(error)
+            else str(error)
+        ) from error
+
+
+def _existing(stored: "Keys", text: str) -> ApiKey:
+    parts = text.split("_")
+    key_id = parts[1] if len(parts) > 1 else text
+    found = stored.get(key_id)
+    if found is None:
+        raise InvalidArgumentError(f"key '{key_id}' not found; `bessemer keys list` shows all keys")
+    return found
+
+
+def _record(audit: "Audit", action: str, key: ApiKey) -> None:
+    audit.record(f"cli:{getpass.getuser()}", key.tenant, f"keys {action}", f"/v1/keys/{key.id}")
+
+
+def _show(created: NewApiKey, json: bool) -> None:
+    """Print a new key, unwrapped."""
+    if json:
+        print_json(created)
+    else:
+        typer.echo(created.key)
+
+
+def _row(key: ApiKey, at: datetime) -> tuple[str, ...]:
+    state = "valid"
+    if key.revoked_at is not None:
+        state = "revoked"
+    elif key.expires_at is not None and key.expires_at <= at:
+        state = "expired"
+    dates = (key.created_at, key.expires_at, key.last_used_at)
+    shown = tuple("" if date is None else f"{date:%Y-%m-%d}" for date in dates)
+    return (key.id, key.tenant, key.scope, key.name or "", *shown, state)
