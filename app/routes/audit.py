@@ -40,7 +40,9 @@ EXAMPLE = AuditPage(
 )
 def read_audit(
     service: ServiceDep,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries.")] = MAX_PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries.", examples=[50])
+    ] = MAX_PAGE,
     before: Annotated[
         int | None, Query(ge=1, le=MAX_ID, description="Only entries with a lower number.", examples=[42])
     ] = None,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Body, Path, Response
 
 from app.http.bodies import DocumentRoute
 from app.http.problems import refuse
@@ -28,6 +28,13 @@ NEW_KEY = NewApiKey(
     last_used_at=None,
     key="bsm_4f1d2a90c3b7_fhF0Jk3m0jvYb0Y2gWfZs1n1sQz0s4oV5b1lJkq8x2A",
 )
+REQUEST_EXAMPLES = {
+    "a key for CI": {
+        "summary": "A key that may compile for 90 days",
+        "value": {"tenant": "vision", "scope": "compile", "name": "ci of acme/vision", "expires_days": 90},
+    }
+}
+RequestBody = Annotated[KeyRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
 EXAMPLE = KeyList(items=(NEW_KEY,))
 
 
@@ -44,7 +51,7 @@ def list_keys(service: ServiceDep) -> KeyList:
     responses=documentation.answer(201, "The new key.", NEW_KEY, "The URL of the key.")
     | problems(ErrorCode.REQUEST_INVALID, ErrorCode.REQUEST_TOO_LARGE),
 )
-def create_key(service: ServiceDep, response: Response, request: KeyRequest) -> NewApiKey:
+def create_key(service: ServiceDep, response: Response, request: RequestBody) -> NewApiKey:
     """Create a key. Only this response contains it."""
     return _created(service.store.keys.create(request), response)
 
@@ -54,7 +61,7 @@ def create_key(service: ServiceDep, response: Response, request: KeyRequest) -> 
     status_code=201,
     summary="Replace a key",
     responses=documentation.answer(201, "The new key.", NEW_KEY, "The URL of the key.")
-    | problems(ErrorCode.NOT_FOUND),
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
 def rotate_key(service: ServiceDep, response: Response, key_id: KeyId) -> NewApiKey:
     """Create a key with the same tenant, scope and lifetime, and revoke the old one."""
@@ -68,7 +75,8 @@ def rotate_key(service: ServiceDep, response: Response, key_id: KeyId) -> NewApi
     "/{id}",
     status_code=204,
     summary="Revoke a key",
-    responses=documentation.described(204, "The key is revoked.") | problems(ErrorCode.NOT_FOUND),
+    responses=documentation.described(204, "The key is revoked.")
+    | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
 def revoke_key(service: ServiceDep, key_id: KeyId) -> None:
     """Revoke a key. Apps accept it for up to five more seconds."""

@@ -149,7 +149,12 @@ def gate(
     ] = None,
     retries: Annotated[
         int,
-        typer.Option(min=0, max=10, help="How often to compile and measure again if the result is unsteady."),
+        typer.Option(
+            "--max-retries",
+            min=0,
+            max=10,
+            help="How often to compile and measure again if the result is unsteady.",
+        ),
     ] = 1,
     url: UrlOption = None,
 ) -> None:

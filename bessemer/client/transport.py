@@ -5,14 +5,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
 
+from bessemer.client.ci_token import token_of_environment
 from bessemer.client.steps import Call, Flow, Reply, Sleep, Step, Work
 from bessemer.errors import InvalidArgumentError, UnreachableError
 
@@ -46,16 +47,11 @@ class Page(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Settings:
-    """The server's URL, the timeout for each part of a response, and the API key, if any."""
+    """The server's URL, the timeout for each part of a response, and what proves who the caller is."""
 
     url: httpx.URL
     timeout_seconds: float
-    api_key: str | None = field(default=None, repr=False)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of every request."""
-        return HEADERS if self.api_key is None else {**HEADERS, "Authorization": f"Bearer {self.api_key}"}
+    auth: httpx.Auth | None = None
 
     @property
     def through_proxy(self) -> bool:
@@ -66,7 +62,8 @@ class Settings:
 def make_settings(url: str | None, timeout_seconds: float, api_key: str | None = None) -> Settings:
     """Settings for a URL, which defaults to BESSEMER_URL, or else port 8000 on this machine.
 
-    The key defaults to BESSEMER_API_KEY, or else to the content of the file BESSEMER_API_KEY_FILE.
+    The key defaults to BESSEMER_API_KEY, or else to the content of the file BESSEMER_API_KEY_FILE, or else to
+    a token of GitHub Actions if BESSEMER_OIDC_AUDIENCE is set.
 
     Raises:
         InvalidArgumentError: the URL is not an http or https URL, or the key cannot be read or sent.
@@ -78,7 +75,8 @@ def make_settings(url: str | None, timeout_seconds: float, api_key: str | None =
         raise InvalidArgumentError(f"'{text}' is not a valid URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidArgumentError(f"'{text}' is not a URL such as {DEFAULT_URL}")
-    return Settings(parsed, timeout_seconds, _checked_key(api_key or _key_of_environment()))
+    key = api_key or _key_of_environment()
+    return Settings(parsed, timeout_seconds, token_of_environment() if key is None else _ApiKey(key))
 
 
 def _key_of_environment() -> str | None:
@@ -92,11 +90,18 @@ def _key_of_environment() -> str | None:
         raise InvalidArgumentError(f"{KEY_FILE_VARIABLE}={path} cannot be read: {error}") from error
 
 
-def _checked_key(key: str | None) -> str | None:
-    """A key that fits into a header."""
-    if key is not None and re.fullmatch(r"[!-~]+", key) is None:
-        raise InvalidArgumentError("the API key is empty, or contains spaces or characters other than ASCII")
-    return key
+class _ApiKey(httpx.Auth):
+    """Adds an API key to each request."""
+
+    def __init__(self, key: str) -> None:
+        if re.fullmatch(r"[!-~]+", key) is None:
+            raise InvalidArgumentError("the API key contains spaces or characters other than ASCII")
+        self._header = f"Bearer {key}"
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send a request with the key."""
+        request.headers["Authorization"] = self._header
+        yield request
 
 
 def trace_headers() -> dict[str, str]:
@@ -153,7 +158,8 @@ class Transport(_Driver):
         super().__init__(settings)
         self._http = httpx.Client(
             base_url=settings.url,
-            headers=settings.headers,
+            headers=HEADERS,
+            auth=settings.auth,
             transport=transport,
             trust_env=settings.through_proxy,
         )
@@ -228,7 +234,8 @@ class AsyncTransport(_Driver):
         super().__init__(settings)
         self._http = httpx.AsyncClient(
             base_url=settings.url,
-            headers=settings.headers,
+            headers=HEADERS,
+            auth=settings.auth,
             transport=transport,
             trust_env=settings.through_proxy,
         )

@@ -22,8 +22,12 @@ class AuditEntry(Document):
     )
     resource: str = Field(description="The path of what was created, changed or asked for.")
     status: int = Field(description="The HTTP status of the response; 0 for the command line.")
-    request_id: str | None = Field(description="The request's `X-Request-Id`, as in the log.")
-    address: str | None = Field(description="The client's address; a proxy's if one forwards the requests.")
+    request_id: str | None = Field(
+        description="The request's `X-Request-Id`, as in the log; null for the command line."
+    )
+    address: str | None = Field(
+        description="The client's address, or its proxy's; null for the command line."
+    )
 
 
 class AuditPage(Document):

@@ -24,9 +24,11 @@ class KeyRequest(Document):
         description="What the key allows: `read`, `compile` (also upload, submit, cancel and delete), or "
         "`admin` (also keys, the audit log, workers and metrics).",
     )
-    name: Name | None = Field(default=None, description="A name for people.", examples=["ci of acme/vision"])
+    name: Name | None = Field(
+        default=None, description="A name for people; null if it has none.", examples=["ci of acme/vision"]
+    )
     expires_days: int | None = Field(
-        default=None, ge=1, le=MAX_EXPIRY_DAYS, description="Days until it expires; by default, it does not."
+        default=None, ge=1, le=MAX_EXPIRY_DAYS, description="Days until it expires; null if it does not."
     )
 
 
@@ -36,11 +38,11 @@ class ApiKey(Document):
     id: str = Field(description="Its id: the part between `bsm_` and the secret.", examples=["4f1d2a90c3b7"])
     tenant: Tenant = Field(description="The tenant whose data the key reads and writes.")
     scope: Scope = Field(description="What the key allows.")
-    name: str | None = Field(description="A name for people.")
+    name: str | None = Field(description="A name for people; null if it has none.")
     created_at: datetime = Field(description="When it was created.")
     expires_at: datetime | None = Field(description="When it expires; null if it does not.")
     revoked_at: datetime | None = Field(description="When it was revoked; null if it was not.")
-    last_used_at: datetime | None = Field(description="When it was last used, to the minute.")
+    last_used_at: datetime | None = Field(description="When it was last used, to the minute; null if never.")
 
 
 class NewApiKey(ApiKey):

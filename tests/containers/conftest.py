@@ -63,7 +63,7 @@ def started(images: tuple[str, ...], figures: list[str]) -> Iterator[Started]:
     stack.down()
     try:
         stack.compose("up", "--detach", "--no-build")
-        with Client(stack.url) as client:
+        with Client(stack.url, api_key=stack.key) as client:
             _wait_until_up(stack, client, figures)
             yield Started(stack, client)
     finally:

@@ -55,6 +55,7 @@ class Stack:
 
     port: int = field(default_factory=lambda: _free_port())
     password: str = field(default_factory=lambda: secrets.token_hex(16))
+    key: str = field(default_factory=lambda: f"bsm_{secrets.token_hex(6)}_{secrets.token_hex(32)}")
 
     @property
     def url(self) -> str:
@@ -75,6 +76,7 @@ class Stack:
             "BESSEMER_LISTEN": f"127.0.0.1:{self.port}",
             "POSTGRES_PASSWORD": self.password,
             "OBJECTS_SECRET_KEY": self.password,
+            "BESSEMER_ADMIN_KEY": self.key,
         }
         command = [*(_compose_command() or ()), "--env-file", str(NO_SETTINGS), *arguments]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

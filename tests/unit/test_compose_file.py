@@ -41,7 +41,11 @@ def variables(service: str) -> set[str]:
 def handed_on(service: str) -> set[str]:
     """Variables that a service gets from .env: those without a value or with a reference to themselves."""
     environment: dict[str, str | None] = SERVICES[service]["environment"]
-    return {name for name, value in environment.items() if value is None or value.startswith(f"${{{name}:-")}
+    return {
+        name
+        for name, value in environment.items()
+        if value is None or value.startswith((f"${{{name}:-", f"${{{name}:?"))
+    }
 
 
 @pytest.mark.parametrize("service", SETTINGS)
@@ -54,7 +58,7 @@ def test_a_setting_is_passed_on_or_documented_as_fixed(service: str) -> None:
 def test_every_variable_that_the_page_names_does_something() -> None:
     read = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE)) | set.union(*map(handed_on, SETTINGS))
     decided = {name for service in SETTINGS for name in SERVICES[service]["environment"]}
-    images = set(re.findall(VARIABLE, DOCKERFILE)) | {"BESSEMER_WORKER_ID"}
+    images = set(re.findall(VARIABLE, DOCKERFILE)) | {"BESSEMER_WORKER_ID", "BESSEMER_API_KEY"}
     assert set(re.findall(VARIABLE, PAGE)) - read - decided - images == set()
 
 
@@ -62,6 +66,7 @@ def test_only_services_that_need_a_secret_get_it() -> None:
     for secret, services in {
         "POSTGRES_PASSWORD": {"app", "worker", "database"},
         "OBJECTS_SECRET_KEY": {"app", "worker", "objects"},
+        "BESSEMER_ADMIN_KEY": {"app", "prometheus"},
     }.items():
         assert {name for name, service in SERVICES.items() if secret in str(service)} == services
     assert "env_file" not in COMPOSE
