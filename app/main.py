@@ -149,12 +149,13 @@ async def _open_access(settings: AppSettings, store: Store) -> AsyncIterator[Acc
     if settings.admin_key is not None:
         request = KeyRequest(scope=Scope.ADMIN, name=ADMIN_KEY_NAME)
         await run_in_threadpool(store.keys.ensure, settings.admin_key.get_secret_value(), request)
-    if settings.oidc_policy is None:
-        yield Access(Login(settings, store.keys, None), store.audit)
-        return
     async with httpx.AsyncClient() as client:
-        tokens = TokenVerifier(read_policy(settings.oidc_policy), client)
-        yield Access(Login(settings, store.keys, tokens), store.audit)
+        tokens = None
+        if settings.oidc_policy is not None:
+            tokens = TokenVerifier(read_policy(settings.oidc_policy), client)
+        login = Login(settings, store.keys, tokens)
+        await login.asks_for_keys()  # so that it is known if the database goes away
+        yield Access(login, store.audit)
 
 
 @asynccontextmanager

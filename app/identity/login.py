@@ -18,11 +18,14 @@ from app.settings import AppSettings, AuthMode
 from bessemer.contract.base import now
 from bessemer.contract.keys import ApiKey
 from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.rows.keys import PREFIX, Keys, is_valid
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bessemer"'}
 CACHE_SECONDS = 5.0
 """How long a revoked key may still be accepted."""
+AWAY_SECONDS = 600.0
+"""How long a key that was valid is accepted while the database is away, so that metrics stay readable."""
 MAX_CACHED = 1024
 USED_EVERY_SECONDS = 60.0
 
@@ -74,7 +77,11 @@ class Login:
         until, found = self._asks_for_keys
         if found or time.monotonic() < until:
             return found
-        found = await run_in_threadpool(self._keys.any_exist)
+        try:
+            found = await run_in_threadpool(self._keys.any_exist)
+        except StoreUnavailableError:
+            if not until:
+                raise
         self._asks_for_keys = (time.monotonic() + CACHE_SECONDS, found)
         return found
 
@@ -83,7 +90,12 @@ class Login:
         cached = self._cached.get(name)
         if cached is not None and time.monotonic() < cached.until:
             return cached.caller
-        key = await run_in_threadpool(self._find, text)
+        try:
+            key = await run_in_threadpool(self._find, text)
+        except StoreUnavailableError:
+            if cached is None or time.monotonic() > cached.until + AWAY_SECONDS:
+                raise
+            return cached.caller
         if key is None:
             self._cached.pop(name, None)
             raise self._refused(request, "This is not a valid API key of the service.")

@@ -50,6 +50,7 @@ def list_keys(service: ServiceDep) -> KeyList:
     summary="Create a key",
     responses=documentation.answer(201, "The new key.", NEW_KEY, "The URL of the key.")
     | problems(ErrorCode.REQUEST_INVALID, ErrorCode.REQUEST_TOO_LARGE),
+    openapi_extra={"requestBody": {"description": "The key to create."}},
 )
 def create_key(service: ServiceDep, response: Response, request: RequestBody) -> NewApiKey:
     """Create a key. Only this response contains it."""

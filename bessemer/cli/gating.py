@@ -150,7 +150,7 @@ def gate(
     retries: Annotated[
         int,
         typer.Option(
-            "--max-retries",
+            "--repeat-unsteady",
             min=0,
             max=10,
             help="How often to compile and measure again if the result is unsteady.",
