@@ -46,6 +46,9 @@ from bessemer.telemetry.traces import open_tracer
 DESCRIPTION = """Upload a PyTorch model, choose a target, and get a verified and benchmarked library.
 
 Errors are RFC 9457 problems with a stable `code`, advice, and whether a retry can help."""
+ID_SECRET = "resource-ids"
+"""The name of the secret that makes ids from idempotency keys."""
+
 TAGS = [
     {"name": "models", "description": "Uploading models."},
     {"name": "compilations", "description": "Compiling a model to a library."},
@@ -121,7 +124,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settings.events_quiet_poll_seconds,
             )
             service = Service(
-                settings, store, queue, positions, broadcaster, app.state.stopping, app.state.metrics
+                settings=settings,
+                store=store,
+                queue=queue,
+                queue_positions=positions,
+                broadcaster=broadcaster,
+                stopping=app.state.stopping,
+                metrics=app.state.metrics,
+                id_secret=await run_in_threadpool(store.secret, ID_SECRET),
             )
             app.state.service = service
             async with _working(service):

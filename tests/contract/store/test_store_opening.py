@@ -18,6 +18,7 @@ from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.rows.tables import METADATA
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
+from tests.tenant_data import own
 
 OPEN = """
 import sys
@@ -51,10 +52,10 @@ def test_a_schema_of_a_newer_release_is_refused_with_advice(settings: StoreSetti
 
 def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
     first = open_store(settings)
-    job = first.jobs.submit("job-00000001", a_request())
+    job = own(first).jobs.submit("job-00000001", a_request())
     first.close()
     second = open_store(settings)
-    assert second.jobs.get("job-00000001") == job
+    assert own(second).jobs.get("job-00000001") == job
     second.close()
 
 
@@ -114,7 +115,7 @@ def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
     file.mkdir()
     assert not store.ping()
     with pytest.raises(StoreUnavailableError):
-        store.jobs.get("job-00000001")
+        own(store).jobs.get("job-00000001")
     store.close()
 
 
@@ -129,11 +130,11 @@ def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_g
         store.database.close()
         assert store.ping()
         with pytest.raises(StoreUnavailableError, match="read-only"):
-            store.models.add("0" * 64, 1)
+            own(store).models.add("0" * 64, 1)
         with pytest.raises(StoreUnavailableError, match="read-only now"):
             store.workers.beats()
         connection.exec_driver_sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-        assert store.models.add("0" * 64, 1).size_bytes == 1
+        assert own(store).models.add("0" * 64, 1).size_bytes == 1
     store.close()
 
 

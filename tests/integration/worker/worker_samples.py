@@ -10,6 +10,7 @@ from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.store import Store
 from tests.integration.malicious_models import malicious_model
+from tests.tenant_data import own
 from worker.supervisor.processes import processes
 
 WAIT_SECONDS = 120.0
@@ -19,7 +20,7 @@ def upload(store: Store, folder: Path, body: str) -> str:
     """Store a malicious model and return its digest."""
     path = folder / "model"
     path.write_bytes(malicious_model(body))
-    return store.artifacts.put_file(path).digest
+    return own(store).artifacts.put_file(path).digest
 
 
 def submit(
@@ -35,7 +36,7 @@ def submit(
             "timeout_seconds": timeout_seconds,
         }
     )
-    store.jobs.submit(job_id, request)
+    own(store).jobs.submit(job_id, request)
     return Task(TaskKind.COMPILE, job_id)
 
 
