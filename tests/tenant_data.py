@@ -18,8 +18,8 @@ def started(rows: Rows, row_id: str, worker: str = "w1") -> Attempt:
     return attempt
 
 
-def inspection_of(store: Store, digest: str) -> Task:
-    """The inspection of a model of the default tenant."""
-    task = own(store).models.task(digest)
+def inspection_of(store: Store, digest: str, tenant: str = DEFAULT_TENANT) -> Task:
+    """The inspection of a tenant's model."""
+    task = store.for_tenant(tenant).models.task(digest)
     assert task is not None
     return task
