@@ -12,10 +12,11 @@ from alembic.migration import MigrationContext
 from postgresql_databases import Databases
 from store_samples import a_request
 
+from bessemer.store import database
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.rows.tables import METADATA
+from bessemer.store.rows.tables import JOBS, METADATA
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 from tests.tenant_data import own
@@ -148,3 +149,17 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "bessemer.sqlite").write_bytes(b"no database at all" * 1000)
     with pytest.raises(StoreUnavailableError):
         open_store(StoreSettings(data=tmp_path))
+
+
+def test_a_table_that_stays_locked_makes_the_store_unavailable(
+    tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 0.2)
+    store = open_store(StoreSettings(data=tmp_path, database_url=databases.new()))
+    with store.database.write() as connection:
+        store.database.lock_table(connection, JOBS)
+        with pytest.raises(StoreUnavailableError, match="lock timeout"):
+            own(store).jobs.submit("job-00000001", a_request())
+        assert own(store).jobs.get("job-00000001") is None
+    assert own(store).jobs.submit("job-00000001", a_request()).id == "job-00000001"
+    store.close()
