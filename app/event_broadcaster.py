@@ -18,6 +18,7 @@ from bessemer.contract.base import JobId
 from bessemer.contract.job import Event
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.tenant_jobs import TenantJobs
 
 LAG_SHARE = 0.05
 
@@ -79,8 +80,12 @@ class EventBroadcaster:
             if not followed.followers:
                 del self._followed[job_id]
 
-    async def events_after(self, job_id: JobId, followed: FollowedJob, after: int) -> tuple[Event, ...]:
+    async def events_after(
+        self, jobs: TenantJobs, job_id: JobId, followed: FollowedJob, after: int
+    ) -> tuple[Event, ...]:
         """The events so far after number ``after``, at most one batch.
+
+        The followers of a job share a batch: they belong to one tenant, since an id does.
 
         Raises:
             StoreUnavailableError: the database cannot be reached.
@@ -88,7 +93,7 @@ class EventBroadcaster:
         async with followed.reading:
             shared = followed.batch
             if not (shared and shared[0].seq <= after + 1 <= shared[-1].seq):
-                shared = await run_in_threadpool(self._jobs.events_after, job_id, after)
+                shared = await run_in_threadpool(jobs.events_after, job_id, after)
                 followed.batch = shared
         return shared[after + 1 - shared[0].seq :] if shared else ()
 

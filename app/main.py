@@ -54,6 +54,9 @@ DESCRIPTION = """Upload a PyTorch model, choose a target, and get a verified and
 
 Errors are RFC 9457 problems with a stable `code`, advice, and whether a retry can help."""
 ADMIN_KEY_NAME = "BESSEMER_ADMIN_KEY"
+ID_SECRET = "resource-ids"
+"""The name of the secret that makes ids from idempotency keys."""
+
 TAGS = [
     {"name": "models", "description": "Uploading models."},
     {"name": "compilations", "description": "Compiling a model to a library."},
@@ -132,7 +135,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settings.events_quiet_poll_seconds,
             )
             service = Service(
-                settings, store, queue, positions, broadcaster, app.state.stopping, app.state.metrics
+                settings=settings,
+                store=store,
+                queue=queue,
+                queue_positions=positions,
+                broadcaster=broadcaster,
+                stopping=app.state.stopping,
+                metrics=app.state.metrics,
+                id_secret=await run_in_threadpool(store.secret, ID_SECRET),
             )
             app.state.service = service
             async with _open_access(settings, store) as app.state.access, _working(service):

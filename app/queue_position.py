@@ -1,7 +1,10 @@
 """The queue positions of compilations, and estimates of when they start.
 
-An estimate assumes that every compilation ahead takes the median time of recent ones, and that the workers
-that can take this one take those ahead of it as well. It does not foresee later submissions.
+A tenant sees its place among its own compilations only. The estimate adds the turns of other tenants: it
+assumes that each of those that wait now takes a turn before each of this tenant's compilations, which is how
+workers choose the next tenant. So it depends on how many tenants wait, and on nothing else of theirs. It also
+assumes that every compilation takes the median time of the tenant's recent ones, and that the workers that
+can take this one take those ahead of it as well. It does not foresee later submissions.
 """
 
 import threading
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
+from bessemer.contract.access import Tenant
 from bessemer.contract.base import now
 from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
@@ -27,57 +31,74 @@ class QueueSnapshot:
 
     Attributes:
         groups: the queued jobs.
-        ranks: the queued jobs' ranks by queue and needs, sorted.
+        ranks: the queued jobs' ranks within their tenant, by tenant, queue and needs, sorted.
         workers: the live workers.
-        recent_seconds: how long recent jobs of each kind took.
         at: when this was read.
     """
 
     groups: Sequence[QueuedGroup]
-    ranks: Mapping[tuple[QueueName, str | None], Sequence[int]]
+    ranks: Mapping[Tenant, Mapping[tuple[QueueName, str | None], Sequence[int]]]
     workers: tuple[Worker, ...]
-    recent_seconds: Mapping[TaskKind, Sequence[float]]
     at: datetime
 
-    def rank(self, job: Compilation) -> int:
-        """A queued job's rank; a job submitted since is behind all of its priority or higher."""
+    def rank(self, tenant: Tenant, job: Compilation) -> int:
+        """A queued job's rank in its tenant; one submitted since is behind all of its priority or higher."""
+        groups = [group for group in self.groups if group.tenant == tenant]
         return next(
-            (group.ranks[job.id] for group in self.groups if job.id in group.ranks),
-            1 + sum(len(group.ranks) for group in self.groups if group.priority >= job.request.priority),
+            (group.ranks[job.id] for group in groups if job.id in group.ranks),
+            1 + sum(len(group.ranks) for group in groups if group.priority >= job.request.priority),
         )
 
 
-def ranks_by_needs(groups: Iterable[QueuedGroup]) -> dict[tuple[QueueName, str | None], list[int]]:
-    """The ranks of queued jobs, sorted."""
-    ranks: dict[tuple[QueueName, str | None], list[int]] = {}
+def ranks_by_needs(
+    groups: Iterable[QueuedGroup],
+) -> dict[Tenant, dict[tuple[QueueName, str | None], list[int]]]:
+    """The ranks of queued jobs by tenant, queue and needs, sorted."""
+    ranks: dict[Tenant, dict[tuple[QueueName, str | None], list[int]]] = {}
     for group in groups:
-        ranks.setdefault((QUEUES[group.kind], group.needs), []).extend(group.ranks.values())
-    for each in ranks.values():
-        each.sort()
+        of_tenant = ranks.setdefault(group.tenant, {})
+        of_tenant.setdefault((QUEUES[group.kind], group.needs), []).extend(group.ranks.values())
+    for of_tenant in ranks.values():
+        for each in of_tenant.values():
+            each.sort()
     return ranks
 
 
-def queue_place(job: Compilation, snapshot: QueueSnapshot) -> QueuePlace:
-    """A queued compilation's position."""
+def queue_place(
+    tenant: Tenant, job: Compilation, snapshot: QueueSnapshot, recent: Sequence[float]
+) -> QueuePlace:
+    """A queued compilation's position.
+
+    Args:
+        tenant: its owner.
+        job: the compilation.
+        snapshot: the queues.
+        recent: how long the tenant's recent jobs of its kind took.
+    """
     kind = job_kind(job.request)
     queue = QUEUES[kind]
     needs = needs_of(job.request.target)
     takers = takers_of(needs, queue, snapshot.workers)
-    rank = snapshot.rank(job)
-    ahead = sum(
-        bisect_left(ranks, rank)
-        for (name, others), ranks in snapshot.ranks.items()
-        if name is queue and competes(others, takers, needs)
-    )
-    recent = snapshot.recent_seconds.get(kind, ())
+    rank = snapshot.rank(tenant, job)
+    competing = {
+        owner: [
+            ranks
+            for (name, others), ranks in of_tenant.items()
+            if name is queue and competes(others, takers, needs)
+        ]
+        for owner, of_tenant in snapshot.ranks.items()
+    }
+    ahead = sum(bisect_left(ranks, rank) for ranks in competing.get(tenant, ()))
+    rivals = sum(1 for owner, ranks in competing.items() if owner != tenant and ranks)
+    turns = ahead + rivals * (ahead + 1)
     busy = [busy_seconds(worker, queue, snapshot.at, recent) for worker in takers]
     return QueuePlace(
         name=queue,
         position=ahead + 1,
         ahead=ahead,
         workers=len(takers),
-        estimated_start_seconds=start_seconds(ahead, busy, recent),
-        explanation=explain(kind, len(takers), ahead, recent),
+        estimated_start_seconds=start_seconds(turns, busy, recent),
+        explanation=explain(kind, len(takers), ahead, rivals, recent),
         waiting_for=missing(needs, queue, snapshot.workers),
     )
 
@@ -111,7 +132,7 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
         busy: how long each worker that can take it will still be busy.
         recent: how long recent jobs of its kind took.
 
-    Reranks:
+    Returns:
         None if no worker can take it, or if there are no recent jobs to estimate from.
     """
     if not busy:
@@ -122,15 +143,18 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
     return sorted(busy)[turn] + rounds * median(recent)
 
 
-def explain(kind: TaskKind, workers: int, ahead: int, recent: Sequence[float]) -> str:
+def explain(kind: TaskKind, workers: int, ahead: int, rivals: int, recent: Sequence[float]) -> str:
     """Explain the estimate."""
     if not workers:
         return "no estimate: no live worker can take it"
     who = "1 worker" if workers == 1 else f"{workers} workers"
+    line = f"{ahead} ahead, {who}"
+    if rivals:
+        line += ", taking turns with other tenants"
     if not recent:
-        return f"{ahead} ahead, {who}; no {kind} has ended yet from which to estimate more"
+        return f"{line}; no {kind} has ended yet from which to estimate more"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
-    return f"estimate: {ahead} ahead, {who}, and {took} {median(recent):.1f} s"
+    return f"estimate: {line}, and {took} {median(recent):.1f} s"
 
 
 FRESH_SECONDS = 0.5
@@ -148,17 +172,27 @@ class QueuePositions:
         self._liveness_seconds = liveness_seconds
         self._snapshot: QueueSnapshot | None = None
         self._stale_at = 0.0
+        self._recent: dict[tuple[Tenant, TaskKind], tuple[float, ...]] = {}
         self._reading = threading.Lock()
 
-    def with_position(self, job: Compilation) -> Compilation:
-        """The compilation, with its position if it is queued.
+    def with_position(self, tenant: Tenant, job: Compilation) -> Compilation:
+        """A tenant's compilation, with its position if it is queued.
 
         Raises:
             StoreUnavailableError: the database cannot be reached.
         """
         if job.state is not JobState.QUEUED:
             return job
-        return job.model_copy(update={"queue": queue_place(job, self._current())})
+        snapshot = self._current()
+        recent = self._recent_seconds(tenant, job_kind(job.request))
+        return job.model_copy(update={"queue": queue_place(tenant, job, snapshot, recent)})
+
+    def _recent_seconds(self, tenant: Tenant, kind: TaskKind) -> tuple[float, ...]:
+        """How long a tenant's recent jobs of a kind took, read once for each snapshot."""
+        read, key = self._recent, (tenant, kind)
+        if key not in read:
+            read[key] = self._store.queued_jobs.recent_seconds(tenant, kind, RECENT_JOBS)
+        return read[key]
 
     def _current(self) -> QueueSnapshot:
         snapshot = self._snapshot
@@ -166,18 +200,16 @@ class QueuePositions:
             return snapshot
         with self._reading:
             if self._snapshot is None or time.monotonic() >= self._stale_at:
-                self._snapshot = self._read()
+                self._snapshot, self._recent = self._read(), {}
             return self._snapshot
 
     def _read(self) -> QueueSnapshot:
         began = time.monotonic()
-        jobs = self._store.queued_jobs
-        groups = jobs.groups()
+        groups = self._store.queued_jobs.groups()
         snapshot = QueueSnapshot(
             groups=groups,
             ranks=ranks_by_needs(groups),
             workers=self._store.workers.live(self._liveness_seconds),
-            recent_seconds={kind: jobs.recent_seconds(kind, RECENT_JOBS) for kind in TaskKind},
             at=now(),
         )
         ended = time.monotonic()

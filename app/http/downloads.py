@@ -8,7 +8,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from app.http.problems import RefusalError
 from app.http.ranges import ByteRange, RangeNotSatisfiableError, not_modified, requested_range
-from app.service import Service
+from app.service import TenantService
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.job import Artifact
 from bessemer.contract.problem import ErrorCode, make_problem
@@ -21,12 +21,12 @@ CONTENT_SECURITY_POLICY = (
 
 
 def artifact_response(
-    service: Service, request: Request, artifact: Artifact, stem: str | None = None
+    service: TenantService, request: Request, artifact: Artifact, stem: str | None = None
 ) -> Response:
     """The artifact, the requested range of it, or 304. Blocks.
 
     Args:
-        service: the service that stores it.
+        service: the service as the artifact's owner sees it.
         request: the request.
         artifact: the artifact.
         stem: the start of the file name for browsers; by default, the artifact's own name.
@@ -71,14 +71,14 @@ def _part(request: Request, etag: str, artifact: Artifact) -> ByteRange | None:
 
 
 def _body(
-    service: Service,
+    service: TenantService,
     request: Request,
     artifact: Artifact,
     part: ByteRange,
     status: int,
     headers: dict[str, str],
 ) -> Response:
-    chunks: Iterator[bytes] = service.store.artifacts.stream(artifact.digest, part.start, part.end)
+    chunks: Iterator[bytes] = service.data.artifacts.stream(artifact.digest, part.start, part.end)
     if request.method == "HEAD":
         chunks = iter(())
     headers["Content-Length"] = str(part.end - part.start)

@@ -18,7 +18,8 @@ from app.http.multipart import MULTIPART, Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import receive_model, refuse_if_too_large
 from app.http.validation import not_json
-from app.service import Service
+from app.identity.caller import Caller
+from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
 from bessemer.contract.names import name_of_file
 from bessemer.contract.problem import ErrorCode, FieldError
@@ -44,7 +45,7 @@ class SubmissionRoute(DocumentRoute):
 
 
 async def _as_json(request: Request, boundary: bytes) -> Request:
-    service: Service = request.app.state.service
+    service = _service(request)
     refuse_if_too_large(request, service.settings.max_upload_bytes + ENVELOPE_BYTES)
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
@@ -56,7 +57,13 @@ async def _as_json(request: Request, boundary: bytes) -> Request:
     return _with_body(request, json.dumps(document).encode())
 
 
-async def _read(service: Service, form: Form) -> dict[str, Any]:
+def _service(request: Request) -> TenantService:
+    service: Service = request.app.state.service
+    caller: Caller = request.state.caller
+    return service.for_caller(caller)
+
+
+async def _read(service: TenantService, form: Form) -> dict[str, Any]:
     digest: str | None = None
     name: str | None = None
     document: dict[str, Any] | None = None

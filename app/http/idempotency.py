@@ -1,11 +1,12 @@
 """Idempotency keys: the same key creates the same resource."""
 
-import hashlib
+import hmac
 import uuid
 from typing import Annotated
 
 from fastapi import Header
 
+from bessemer.contract.access import Tenant
 from bessemer.contract.base import JobId
 
 KEY_PATTERN = r"^[ -~]*$"
@@ -23,8 +24,12 @@ IdempotencyKey = Annotated[
 ]
 
 
-def resource_id(key: str | None, *scope: str) -> JobId:
-    """The id of a key within a scope, or a new id without a key."""
+def resource_id(secret: bytes, key: str | None, tenant: Tenant, *scope: str) -> JobId:
+    """The id of a key within a tenant and a scope, or a new id without a key.
+
+    Without the secret, nobody can tell the id of a key, or whether two ids have the same key.
+    """
     if key is None:
         return uuid.uuid4().hex
-    return hashlib.sha256("\0".join((*scope, key)).encode()).hexdigest()[:32]
+    text = "\0".join((tenant, *scope, key))  # no part contains NUL
+    return hmac.digest(secret, text.encode(), "sha256").hex()[:32]

@@ -8,8 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from app.http.problems import refuse
-from app.service import Service
-from bessemer.contract.access import DEFAULT_TENANT
+from app.service import TenantService
 from bessemer.contract.base import Digest
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.problem import ErrorCode
@@ -18,12 +17,12 @@ from bessemer.telemetry.logs import add_log_fields
 
 
 async def receive_model(
-    service: Service, chunks: AsyncIterator[bytes], expected: Digest | None, name: str | None = None
+    service: TenantService, chunks: AsyncIterator[bytes], expected: Digest | None, name: str | None = None
 ) -> tuple[Model, bool]:
     """Store a model and queue its inspection.
 
     Args:
-        service: the service.
+        service: the service as the model's owner sees it.
         chunks: the file.
         expected: the digest that the client named, if any.
         name: a name for the model, unless it has one.
@@ -38,8 +37,8 @@ async def receive_model(
     settings = service.settings
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
-            blob = await service.store.artifacts.put_stream(
-                counted, expected, settings.max_upload_bytes, DEFAULT_TENANT, settings.upload_rate
+            blob = await service.data.artifacts.put_stream(
+                counted, expected, settings.max_upload_bytes, settings.upload_rate
             )
     except ClientDisconnect as error:
         raise refuse(
@@ -62,11 +61,11 @@ def refuse_if_too_large(
         raise refuse(code, f"The body has {declared[:20]} bytes; the limit is {limit_bytes}.")
 
 
-def _register(service: Service, blob: Blob, name: str | None) -> tuple[Model, bool]:
-    models = service.store.models
+def _register(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:
+    models = service.data.models
     created = models.get(blob.digest) is None
     again = models.inspect_again(blob.digest)
-    model = models.add(blob.digest, blob.size_bytes, DEFAULT_TENANT, name)
+    model = models.add(blob.digest, blob.size_bytes, name)
     if (created or again) and model.state is ModelState.INSPECTING:
         service.try_enqueue(models, blob.digest)
     return model, created

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from app.openapi import document as documentation
 from app.openapi.document import problems
-from app.service import ServiceDep
+from app.service import OperatorDep
 from bessemer.contract.audit import AuditEntry, AuditPage
 from bessemer.contract.listing import MAX_PAGE
 from bessemer.contract.problem import ErrorCode
@@ -39,7 +39,7 @@ EXAMPLE = AuditPage(
     responses=documentation.answer(200, "A page of the log.", EXAMPLE) | problems(ErrorCode.REQUEST_INVALID),
 )
 def read_audit(
-    service: ServiceDep,
+    service: OperatorDep,
     limit: Annotated[
         int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries.", examples=[50])
     ] = MAX_PAGE,

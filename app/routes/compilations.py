@@ -27,8 +27,8 @@ router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class
 )
 def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Query()]) -> CompilationPage:
     """To get the next page, pass `next` as `cursor`. New compilations do not shift later pages."""
-    page = service.store.jobs.page(query.limit, query.cursor, query)
-    return page.model_copy(update={"items": tuple(map(service.queue_positions.with_position, page.items))})
+    page = service.data.jobs.page(query.limit, query.cursor, query)
+    return page.model_copy(update={"items": tuple(map(service.with_position, page.items))})
 
 
 @router.get(
@@ -38,7 +38,7 @@ def list_compilations(service: ServiceDep, query: Annotated[CompilationQuery, Qu
 )
 def get_compilation(service: ServiceDep, job: CompilationDep) -> Compilation:
     """Return its state, results and artifacts."""
-    return service.queue_positions.with_position(job)
+    return service.with_position(job)
 
 
 @router.get(
@@ -55,7 +55,7 @@ def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Resp
     """
     if any(artifact.name == LOG for artifact in job.artifacts):
         return artifact_response(service, request, named_artifact(job, LOG), job.file_stem)
-    return text_response(service.store.logs.read(job.id))
+    return text_response(service.data.jobs.log_tail(job.id))
 
 
 @router.delete(
@@ -67,7 +67,7 @@ def get_logs(service: ServiceDep, request: Request, job: CompilationDep) -> Resp
 )
 def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
     """Delete a finished compilation, its events, artifacts and invocations. Cancel a running one first."""
-    if not service.store.removal.delete_job(job.id):
+    if not service.data.jobs.delete(job.id):
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation '{job.id}' not found.")
 
 
@@ -81,5 +81,5 @@ def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
 )
 def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
     """Cancel a compilation: at once if it is queued, within about a second if it is running."""
-    after = service.store.jobs.request_cancel(job.id)
+    after = service.data.jobs.request_cancel(job.id)
     return cancellation(response, "compilation", job.id, after)

@@ -9,7 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.openapi.document import LOOKUP, described, problems
 from app.routes.lookup import CompilationDep
-from app.service import Service, ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.contract.job import Compilation, Event
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
@@ -70,17 +70,18 @@ async def follow_compilation(
                 )
 
 
-async def follow(service: Service, job: Compilation, after: int) -> AsyncGenerator[Event]:
+async def follow(service: TenantService, job: Compilation, after: int) -> AsyncGenerator[Event]:
     """Yield the events after number ``after``, as they happen.
 
     Ends after the final event, or when the server stops.
     """
     broadcaster = service.broadcaster
+    jobs = service.data.jobs
     with broadcaster.following(job.id) as followed:
         while not service.stopping.is_set():
             changed = followed.changed
             ended = followed.ended or job.state.final
-            events = await broadcaster.events_after(job.id, followed, after)
+            events = await broadcaster.events_after(jobs, job.id, followed, after)
             for event in events:
                 yield event
                 after = event.seq

@@ -7,7 +7,7 @@ from app.http.problems import RETRY_AFTER_SECONDS, UNAVAILABLE_STATUS
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.readiness import NO_WORKER, brief, readiness
-from app.service import ServiceDep
+from app.service import OperatorDep
 from bessemer.contract.base import Document
 from bessemer.contract.service import Readiness
 
@@ -48,7 +48,7 @@ async def healthz() -> Health:
     ),
 )
 @router.head("/readyz", include_in_schema=False)
-def readyz(service: ServiceDep, response: Response) -> Readiness:
+def readyz(service: OperatorDep, response: Response) -> Readiness:
     """Return 503 only if the database or the artifact store cannot be reached.
 
     Even then, the body is this document: the only error response that is not a problem. `warnings` lists

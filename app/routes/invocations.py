@@ -18,9 +18,8 @@ from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.routes.lookup import CompilationDep, hint, look_up
-from app.service import Service, ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.base import JobId
 from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
@@ -59,7 +58,7 @@ def _invocation(
         ),
     ],
 ) -> Invocation:
-    invocations = service.store.invocations
+    invocations = service.data.invocations
     starting = partial(invocations.starting, job.id)
     found = None
     if is_job_prefix(invocation_id):
@@ -107,7 +106,7 @@ async def invoke_library(
     needs = _needs(job)
     await run_in_threadpool(_require_able_worker, service, job, needs)
     blob = await _receive(service, request)
-    invocation_id = resource_id(idempotency_key, DEFAULT_TENANT, job.id)
+    invocation_id = resource_id(service.id_secret, idempotency_key, service.data.tenant, job.id)
     add_log_fields(invocation=invocation_id)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
@@ -127,7 +126,7 @@ def list_invocations(
     query: Annotated[Page, Query()],
 ) -> InvocationPage:
     """To get the next page, pass `next` as `cursor`. New invocations do not shift later pages."""
-    return service.store.invocations.page(job.id, query.limit, query.cursor)
+    return service.data.invocations.page(job.id, query.limit, query.cursor)
 
 
 @router.get(
@@ -181,7 +180,7 @@ def head_outputs(
 )
 def cancel_invocation(service: ServiceDep, response: Response, invocation: InvocationDep) -> Invocation:
     """Cancel an invocation: at once if it is queued, within about a second if it is running."""
-    after = service.store.invocations.request_cancel(invocation.id)
+    after = service.data.invocations.request_cancel(invocation.id)
     return cancellation(response, "invocation", invocation.id, after)
 
 
@@ -192,13 +191,13 @@ def _require_bundle(job: Compilation) -> None:
     raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} {why}: it has no bundle to run.")
 
 
-async def _receive(service: Service, request: Request) -> Blob:
+async def _receive(service: TenantService, request: Request) -> Blob:
     settings = service.settings
     refuse_if_too_large(request, settings.max_inputs_bytes, ErrorCode.INPUTS_TOO_LARGE)
     try:
         async with aclosing(request.stream()) as chunks:
-            return await service.store.artifacts.put_stream(
-                chunks, None, settings.max_inputs_bytes, DEFAULT_TENANT, settings.upload_rate
+            return await service.data.artifacts.put_stream(
+                chunks, None, settings.max_inputs_bytes, settings.upload_rate
             )
     except TooLargeError as error:
         detail = f"The inputs exceed {error.max_bytes} bytes."
@@ -218,9 +217,9 @@ def _needs(job: Compilation) -> Needs | None:
     return needs_of(ExplicitTarget(mcpu=target.mcpu, triple=target.triple, features=target.features))
 
 
-def _require_able_worker(service: Service, job: Compilation, needs: Needs | None) -> None:
+def _require_able_worker(service: TenantService, job: Compilation, needs: Needs | None) -> None:
     """Refuse a library that no live worker can run. Without live workers, it is queued."""
-    workers = service.store.workers.live(service.settings.worker_liveness_seconds)
+    workers = service.live_workers()
     lacking = {worker.id: lacks(worker.capability, needs) for worker in workers}
     if workers and all(lacking.values()):
         lines = "; ".join(f"{worker} lacks {', '.join(names)}" for worker, names in lacking.items())
@@ -229,22 +228,21 @@ def _require_able_worker(service: Service, job: Compilation, needs: Needs | None
 
 
 def _submit(
-    service: Service, invocation_id: JobId, job: Compilation, blob: Blob, runs: int, needs: Needs | None
+    service: TenantService, invocation_id: JobId, job: Compilation, blob: Blob, runs: int, needs: Needs | None
 ) -> Invocation:
-    invocation = service.store.invocations.submit(
+    invocation = service.data.invocations.submit(
         invocation_id,
         job.id,
         blob.digest,
         blob.size_bytes,
         runs,
         None if needs is None else str(needs),
-        DEFAULT_TENANT,
         current_traceparent(),
     )
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")
     if invocation.state is JobState.QUEUED:
-        service.try_enqueue(service.store.invocations, invocation.id)
+        service.try_enqueue(service.data.invocations, invocation.id)
     return invocation
 
 

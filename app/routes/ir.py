@@ -14,7 +14,7 @@ from app.http.problems import RefusalError, refuse
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, described, problems
 from app.routes.lookup import CompilationDep, named_artifact
-from app.service import Service, ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.names import did_you_mean
@@ -81,7 +81,7 @@ MAX_WINDOW_BYTES = 1 << 23
 """More than any of our texts needs; frames that need more are refused."""
 
 
-def read_listing(service: Service, job: Compilation) -> IrListing:
+def read_listing(service: TenantService, job: Compilation) -> IrListing:
     """The list of a compilation's snapshots. Blocks.
 
     Raises:
@@ -91,7 +91,7 @@ def read_listing(service: Service, job: Compilation) -> IrListing:
     artifact = _snapshot_artifact(job, IR_INDEX)
     if artifact.size_bytes > MAX_INDEX_BYTES:
         raise _unreadable(job)
-    data = b"".join(service.store.artifacts.stream(artifact.digest))
+    data = b"".join(service.data.artifacts.stream(artifact.digest))
     try:
         return IrListing.read_json(data)
     except ValidationError as error:
@@ -117,7 +117,7 @@ def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
     raise refuse(ErrorCode.NOT_FOUND, detail)
 
 
-def read_text(service: Service, job: Compilation, text: IrText) -> bytes:
+def read_text(service: TenantService, job: Compilation, text: IrText) -> bytes:
     """One text, unpacked. Blocks.
 
     Raises:
@@ -130,7 +130,7 @@ def read_text(service: Service, job: Compilation, text: IrText) -> bytes:
     end = text.offset + text.packed_bytes
     if end > artifact.size_bytes:
         raise _unreadable(job)
-    packed = b"".join(service.store.artifacts.stream(artifact.digest, text.offset, end))
+    packed = b"".join(service.data.artifacts.stream(artifact.digest, text.offset, end))
     return _unpacked(job, packed, text.text_bytes)
 
 

@@ -8,7 +8,7 @@ from app.http.bodies import DocumentRoute
 from app.http.problems import refuse
 from app.openapi import document as documentation
 from app.openapi.document import problems
-from app.service import ServiceDep
+from app.service import OperatorDep
 from bessemer.contract.access import Scope
 from bessemer.contract.base import now
 from bessemer.contract.keys import KeyList, KeyRequest, NewApiKey
@@ -39,7 +39,7 @@ EXAMPLE = KeyList(items=(NEW_KEY,))
 
 
 @router.get("", summary="List keys", responses=documentation.answer(200, "The keys.", EXAMPLE) | problems())
-def list_keys(service: ServiceDep) -> KeyList:
+def list_keys(service: OperatorDep) -> KeyList:
     """List the keys of all tenants, without their secrets."""
     return KeyList(items=service.store.keys.list())
 
@@ -52,7 +52,7 @@ def list_keys(service: ServiceDep) -> KeyList:
     | problems(ErrorCode.REQUEST_INVALID, ErrorCode.REQUEST_TOO_LARGE),
     openapi_extra={"requestBody": {"description": "The key to create."}},
 )
-def create_key(service: ServiceDep, response: Response, request: RequestBody) -> NewApiKey:
+def create_key(service: OperatorDep, response: Response, request: RequestBody) -> NewApiKey:
     """Create a key. Only this response contains it."""
     return _created(service.store.keys.create(request), response)
 
@@ -64,7 +64,7 @@ def create_key(service: ServiceDep, response: Response, request: RequestBody) ->
     responses=documentation.answer(201, "The new key.", NEW_KEY, "The URL of the key.")
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
-def rotate_key(service: ServiceDep, response: Response, key_id: KeyId) -> NewApiKey:
+def rotate_key(service: OperatorDep, response: Response, key_id: KeyId) -> NewApiKey:
     """Create a key with the same tenant, scope and lifetime, and revoke the old one."""
     created = service.store.keys.rotate(key_id)
     if created is None:
@@ -79,7 +79,7 @@ def rotate_key(service: ServiceDep, response: Response, key_id: KeyId) -> NewApi
     responses=documentation.described(204, "The key is revoked.")
     | problems(ErrorCode.NOT_FOUND, ErrorCode.REQUEST_INVALID),
 )
-def revoke_key(service: ServiceDep, key_id: KeyId) -> None:
+def revoke_key(service: OperatorDep, key_id: KeyId) -> None:
     """Revoke a key. Apps accept it for up to five more seconds."""
     if not service.store.keys.revoke(key_id):
         raise refuse(ErrorCode.NOT_FOUND, f"Valid key '{key_id[:64]}' not found.")

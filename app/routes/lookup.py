@@ -26,7 +26,7 @@ def _compilation(
         ),
     ],
 ) -> Compilation:
-    jobs = service.store.jobs
+    jobs = service.data.jobs
     job = look_up("compilation", job_id, jobs.get, jobs.starting) if is_job_prefix(job_id) else None
     if job is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation '{job_id[:64]}' not found.{hint(job_id)}")

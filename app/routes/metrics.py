@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.openapi.document import described, problems
-from app.service import ServiceDep
+from app.service import OperatorDep
 
 router = APIRouter(tags=["health"])
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["health"])
     | described(200, "Every metric.", {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}),
 )
 @router.head("/metrics", include_in_schema=False)
-async def read_metrics(service: ServiceDep) -> Response:
+async def read_metrics(service: OperatorDep) -> Response:
     """Return metrics on requests, queues, compilations, workers and storage.
 
     If the database is unavailable, `bessemer_database_up` is 0 and the metrics from the database are missing.

@@ -10,7 +10,7 @@ from app.http.uploads import receive_model, refuse_if_too_large
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
 from app.routes.lookup import look_up
-from app.service import Service, ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.contract.base import Digest, DigestPrefix
 from bessemer.contract.listing import ModelQuery
 from bessemer.contract.model import Model, ModelPage
@@ -106,7 +106,7 @@ async def post_model(
 )
 def list_models(service: ServiceDep, query: Annotated[ModelQuery, Query()]) -> ModelPage:
     """To get the next page, pass `next` as `cursor`. New models do not shift later pages."""
-    return service.store.models.page(query.limit, query.cursor, query)
+    return service.data.models.page(query.limit, query.cursor, query)
 
 
 @router.get(
@@ -140,12 +140,12 @@ def head_model(service: ServiceDep, prefix: PathPrefix) -> Response:
 def delete_model(service: ServiceDep, prefix: PathPrefix) -> None:
     """Delete a model, unless an unfinished compilation needs it. Finished compilations are not affected."""
     digest = _found(service, prefix).digest
-    if not service.store.removal.delete_model(digest):
+    if not service.data.models.delete(digest):
         raise refuse(ErrorCode.NOT_FOUND, f"Model {digest} not found.")
 
 
 async def _receive(
-    service: Service, request: Request, response: Response, expected: Digest | None, name: str | None
+    service: TenantService, request: Request, response: Response, expected: Digest | None, name: str | None
 ) -> Model:
     refuse_if_too_large(request, service.settings.max_upload_bytes)
     async with aclosing(request.stream()) as chunks:
@@ -155,8 +155,8 @@ async def _receive(
     return model
 
 
-def _found(service: Service, prefix: str) -> Model:
-    models = service.store.models
+def _found(service: TenantService, prefix: str) -> Model:
+    models = service.data.models
     model = look_up("model", prefix, models.get, models.starting)
     if model is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Model {prefix} not found.")

@@ -11,8 +11,7 @@ from app.http.polling import poll_later
 from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
-from app.service import Service, ServiceDep
-from bessemer.contract.access import DEFAULT_TENANT
+from app.service import ServiceDep, TenantService
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
@@ -82,32 +81,32 @@ def submit_compilation(
     A request for a rejected model fails with the code of the model's inspection. A form can include the
     model, which saves a separate upload.
     """
-    job_id = resource_id(idempotency_key, DEFAULT_TENANT)
+    job_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
     add_log_fields(job=job_id, model=request.model)
-    if idempotency_key is None or service.store.jobs.get(job_id) is None:
+    if idempotency_key is None or service.data.jobs.get(job_id) is None:
         _require_admissible(service, request)
-    job = service.store.jobs.submit(job_id, request, DEFAULT_TENANT, current_traceparent())
+    job = service.data.jobs.submit(job_id, request, current_traceparent())
     if job.state is JobState.QUEUED:
         _require_model(service, job)
-        service.try_enqueue(service.store.jobs, job_id)
+        service.try_enqueue(service.data.jobs, job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     poll_later(response)
-    return service.queue_positions.with_position(job)
+    return service.with_position(job)
 
 
-def _require_model(service: Service, job: Compilation) -> None:
+def _require_model(service: TenantService, job: Compilation) -> None:
     """Withdraw a job whose model was deleted since the check; from here on, the job protects the model."""
-    if not service.store.models.touch(job.request.model):
-        service.store.removal.withdraw(job.id)
+    if not service.data.models.touch(job.request.model):
+        service.data.jobs.withdraw(job.id)
         problem = refusal(job.request, None)
         assert problem is not None
         raise RefusalError(problem)
 
 
-def _require_admissible(service: Service, request: CompilationRequest) -> None:
-    problem = refusal(request, service.store.models.get(request.model))
+def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
+    problem = refusal(request, service.data.models.get(request.model))
     if problem is None and request.tune.seconds is not None and request.searches:
-        workers = service.store.workers.live(service.settings.worker_liveness_seconds)
+        workers = service.live_workers()
         problem = time_refusal(request.tune.seconds, workers)
     if problem is not None:
         raise RefusalError(problem)

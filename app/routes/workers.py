@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from app.openapi import document as documentation
 from app.openapi.document import problems
-from app.service import ServiceDep
+from app.service import OperatorDep
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.service import WorkerList
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
     responses=documentation.answer(200, "The workers.", documentation.WORKERS)
     | problems(ErrorCode.REQUEST_INVALID),
 )
-def list_workers(service: ServiceDep) -> WorkerList:
+def list_workers(service: OperatorDep) -> WorkerList:
     """List live workers, each with its tasks as of `seen_at`.
 
     Only a worker whose processor can run the target's code takes a compilation. `capability` says what its

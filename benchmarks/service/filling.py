@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from uuid import uuid4
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.base import Digest, JobId
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.queue.dbos_queue import open_queue
@@ -32,7 +33,7 @@ class Filler:
 
     def _put(self, request: CompilationRequest) -> JobId:
         job_id = str(uuid4())
-        self.store.jobs.submit(job_id, request)
+        self.store.for_tenant(DEFAULT_TENANT).jobs.submit(job_id, request)
         self._queue.enqueue(Task(job_kind(request), job_id, request.priority))
         self.store.jobs.mark_enqueued(job_id)
         return job_id

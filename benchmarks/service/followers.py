@@ -21,6 +21,7 @@ from bessemer.contract.job import Event, Progress
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.lifecycle import Attempt
 from worker.supervisor.job_record import PROGRESS_SECONDS
 
 WORKER = "benchmark"
@@ -66,7 +67,7 @@ class FollowedJobs:
         followers: the followers of all jobs.
     """
 
-    def __init__(self, jobs: Jobs, attempts: Mapping[str, int], followers: Followers) -> None:
+    def __init__(self, jobs: Jobs, attempts: Mapping[str, Attempt], followers: Followers) -> None:
         self._jobs = jobs
         self._attempts = attempts
         self._followers = followers
@@ -117,7 +118,7 @@ async def followed(clients: Clients, jobs: Jobs, count: int) -> AsyncIterator[Fo
         await asyncio.gather(*streams, return_exceptions=True)
 
 
-def _taken(jobs: Jobs, job_id: str) -> int:
+def _taken(jobs: Jobs, job_id: str) -> Attempt:
     attempt = jobs.start(job_id, WORKER)
     assert attempt is not None
     return attempt

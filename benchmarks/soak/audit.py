@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from benchmarks.soak.site import ABANDONED_UPLOAD_SECONDS, Site
 from benchmarks.soak.wishes import Followed, Wish
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.store.blobs.artifacts import INCOMING
@@ -53,7 +54,7 @@ def lost_invocations(store: Store, seen: Sequence[str]) -> list[str]:
 
 
 def _invocation_faults(store: Store, invocation_id: str) -> list[str]:
-    invocation = store.invocations.get(invocation_id)
+    invocation = store.for_tenant(DEFAULT_TENANT).invocations.get(invocation_id)
     assert invocation is not None
     found = invocation_faults(invocation)
     if invocation.artifact is not None and (fault := _blob_fault(store, invocation.artifact.digest)):
@@ -71,9 +72,10 @@ def invocation_faults(invocation: Invocation) -> list[str]:
 
 
 def _faults(store: Store, job_id: str, seen: Followed | None) -> list[str]:
-    job = store.jobs.get(job_id)
+    jobs = store.for_tenant(DEFAULT_TENANT).jobs
+    job = jobs.get(job_id)
     assert job is not None
-    kept = store.jobs.events_after(job_id, 0, limit=1_000_000)
+    kept = jobs.events_after(job_id, 0, limit=1_000_000)
     found = [*end_faults(job, seen.wish if seen else Wish.COMPILE), *event_faults(kept, job.state)]
     if seen is not None and seen.events != kept:
         found.append("its user saw other events")
@@ -130,7 +132,7 @@ def _stage_faults(attempt: Sequence[Event]) -> list[str]:
 
 def _blob_fault(store: Store, digest: str) -> str | None:
     try:
-        for _ in store.artifacts.stream(digest):
+        for _ in store.for_tenant(DEFAULT_TENANT).artifacts.stream(digest):
             pass
     except Exception as error:
         return f"an artifact is wrong: {error}"

@@ -19,7 +19,7 @@ class RunningTask(Document):
     """A task that a worker runs."""
 
     kind: TaskKind = Field(description="The kind of the task.")
-    id: str = Field(description="The id of a compilation or invocation, or the digest of a model to inspect.")
+    id: str = Field(description="The id of the compilation, the invocation or the inspection.")
     began_at: datetime = Field(description="When the worker started it, by the worker's clock.")
     stage: Stage | None = Field(
         default=None,

@@ -14,6 +14,9 @@ from bessemer.store.errors import StoreUnavailableError
 SQLITE = "sqlite"
 BUSY_TIMEOUT_SECONDS = 30
 CONNECT_TIMEOUT_SECONDS = 10
+LOCK_TIMEOUT_SECONDS = 10
+"""How long a statement waits for a lock on PostgreSQL, so that requests do not wait without end."""
+
 UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
 _READ_ONLY = "25006"
@@ -121,6 +124,7 @@ def _server_engine(url: URL) -> sa.Engine:
     )
     # before SQLAlchemy's first queries, which fail on the bytes that SQL_ASCII returns for text
     sa.event.listen(engine, "connect", _require_utf8, insert=True)
+    sa.event.listen(engine, "connect", _limit_waits)
     return engine
 
 
@@ -133,6 +137,11 @@ def _require_utf8(connection: Any, _record: object) -> None:
             f"the database '{name}' stores text as {encoding} but must use {UTF8}: create another with "
             f"`CREATE DATABASE name ENCODING '{UTF8}' TEMPLATE template0` and use it in the URL"
         )
+
+
+def _limit_waits(connection: Any, _record: object) -> None:
+    connection.execute(f"SET lock_timeout = {round(LOCK_TIMEOUT_SECONDS * 1000)}")
+    connection.commit()
 
 
 def _sqlite_engine(url: URL) -> sa.Engine:

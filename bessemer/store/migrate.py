@@ -26,6 +26,7 @@ def migrate(database: Database) -> None:
     """
     if not database.is_sqlite:
         with database.write() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process may migrate for long
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             _upgrade(connection)
         return

@@ -34,7 +34,7 @@ def task_key(kind: str, task_id: str) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work: a compilation or invocation by its id, a model by its digest. Kind and id identify it.
+    """A unit of work: a compilation, an inspection of a model or an invocation. Kind and id identify it.
 
     Attributes:
         priority: higher is taken first; equal priorities are taken in order.

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from bessemer.contract.access import Tenant
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
+from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
@@ -17,14 +19,35 @@ from bessemer.store.rows.lifecycle import Rows
 from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued_jobs import QueuedJobs
 from bessemer.store.rows.removal import Removal
+from bessemer.store.rows.secrets import shared_secret
+from bessemer.store.rows.tenant_invocations import TenantInvocations
+from bessemer.store.rows.tenant_jobs import TenantJobs
+from bessemer.store.rows.tenant_models import TenantModels
 from bessemer.store.rows.totals import Statistics, read_statistics
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 
 
 @dataclass(frozen=True)
+class TenantStore:
+    """The data of one tenant: no method reads, counts or changes another tenant's.
+
+    The methods block and may run in any thread.
+    """
+
+    tenant: Tenant
+    jobs: TenantJobs
+    models: TenantModels
+    invocations: TenantInvocations
+    artifacts: TenantArtifacts
+
+
+@dataclass(frozen=True)
 class Store:
-    """All stored data, over one pool of connections. Its methods block and may run in any thread."""
+    """The data of all tenants, over one pool of connections, for workers, sweeps and the operator.
+
+    Requests are served from ``for_tenant`` only. The methods block and may run in any thread.
+    """
 
     database: Database
     jobs: Jobs
@@ -37,6 +60,20 @@ class Store:
     keys: Keys
     audit: Audit
     artifacts: Artifacts
+
+    def for_tenant(self, tenant: Tenant) -> TenantStore:
+        """The data of one tenant."""
+        return TenantStore(
+            tenant=tenant,
+            jobs=TenantJobs(self.database, tenant),
+            models=TenantModels(self.database, tenant),
+            invocations=TenantInvocations(self.database, tenant),
+            artifacts=self.artifacts.for_tenant(tenant),
+        )
+
+    def secret(self, name: str) -> bytes:
+        """A random secret that all processes of the service share. Raises as ``shared_secret`` does."""
+        return shared_secret(self.database, name)
 
     @property
     def task_rows(self) -> tuple[Rows, ...]:

@@ -36,6 +36,7 @@ class LogFields(TypedDict, total=False):
     job: str
     model: str
     invocation: str
+    inspection: str
     attempt: int
     method: str
     route: str
@@ -105,7 +106,7 @@ def task_fields(kind: TaskKind, task_id: str) -> LogFields:
     """The log fields for a task."""
     match kind:
         case TaskKind.INSPECT:
-            return {"task": kind.value, "model": task_id}
+            return {"task": kind.value, "inspection": task_id}
         case TaskKind.INVOKE:
             return {"task": kind.value, "invocation": task_id}
         case TaskKind.COMPILE | TaskKind.PREFLIGHT:

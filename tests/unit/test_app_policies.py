@@ -14,6 +14,8 @@ from bessemer.contract.problem import ERRORS, ErrorCode, FieldError
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.errors import StoreError, StoreUnavailableError
 
+SECRET = b"the service's own"
+
 
 def every_subclass(kind: type[StoreError]) -> set[type[StoreError]]:
     return {kind_ for child in kind.__subclasses__() for kind_ in {child, *every_subclass(child)}}
@@ -34,14 +36,16 @@ def test_a_quiet_job_is_polled_less_often(quiet_seconds: float, expected_seconds
 
 
 def test_a_key_gives_one_id_per_tenant() -> None:
-    assert resource_id("k", "a") == resource_id("k", "a")
-    assert len({resource_id("k", "a"), resource_id("k", "b"), resource_id("l", "a")}) == 3
-    assert resource_id(None, "a") != resource_id(None, "a")
+    assert resource_id(SECRET, "k", "a") == resource_id(SECRET, "k", "a")
+    assert resource_id(SECRET, None, "a") != resource_id(SECRET, None, "a")
+    differ = [(SECRET, "k", "a"), (SECRET, "k", "b"), (SECRET, "l", "a"), (b"other", "k", "a")]
+    differ += [(SECRET, "k", "a", "job"), (SECRET, "job", "a", "k"), (SECRET, "k", "job", "a")]
+    assert len({resource_id(*given) for given in differ}) == len(differ)
 
 
 def test_every_generated_id_is_recognized_as_an_id() -> None:
-    assert is_job_id(resource_id("k", "a"))
-    assert is_job_id(resource_id(None, "a"))
+    assert is_job_id(resource_id(SECRET, "k", "a"))
+    assert is_job_id(resource_id(SECRET, None, "a"))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from bessemer.contract.target import PresetTarget
 from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.queued_jobs import QueuedGroup
 
+OWN = "own"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 V4 = "x86_64 x86-64-v4"
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
@@ -28,10 +29,13 @@ class Waits(NamedTuple):
     priority: int
     needs: str | None
     kind: TaskKind
+    tenant: str
 
 
-def waits(number: int, priority: int = 0, needs: str | None = None, kind: str = "compile") -> Waits:
-    return Waits(number, priority, needs, TaskKind(kind))
+def waits(
+    number: int, priority: int = 0, needs: str | None = None, kind: str = "compile", tenant: str = OWN
+) -> Waits:
+    return Waits(number, priority, needs, TaskKind(kind), tenant)
 
 
 def job(number: int, priority: int = 0, target: str = "host", stop_after: Stage | None = None) -> Compilation:
@@ -67,18 +71,18 @@ def placed(
 ) -> QueuePlace:
     in_turn = sorted((*line, itself(wanted)), key=lambda waiting: (-waiting.priority, waiting.number))
     groups = [
-        QueuedGroup(waiting.kind, waiting.needs, waiting.priority, {f"waiting-{waiting.number}": turn})
+        QueuedGroup(
+            waiting.tenant, waiting.kind, waiting.needs, waiting.priority, {f"waiting-{waiting.number}": turn}
+        )
         for turn, waiting in enumerate(in_turn, 1)
     ]
-    return queue_place(
-        wanted, QueueSnapshot(groups, ranks_by_needs(groups), workers, {TaskKind.COMPILE: recent}, NOON)
-    )
+    return queue_place(OWN, wanted, QueueSnapshot(groups, ranks_by_needs(groups), workers, NOON), recent)
 
 
 def itself(job: Compilation) -> Waits:
     number = (job.created_at - NOON).seconds
     needs = needs_of(job.request.target)
-    return Waits(number, job.request.priority, needs and str(needs), job_kind(job.request))
+    return Waits(number, job.request.priority, needs and str(needs), job_kind(job.request), OWN)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +107,12 @@ def test_higher_priorities_go_before_and_equals_in_their_order(wanted: Compilati
 @pytest.mark.parametrize(("priority", "ahead"), [(1, 1), (0, 3), (-1, 4)])
 def test_a_later_job_is_behind_jobs_of_equal_priority(priority: int, ahead: int) -> None:
     groups = [
-        QueuedGroup(TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
-        QueuedGroup(TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
-        QueuedGroup(TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
+        QueuedGroup(OWN, TaskKind.COMPILE, None, 1, {"waiting-7": 1}),
+        QueuedGroup(OWN, TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
+        QueuedGroup(OWN, TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
     ]
-    seen = QueueSnapshot(groups, ranks_by_needs(groups), (worker("a"),), {}, NOON)
-    assert queue_place(job(9, priority), seen).ahead == ahead
+    seen = QueueSnapshot(groups, ranks_by_needs(groups), (worker("a"),), NOON)
+    assert queue_place(OWN, job(9, priority), seen, ()).ahead == ahead
 
 
 @pytest.mark.parametrize(
@@ -146,6 +150,35 @@ def test_the_start_follows_from_jobs_ahead_workers_and_past_durations(
     ahead: int, busy: list[float], recent: list[float], seconds: float | None
 ) -> None:
     assert start_seconds(ahead, busy, recent) == seconds
+
+
+@pytest.mark.parametrize(
+    ("others", "seconds"),
+    [
+        ((), 10.0),
+        ((waits(1, tenant="b"),), 30.0),
+        ((waits(1, tenant="b"), waits(2, tenant="b"), waits(3, priority=9, tenant="b")), 30.0),
+        ((waits(1, tenant="b"), waits(2, tenant="c")), 50.0),
+        ((waits(1, tenant="b"), waits(2, kind="preflight", tenant="c")), 30.0),
+    ],
+    ids=["alone", "another", "a longer line of the other", "two others", "another queue"],
+)
+def test_another_tenant_costs_a_turn_for_each_of_the_tenants_own_jobs(
+    others: tuple[Waits, ...], seconds: float
+) -> None:
+    found = placed(job(9), (waits(8), *others), (worker("a"),), (10.0,))
+    assert (found.position, found.ahead, found.estimated_start_seconds) == (2, 1, seconds)
+
+
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_a_place_does_not_tell_how_many_jobs_another_tenant_has(count: int) -> None:
+    line = tuple(waits(number, priority=number % 3, tenant="b") for number in range(10, 10 + count))
+    alone = (waits(10, tenant="b"),)
+    places = [placed(job(9), (waits(8), *others), (worker("a"),), (10.0,)) for others in (line, alone)]
+    assert places[0] == places[1]
+    assert places[0].explanation == (
+        "estimate: 1 ahead, 1 worker, taking turns with other tenants, and the last compile took 10.0 s"
+    )
 
 
 def test_the_remaining_time_of_a_running_job_follows_from_longer_past_jobs() -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation
@@ -16,6 +16,8 @@ from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.store import TenantStore
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
 from worker.errors import AttemptLostError
@@ -34,29 +36,29 @@ class TaskHandler(ABC):
     """A task of this worker: how to move its row, and how to attempt it.
 
     The methods that are not ``async`` block, and raise ``FencedError`` if the attempt no longer owns the
-    task. A ``claim`` is the row's number for the attempt.
+    task.
     """
 
     kind: TaskKind
 
     @abstractmethod
-    def describe(self, claim: int) -> str:
+    def describe(self, claim: Attempt) -> str:
         """The name of an attempt in the log and in problems."""
 
     @abstractmethod
-    def take(self) -> int | None:
+    def take(self) -> Attempt | None:
         """Claim the task for this worker; None if it is already done."""
 
     @abstractmethod
-    def lost_attempts(self, claim: int) -> int:
+    def lost_attempts(self, claim: Attempt) -> int:
         """How many attempts were lost before this one."""
 
     @abstractmethod
-    def hand_back(self, claim: int) -> None:
+    def hand_back(self, claim: Attempt) -> None:
         """Release the task. This attempt does not count as lost."""
 
     @abstractmethod
-    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+    async def attempt(self, claim: Attempt, lost_attempts: int) -> Problem | None:
         """Do the task, write its result, and return its problem, if any.
 
         Raises:
@@ -66,10 +68,10 @@ class TaskHandler(ABC):
         """
 
     @abstractmethod
-    def fail(self, claim: int, problem: Problem) -> None:
+    def fail(self, claim: Attempt, problem: Problem) -> None:
         """End the task with a problem."""
 
-    def is_cancelled(self, claim: int) -> bool:
+    def is_cancelled(self, claim: Attempt) -> bool:
         """If the user has cancelled the task, end it as cancelled and return True."""
         return False
 
@@ -79,7 +81,7 @@ class TaskHandler(ABC):
 
 
 class RowTask(TaskHandler, Generic[Row]):
-    """A task whose row counts its attempts, and which runs in a traced child; a claim is an attempt's number.
+    """A task whose row counts its attempts, and which runs in a traced child.
 
     Attributes:
         noun: the name of the task in the log, in problems and in traces.
@@ -95,45 +97,45 @@ class RowTask(TaskHandler, Generic[Row]):
         self._runner = runner
         self._tracer = tracer
 
-    def describe(self, claim: int) -> str:
+    def describe(self, claim: Attempt) -> str:
         """By number and task."""
-        return f"attempt {claim} of {self.noun} {self._id}"
+        return f"attempt {claim.number} of {self.noun} {self._id}"
 
-    def take(self) -> int | None:
+    def take(self) -> Attempt | None:
         """Begin an attempt; an earlier one that still runs is fenced out."""
         return self._rows.start(self._id, self._runner.worker_id)
 
-    def lost_attempts(self, claim: int) -> int:
+    def lost_attempts(self, claim: Attempt) -> int:
         """The row's count."""
-        return self._read(claim).lost_attempts
+        return self._rows.lost_attempts(self._id, claim)
 
-    def hand_back(self, claim: int) -> None:
+    def hand_back(self, claim: Attempt) -> None:
         """Release the task."""
         self._rows.hand_back(self._id, claim)
 
-    def fail(self, claim: int, problem: Problem) -> None:
+    def fail(self, claim: Attempt, problem: Problem) -> None:
         """End the task with a problem."""
         self._rows.fail(self._id, claim, problem)
 
-    def is_cancelled(self, claim: int) -> bool:
+    def is_cancelled(self, claim: Attempt) -> bool:
         """Check the row."""
         requested = self._rows.cancel_requested(self._id, claim)
         if requested:
             self._rows.cancel_finished(self._id, claim)
         return requested
 
-    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+    async def attempt(self, claim: Attempt, lost_attempts: int) -> Problem | None:
         """Run the task in a child, and store the files that it leaves."""
         store_retry = self._runner.store_retry
         row = await store_retry.call(partial(self._read, claim))
         parent = await store_retry.call(partial(self._rows.traceparent, self._id))
         attributes: dict[str, str | int] = {
             **self._attributes(row),
-            "bessemer.attempt": claim,
+            "bessemer.attempt": claim.number,
             "bessemer.worker": self._runner.worker_id,
         }
         with (
-            log_fields(attempt=claim),
+            log_fields(attempt=claim.number),
             traced_job(self._tracer, parent, row.created_at, attributes, self.noun) as trace,
         ):
             async with self._runner.folder(f"{self.folder_prefix}{self._id}", SLOTS[self.kind]) as folder:
@@ -141,22 +143,28 @@ class RowTask(TaskHandler, Generic[Row]):
                 trace.problem = await store_retry.call(partial(self._write, claim, folder, result))
         return trace.problem
 
-    def _read(self, claim: int) -> Row:
-        row = self._rows.get(self._id)
+    def _read(self, claim: Attempt) -> Row:
+        row = self._row(self._runner.store.for_tenant(claim.tenant))
         if row is None:
-            raise FencedError(self._id, claim)
-        return cast("Row", row)
+            raise FencedError(self._id, claim.number)
+        return row
+
+    @abstractmethod
+    def _row(self, store: TenantStore) -> Row | None:
+        """The row's document; None if it was deleted."""
 
     @abstractmethod
     def _attributes(self, row: Row) -> dict[str, str]:
         """The attributes of its spans."""
 
     @abstractmethod
-    async def _result(self, row: Row, attempt: int, folder: JobFolder, trace: JobTrace) -> Message | Problem:
+    async def _result(
+        self, row: Row, attempt: Attempt, folder: JobFolder, trace: JobTrace
+    ) -> Message | Problem:
         """Run the child, and return its last message or a problem."""
 
     @abstractmethod
-    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
+    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         """Write how the task ended, and return its problem, if any."""
 
 
@@ -195,7 +203,7 @@ async def run_to_end(task: TaskHandler, runner: JobRunner) -> None:
         return
 
 
-async def _attempted(task: TaskHandler, claim: int, runner: JobRunner) -> Problem | None:
+async def _attempted(task: TaskHandler, claim: Attempt, runner: JobRunner) -> Problem | None:
     lost_attempts = await runner.store_retry.call(partial(task.lost_attempts, claim))
     if not is_given_up(lost_attempts):
         return await task.attempt(claim, lost_attempts)
@@ -203,7 +211,7 @@ async def _attempted(task: TaskHandler, claim: int, runner: JobRunner) -> Proble
     return await runner.store_retry.call(partial(_fail, task, claim, problem))
 
 
-def _fail(task: TaskHandler, claim: int, problem: Problem) -> Problem:
+def _fail(task: TaskHandler, claim: Attempt, problem: Problem) -> Problem:
     """End a task with a problem, or as cancelled if the user has cancelled it; return the final problem."""
     if task.is_cancelled(claim):
         return make_problem(ErrorCode.CANCELLED, f"cancelled before this failure: {problem.detail}")
@@ -212,7 +220,7 @@ def _fail(task: TaskHandler, claim: int, problem: Problem) -> Problem:
 
 
 @asynccontextmanager
-async def _handing_back(task: TaskHandler, claim: int, worker_id: str) -> AsyncIterator[None]:
+async def _handing_back(task: TaskHandler, claim: Attempt, worker_id: str) -> AsyncIterator[None]:
     """Release the task if the attempt stops and the task is not to blame."""
     try:
         yield
@@ -227,7 +235,7 @@ async def _handing_back(task: TaskHandler, claim: int, worker_id: str) -> AsyncI
         raise PostponedError(Postponement.DISK_FULL, detail) from error
 
 
-def _release(task: TaskHandler, claim: int) -> None:
+def _release(task: TaskHandler, claim: Attempt) -> None:
     try:
         with contextlib.suppress(FencedError):
             task.hand_back(claim)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
-from bessemer.store.blobs.artifacts import Artifacts
+from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import LOG_NAME, Compiled
 
@@ -31,13 +31,15 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 16 << 10
 
 
-def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
+def collect(
+    folder: Path, compiled: Compiled, artifacts: TenantArtifacts, max_bytes: int
+) -> tuple[Artifact, ...]:
     """Store the files that the child named, and its log.
 
     Args:
         folder: the job's folder.
         compiled: the child's last message.
-        artifacts: the store.
+        artifacts: the blobs of the job's tenant.
         max_bytes: the limit of all files together, including holes.
 
     Raises:
@@ -54,7 +56,7 @@ def collect(folder: Path, compiled: Compiled, artifacts: Artifacts, max_bytes: i
     return tuple(_store(name, path, artifacts) for name, path in files)
 
 
-def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Artifact, ...]:
+def collect_left(folder: Path, artifacts: TenantArtifacts, max_bytes: int) -> tuple[Artifact, ...]:
     """Store the snapshots of a failed job, and its log if it printed anything.
 
     Files that are not regular or too large are skipped.
@@ -71,7 +73,7 @@ def collect_left(folder: Path, artifacts: Artifacts, max_bytes: int) -> tuple[Ar
     return tuple(left)
 
 
-def collect_file(folder: Path, name: str, artifacts: Artifacts, max_bytes: int) -> Artifact:
+def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes: int) -> Artifact:
     """Store one file of a job's ``output`` folder.
 
     Raises:
@@ -109,7 +111,7 @@ def media_type(name: str) -> str:
     return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
 
 
-def _store(name: str, path: Path, artifacts: Artifacts) -> Artifact:
+def _store(name: str, path: Path, artifacts: TenantArtifacts) -> Artifact:
     _check(name, path)
     try:
         blob = artifacts.put_file(path)

@@ -4,7 +4,10 @@ from math import inf
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.queue_port import Task
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.store import TenantStore
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
@@ -34,14 +37,17 @@ class CompilationTask(RowTask[Compilation]):
         """The workers in the job's events."""
         return self._jobs.lost_workers(self._id)
 
+    def _row(self, store: TenantStore) -> Compilation | None:
+        return store.jobs.get(self._id)
+
     def _attributes(self, row: Compilation) -> dict[str, str]:
         return {"bessemer.job": row.id}
 
     async def _result(
-        self, row: Compilation, attempt: int, folder: JobFolder, trace: JobTrace
+        self, row: Compilation, attempt: Attempt, folder: JobFolder, trace: JobTrace
     ) -> Message | Problem:
         slot = SLOTS[self.kind]
-        damage = await self._runner.fetch_model(row.request.model, folder, slot)
+        damage = await self._runner.fetch_model(BlobKey(attempt.tenant, row.request.model), folder, slot)
         if damage is not None:
             return damage
         logs = self._runner.store.logs
@@ -56,8 +62,9 @@ class CompilationTask(RowTask[Compilation]):
         result = refuse_early_end(conclude(outcome), row.request)
         return with_remedy(result, row.request) if isinstance(result, Problem) else result
 
-    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
-        artifacts, limit_bytes = self._runner.store.artifacts, self._runner.settings.limit_disk_bytes
+    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
+        artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
+        limit_bytes = self._runner.settings.limit_disk_bytes
         if isinstance(result, Compiled):
             try:
                 files = collect(folder.path, result, artifacts, limit_bytes)

@@ -2,10 +2,13 @@
 
 from functools import partial
 
-from bessemer.contract.base import Digest
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import Problem
+from bessemer.store.blobs.hashing import BlobKey
+from bessemer.store.errors import FencedError
 from bessemer.store.queue_port import TaskKind
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.telemetry.logs import add_log_fields
 from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork
 from worker.supervisor.attempts import TaskHandler
@@ -16,51 +19,55 @@ from worker.supervisor.retry import unless_lost
 
 
 class InspectionTask(TaskHandler):
-    """One inspection; a claim is the number of its attempt."""
+    """One inspection."""
 
     kind = TaskKind.INSPECT
 
-    def __init__(self, digest: Digest, runner: JobRunner) -> None:
-        self._digest = digest
+    def __init__(self, model_id: str, runner: JobRunner) -> None:
+        self._id = model_id
         self._runner = runner
         self._models = runner.store.models
 
-    def describe(self, claim: int) -> str:
-        """By the model's digest."""
-        return f"the inspection of {self._digest}"
+    def describe(self, claim: Attempt) -> str:
+        """By the model's id."""
+        return f"the inspection of model {self._id}"
 
-    def take(self) -> int | None:
+    def take(self) -> Attempt | None:
         """Claim the inspection."""
-        return self._models.start(self._digest, self._runner.worker_id)
+        return self._models.start(self._id, self._runner.worker_id)
 
-    def lost_attempts(self, claim: int) -> int:
+    def lost_attempts(self, claim: Attempt) -> int:
         """The number that the row has counted."""
-        return self._models.lost_attempts(self._digest, claim)
+        return self._models.lost_attempts(self._id, claim)
 
-    def hand_back(self, claim: int) -> None:
+    def hand_back(self, claim: Attempt) -> None:
         """Release the inspection."""
-        self._models.hand_back(self._digest, claim)
+        self._models.hand_back(self._id, claim)
 
-    def fail(self, claim: int, problem: Problem) -> None:
+    def fail(self, claim: Attempt, problem: Problem) -> None:
         """Reject the model."""
         self._finish(claim, problem)
 
-    async def attempt(self, claim: int, lost_attempts: int) -> Problem | None:
+    async def attempt(self, claim: Attempt, lost_attempts: int) -> Problem | None:
         """Inspect the model in a child, and write the result."""
-        found = unless_lost(await self._found(), lost_attempts)
+        found = unless_lost(await self._found(claim), lost_attempts)
         await self._runner.store_retry.call(partial(self._finish, claim, found))
         return found if isinstance(found, Problem) else None
 
-    def _finish(self, claim: int, found: Inspection | Problem) -> None:
-        self._models.finish_inspection(self._digest, claim, found)
+    def _finish(self, claim: Attempt, found: Inspection | Problem) -> None:
+        self._models.finish_inspection(self._id, claim, found)
 
-    async def _found(self) -> Inspection | Problem:
-        slot = SLOTS[self.kind]
-        async with self._runner.folder(f"inspect-{self._digest[:16]}", slot) as folder:
-            damage = await self._runner.fetch_model(self._digest, folder, slot)
+    async def _found(self, claim: Attempt) -> Inspection | Problem:
+        slot, store_retry = SLOTS[self.kind], self._runner.store_retry
+        digest = await store_retry.call(partial(self._models.digest, self._id))
+        if digest is None:
+            raise FencedError(self._id, claim.number)
+        add_log_fields(model=digest)
+        async with self._runner.folder(f"inspect-{self._id}", slot) as folder:
+            damage = await self._runner.fetch_model(BlobKey(claim.tenant, digest), folder, slot)
             if damage is not None:
                 return damage
             limit = self._runner.settings.limit_inspect_seconds
-            outcome = await self._runner.run(self._digest, slot, folder, InspectWork(), JobRecord(), limit)
+            outcome = await self._runner.run(self._id, slot, folder, InspectWork(), JobRecord(), limit)
         result = conclude(outcome)
         return result.inspection if isinstance(result, Inspected) else as_problem(result)

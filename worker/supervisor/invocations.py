@@ -3,11 +3,15 @@
 from functools import partial
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import TaskKind
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.store import TenantStore
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
@@ -32,19 +36,22 @@ class InvocationTask(RowTask[Invocation]):
         super().__init__(invocation_id, runner.store.invocations, runner, tracer)
         self._invocations = runner.store.invocations
 
+    def _row(self, store: TenantStore) -> Invocation | None:
+        return store.invocations.get(self._id)
+
     def _attributes(self, row: Invocation) -> dict[str, str]:
         return {"bessemer.invocation": row.id, "bessemer.job": row.compilation}
 
     async def _result(
-        self, row: Invocation, attempt: int, folder: JobFolder, trace: JobTrace
+        self, row: Invocation, attempt: Attempt, folder: JobFolder, trace: JobTrace
     ) -> Message | Problem:
         slot = SLOTS[self.kind]
-        bundle = await self._runner.store_retry.call(partial(self._bundle, row.compilation))
+        bundle = await self._runner.store_retry.call(partial(self._bundle, attempt.tenant, row.compilation))
         if bundle is None:
             return make_problem(ErrorCode.INVOCATION_FAILED, "The compilation has no bundle.")
         try:
             for digest, path in ((bundle, folder.model), (row.inputs, folder.inputs)):
-                await self._runner.fetch(digest, path, slot)
+                await self._runner.fetch(BlobKey(attempt.tenant, digest), path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
         work, limit = InvokeWork(runs=row.runs), self._runner.settings.limit_invoke_seconds
@@ -52,13 +59,14 @@ class InvocationTask(RowTask[Invocation]):
         outcome = await self._runner.run(self._id, slot, folder, work, record, limit)
         return conclude(outcome)
 
-    def _bundle(self, compilation: JobId) -> Digest | None:
-        job = self._runner.store.jobs.get(compilation)
+    def _bundle(self, tenant: Tenant, compilation: JobId) -> Digest | None:
+        job = self._runner.store.for_tenant(tenant).jobs.get(compilation)
         artifacts = job.artifacts if job else ()
         return next((artifact.digest for artifact in artifacts if artifact.name == ARCHIVE), None)
 
-    def _write(self, attempt: int, folder: JobFolder, result: Message | Problem) -> Problem | None:
-        artifacts, limit_bytes = self._runner.store.artifacts, self._runner.settings.limit_disk_bytes
+    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
+        artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
+        limit_bytes = self._runner.settings.limit_disk_bytes
         if isinstance(result, Invoked):
             try:
                 outputs = collect_file(folder.path, OUTPUTS, artifacts, limit_bytes)

@@ -10,6 +10,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.lifecycle import Attempt
 from worker.protocol.observer import JobObserver
 
 PROGRESS_SECONDS = 0.25
@@ -50,7 +51,7 @@ class ProbeRecord(JobRecord):
 class InvocationRecord(JobRecord):
     """An invocation has no events, but it can be cancelled."""
 
-    def __init__(self, invocations: Invocations, invocation_id: str, attempt: int) -> None:
+    def __init__(self, invocations: Invocations, invocation_id: str, attempt: Attempt) -> None:
         self._invocations = invocations
         self._attempt = (invocation_id, attempt)
 
@@ -67,7 +68,7 @@ class CompilationRecord(JobRecord):
     Args:
         jobs: the rows.
         job_id: the job.
-        attempt: the number of the attempt.
+        attempt: the attempt.
         begin: called with the job and each stage that starts.
         keep_tail: called with the job, the attempt, and the end of what the job has printed.
     """
@@ -76,9 +77,9 @@ class CompilationRecord(JobRecord):
         self,
         jobs: Jobs,
         job_id: str,
-        attempt: int,
+        attempt: Attempt,
         begin: Callable[[str, Stage], None] = lambda _job_id, _stage: None,
-        keep_tail: Callable[[str, int, str], None] = lambda _job_id, _attempt, _tail: None,
+        keep_tail: Callable[[str, Attempt, str], None] = lambda _job_id, _attempt, _tail: None,
     ) -> None:
         self._begin = begin
         self._keep_tail = keep_tail

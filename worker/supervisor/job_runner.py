@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.store import Store
@@ -73,7 +74,7 @@ class JobRunner:
         finally:
             await asyncio.shield(asyncio.to_thread(remove_job_folder, path))
 
-    async def fetch(self, digest: str, path: Path, slot: int) -> None:
+    async def fetch(self, blob: BlobKey, path: Path, slot: int) -> None:
         """Copy a stored file into a job's folder; the job's user may only read it.
 
         Raises:
@@ -82,17 +83,18 @@ class JobRunner:
             StoreUnavailableError: the artifact store was away for too long.
             OSError: the folder cannot be written.
         """
-        await self.store_retry.call(partial(self.store.artifacts.fetch_to, digest, path))
+        artifacts = self.store.artifacts.for_tenant(blob.tenant)
+        await self.store_retry.call(partial(artifacts.fetch_to, blob.digest, path))
         await asyncio.to_thread(seal, path, self.uid(slot))
 
-    async def fetch_model(self, digest: str, folder: JobFolder, slot: int) -> Problem | None:
+    async def fetch_model(self, blob: BlobKey, folder: JobFolder, slot: int) -> Problem | None:
         """Copy the upload into a job's folder.
 
         Returns:
             The problem if the upload is missing or damaged.
         """
         try:
-            await self.fetch(digest, folder.model, slot)
+            await self.fetch(blob, folder.model, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
         return None

@@ -1,8 +1,9 @@
-"""Object stores: opening one by its URL, moving a key, mapping errors."""
+"""Object stores: opening one by its URL, moving, listing and deleting keys, mapping errors."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,13 @@ from bessemer.store.blobs.hashing import Meter
 from bessemer.store.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, RetryConfig
 
+INCOMING = ".incoming"
+"""The folder of uploads in progress."""
+
+LISTED_AT_ONCE = 200
 PART_BYTES = 5 << 20  # the smallest part that S3 takes
 PARTS_IN_FLIGHT = 2
 S3_COPY_BYTES = 5 << 30
@@ -70,6 +76,23 @@ def mapped_errors(meter: Meter | None = None) -> Iterator[None]:
             raise
         said, _, _ = str(error).partition("\n\nDebug source:")
         raise StoreUnavailableError(f"the artifact store cannot be used: {said}") from error
+
+
+def listed(store: ObjectStore, prefix: str | None) -> Iterator[Sequence["ObjectMeta"]]:
+    """The entries below a prefix, in batches."""
+    with mapped_errors():
+        yield from obstore.list(store, prefix=prefix, chunk_size=LISTED_AT_ONCE)
+
+
+def incoming_key() -> str:
+    """A new key for an upload in progress."""
+    return f"{INCOMING}/{uuid.uuid4().hex}"
+
+
+def delete_key(store: ObjectStore, key: str) -> None:
+    """Delete a key if it exists and the store can be reached."""
+    with suppress(FileNotFoundError, BaseError):
+        obstore.delete(store, key)
 
 
 def _client_options() -> "ClientConfig":

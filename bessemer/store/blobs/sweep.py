@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import Digest
 from bessemer.store.blobs.artifacts import Artifacts
+from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.database import Database
 from bessemer.store.rows.tables import INVOCATIONS, JOB_BLOBS, MODELS
 
@@ -44,34 +44,37 @@ def sweep_blobs(
     restored, deleted = _empty_trash(database, artifacts, trash_seconds)
     trashed = 0
     for keys in artifacts.blobs_older_than(time.time() - grace_seconds):
-        known = referenced(database, {key.digest for key in keys})
-        taken = [artifacts.move_to_trash(key, grace_seconds) for key in keys if key.digest not in known]
+        known = referenced(database, keys)
+        taken = [artifacts.move_to_trash(key, grace_seconds) for key in keys if key not in known]
         moved = [entry for entry in taken if entry is not None]
-        known = referenced(database, {entry.blob.digest for entry in moved})
-        back = [entry for entry in moved if entry.blob.digest in known]
+        known = referenced(database, [entry.blob for entry in moved])
+        back = [entry for entry in moved if entry.blob in known]
         for entry in back:
             artifacts.restore(entry)
         trashed += len(moved) - len(back)
     return SweepResult(trashed, restored, deleted)
 
 
-def referenced(database: Database, digests: Collection[Digest]) -> frozenset[Digest]:
-    """The digests that a model, a job or an invocation refers to."""
+def referenced(database: Database, keys: Collection[BlobKey]) -> frozenset[BlobKey]:
+    """Those of the blobs that a model, a job or an invocation of their tenant refers to."""
+    digests = {key.digest for key in keys}
     if not digests:
         return frozenset()
     columns = (MODELS.c.digest, JOB_BLOBS.c.digest, INVOCATIONS.c.inputs, INVOCATIONS.c.outputs_digest)
-    query = sa.union(*(sa.select(column).where(column.in_(digests)) for column in columns))
+    query = sa.union(
+        *(sa.select(column.table.c.tenant, column).where(column.in_(digests)) for column in columns)
+    )
     with database.read() as connection:
-        return frozenset(connection.execute(query).scalars())
+        return frozenset(BlobKey(*row) for row in connection.execute(query)) & frozenset(keys)
 
 
 def _empty_trash(database: Database, artifacts: Artifacts, trash_seconds: float) -> tuple[int, int]:
     before = time.time() - trash_seconds
     restored = deleted = 0
     for entries in artifacts.trashed():
-        known = referenced(database, {entry.blob.digest for entry in entries})
-        wanted = [entry for entry in entries if entry.blob.digest in known]
-        rest = [entry for entry in entries if entry.blob.digest not in known]
+        known = referenced(database, [entry.blob for entry in entries])
+        wanted = [entry for entry in entries if entry.blob in known]
+        rest = [entry for entry in entries if entry.blob not in known]
         for entry in wanted:
             artifacts.restore(entry)
         old = [entry for entry in rest if entry.trashed_at <= before]

@@ -22,16 +22,17 @@ to stop.
 Every move is a compare-and-set in one transaction. On a compilation, it also records an event.
 """
 
+import uuid
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
-from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.base import Document, now
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import now
 from bessemer.contract.job import EventType, JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.database import Database
@@ -39,7 +40,21 @@ from bessemer.store.errors import FencedError
 from bessemer.store.queue_port import Task, TaskKind, task_key
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
 
-Shown = TypeVar("Shown", bound=Document)
+
+@dataclass(frozen=True)
+class Attempt:
+    """A worker's hold on a row, until another attempt begins or the row is final.
+
+    Attributes:
+        number: counts the attempts at the row, from 1.
+        tenant: the owner of the row.
+        incarnation: random: a row that is deleted and submitted again under its id has other attempts of the
+            same numbers.
+    """
+
+    number: int
+    tenant: Tenant
+    incarnation: str
 
 
 @dataclass(frozen=True)
@@ -48,13 +63,12 @@ class Lifecycle:
 
     Attributes:
         table: the rows.
-        key: the column that identifies a row.
+        key: the column that identifies a row; unique over all tenants.
         queued: the state of a row that waits for a worker.
         running: the state of a row that was started; the same as ``queued`` for inspections.
         kind: the kind of a row's task.
         priority: the priority of a row's task.
         needs: what a row's task needs of a worker.
-        scope: limits ``key`` where it is unique only within a tenant.
         at_start: values that a new attempt resets.
         at_end: values that a final row resets.
         has_events: whether moves record events, numbered by the row's ``last_seq``.
@@ -67,7 +81,6 @@ class Lifecycle:
     kind: sa.ColumnElement[str]
     priority: sa.ColumnElement[int] = field(default_factory=lambda: sa.literal_column("0"))
     needs: sa.ColumnElement[str] = field(default_factory=lambda: sa.literal_column("NULL"))
-    scope: sa.ColumnElement[bool] = field(default_factory=sa.true)
     at_start: Mapping[str, Any] = field(default_factory=dict)
     at_end: Mapping[str, Any] = field(default_factory=dict)
     has_events: bool = False
@@ -79,7 +92,7 @@ class Lifecycle:
 
     @property
     def tasks(self) -> sa.Select[str, str, int, str]:
-        """Select the columns that ``_tasks`` turns into a ``Task``."""
+        """Select the columns that ``read_tasks`` turns into a ``Task``."""
         return sa.select(
             self.kind.label("kind"),
             self.key.label("id"),
@@ -112,12 +125,13 @@ class Lifecycle:
 
     def named(self, row_id: str) -> sa.ColumnElement[bool]:
         """Whether a row has this key."""
-        return sa.and_(self.key == row_id, self.scope)
+        return self.key == row_id
 
-    def owned(self, row_id: str, attempt: int) -> sa.ColumnElement[bool]:
+    def owned(self, row_id: str, attempt: Attempt) -> sa.ColumnElement[bool]:
         """Whether this attempt may still write to the row."""
         columns = self.table.c
-        return sa.and_(self.named(row_id), columns.attempt == attempt, columns.state == self.running)
+        is_latest = columns.incarnation == attempt.incarnation
+        return sa.and_(self.named(row_id), is_latest, columns.state == self.running)
 
     def ended(self, state: str) -> dict[str, Any]:
         """The values of a row that ends in ``state``."""
@@ -132,7 +146,7 @@ class Lifecycle:
         The row's lock keeps the numbers of its events without gap or repeat.
         """
         columns = self.table.c
-        returned = [columns.attempt, columns.lost_attempts]
+        returned = [columns.tenant, columns.attempt, columns.lost_attempts]
         if self.has_events:
             values = {**values, "last_seq": columns.last_seq + 1}
             returned.append(columns.last_seq)
@@ -145,6 +159,17 @@ class Lifecycle:
         """Insert an event with the number that ``update`` gave it."""
         values = {"job": row_id, "seq": seq, "type": event, "at": now(), "data": dict(data)}
         connection.execute(sa.insert(EVENTS).values(values))
+
+    def read_tasks(
+        self, connection: sa.Connection, *conditions: sa.ColumnElement[bool], besides: Container[str] = ()
+    ) -> tuple[Task, ...]:
+        """The tasks of the rows that meet the conditions, oldest first, without the keys in ``besides``."""
+        query = self.tasks.where(*conditions).order_by(self.table.c.created_at)
+        return tuple(
+            Task(TaskKind(row.kind), row.id, row.priority, row.needs)
+            for row in connection.execute(query)
+            if task_key(row.kind, row.id) not in besides
+        )
 
     def move(
         self,
@@ -181,11 +206,10 @@ JOB_LIFECYCLE = Lifecycle(
 )
 INSPECTION_LIFECYCLE = Lifecycle(
     table=MODELS,
-    key=MODELS.c.digest,
+    key=MODELS.c.id,
     queued=ModelState.INSPECTING.value,
     running=ModelState.INSPECTING.value,
     kind=sa.literal_column(f"'{TaskKind.INSPECT.value}'"),
-    scope=MODELS.c.tenant == DEFAULT_TENANT,
 )
 INVOCATION_LIFECYCLE = Lifecycle(
     table=INVOCATIONS,
@@ -198,7 +222,7 @@ INVOCATION_LIFECYCLE = Lifecycle(
 
 
 class Rows:
-    """Moves rows along their lifecycle.
+    """Moves rows along their lifecycle, whichever tenant they belong to.
 
     Each method is one transaction. It raises ``StoreUnavailableError`` if the database cannot be reached, and
     ``FencedError`` if it takes an attempt that no longer owns its row.
@@ -210,11 +234,6 @@ class Rows:
         self._database = database
 
     # for the app
-
-    def task(self, row_id: str) -> Task | None:
-        """A row's task for the queue; None if the row does not exist."""
-        tasks = self._tasks(self.lifecycle.named(row_id))
-        return tasks[0] if tasks else None
 
     def mark_enqueued(self, row_id: str) -> None:
         """Note that the queue has the row's task."""
@@ -244,20 +263,21 @@ class Rows:
 
     # for workers
 
-    def start(self, row_id: str, worker_id: str) -> int | None:
+    def start(self, row_id: str, worker_id: str) -> Attempt | None:
         """Begin an attempt; an earlier attempt that is still in flight counts as lost.
 
         Returns:
-            The attempt's number, from 1. None if the row is final or unknown, or if it was to be cancelled:
-            then it is cancelled now.
+            The attempt. None if the row is final or unknown, or if it was to be cancelled: then it is
+            cancelled now.
         """
-        life, columns = self.lifecycle, self.lifecycle.table.c
+        life, columns, incarnation = self.lifecycle, self.lifecycle.table.c, uuid.uuid4().hex
         values = {
             **life.at_start,
             "state": life.running,
             "attempt": columns.attempt + 1,
             "lost_attempts": columns.lost_attempts + sa.case((life.in_flight, 1), else_=0),
             "worker": worker_id,
+            "incarnation": incarnation,
         }
         if "started_at" in columns:
             values["started_at"] = sa.func.coalesce(columns.started_at, now())
@@ -271,33 +291,33 @@ class Rows:
             if life.has_events:
                 data = {"attempt": row.attempt, "worker": worker_id, "lost_attempts": row.lost_attempts}
                 life.record(connection, row_id, row.last_seq, EventType.STARTED.value, data)
-            return int(row.attempt)
+            return Attempt(row.attempt, row.tenant, incarnation)
 
-    def hand_back(self, row_id: str, attempt: int) -> None:
+    def hand_back(self, row_id: str, attempt: Attempt) -> None:
         """Let go of a row: the attempt does not count as lost. A row that was to be cancelled ends."""
         owned = self.lifecycle.owned(row_id, attempt)
         with self._database.write() as connection:
             if not self._set(connection, owned, {"worker": None}):
-                raise FencedError(row_id, attempt)
+                raise FencedError(row_id, attempt.number)
             if self.lifecycle.cancellable:
                 self.lifecycle.cancel(connection, row_id, sa.and_(owned, self.lifecycle.stop_requested))
 
-    def lost_attempts(self, row_id: str, attempt: int) -> int:
+    def lost_attempts(self, row_id: str, attempt: Attempt) -> int:
         """The number of lost attempts before this one."""
         return int(self._owned_value(row_id, attempt, "lost_attempts"))
 
     @contextmanager
     def _moving(
-        self, row_id: str, attempt: int, values: Mapping[str, Any], event: str, data: Mapping[str, Any]
+        self, row_id: str, attempt: Attempt, values: Mapping[str, Any], event: str, data: Mapping[str, Any]
     ) -> Iterator[sa.Connection]:
         """Change a row that an attempt owns; the body may add to the transaction."""
         owned = self.lifecycle.owned(row_id, attempt)
         with self._database.write() as connection:
             if not self.lifecycle.move(connection, row_id, owned, values, event, data):
-                raise FencedError(row_id, attempt)
+                raise FencedError(row_id, attempt.number)
             yield connection
 
-    def _finish(self, row_id: str, attempt: int, state: str, values: Mapping[str, Any]) -> None:
+    def _finish(self, row_id: str, attempt: Attempt, state: str, values: Mapping[str, Any]) -> None:
         with self._moving(row_id, attempt, {**values, **self.lifecycle.ended(state)}, state, {}):
             pass
 
@@ -313,55 +333,25 @@ class Rows:
         with self._database.read() as connection:
             return connection.execute(query).scalar_one_or_none()
 
-    def _owned_value(self, row_id: str, attempt: int, column: str) -> Any:
+    def _owned_value(self, row_id: str, attempt: Attempt, column: str) -> Any:
         value = self._value(self.lifecycle.owned(row_id, attempt), column)
         if value is None:
-            raise FencedError(row_id, attempt)
+            raise FencedError(row_id, attempt.number)
         return value
 
     def _tasks(self, *conditions: sa.ColumnElement[bool], besides: Container[str] = ()) -> tuple[Task, ...]:
-        life = self.lifecycle
-        query = life.tasks.where(life.scope, *conditions).order_by(life.table.c.created_at)
         with self._database.read() as connection:
-            return tuple(
-                Task(TaskKind(row.kind), row.id, row.priority, row.needs)
-                for row in connection.execute(query)
-                if task_key(row.kind, row.id) not in besides
-            )
+            return self.lifecycle.read_tasks(connection, *conditions, besides=besides)
 
 
-class CancellableRows(Rows, Generic[Shown]):
+class CancellableRows(Rows):
     """Rows that users can cancel, and that remember the trace of the request that submitted them."""
 
-    document: ClassVar[type[Document]]
-    shown_columns: ClassVar[tuple[sa.Column[Any], ...]]
-
-    def get(self, row_id: str) -> Shown | None:
-        """A row's document; None if the row does not exist."""
-        query = sa.select(*self.shown_columns).where(self.lifecycle.named(row_id))
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else self._shown(row)
-
-    def request_cancel(self, row_id: str) -> Shown | None:
-        """Cancel a row at once, or ask the live worker that has it in flight to stop; leave a final row.
-
-        Returns:
-            The row's document afterwards; None if the row does not exist.
-        """
-        life = self.lifecycle
-        with self._database.write() as connection:
-            _hold_worker(connection, life, row_id)
-            if not life.cancel(connection, row_id, life.unattended):
-                in_flight = sa.and_(life.named(row_id), life.in_flight)
-                self._set(connection, in_flight, {"cancel_requested": True})
-        return self.get(row_id)
-
-    def cancel_requested(self, row_id: str, attempt: int) -> bool:
+    def cancel_requested(self, row_id: str, attempt: Attempt) -> bool:
         """Whether the user wants the row stopped."""
         return bool(self._owned_value(row_id, attempt, "cancel_requested"))
 
-    def cancel_finished(self, row_id: str, attempt: int) -> None:
+    def cancel_finished(self, row_id: str, attempt: Attempt) -> None:
         """End a row as cancelled, after its processes have ended."""
         self._finish(row_id, attempt, JobState.CANCELLED.value, {})
 
@@ -369,17 +359,6 @@ class CancellableRows(Rows, Generic[Shown]):
         """The trace of the request that submitted the row."""
         value: str | None = self._value(self.lifecycle.named(row_id), "traceparent")
         return value
-
-    def _shown(self, row: sa.Row[Any]) -> Shown:
-        shown: Shown = self.document.read(dict(row._mapping))  # type: ignore[assignment]
-        return shown
-
-
-def _hold_worker(connection: sa.Connection, life: Lifecycle, row_id: str) -> None:
-    """Keep a row's worker from being deleted before it is asked to stop, or wait until it is deleted."""
-    worker = sa.select(life.table.c.worker).where(life.named(row_id)).scalar_subquery()
-    held = sa.select(WORKERS.c.id).where(WORKERS.c.id == worker)
-    connection.execute(held.with_for_update(read=True, key_share=True))
 
 
 def cancel_requested_of(connection: sa.Connection, worker_id: str) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from bessemer.contract.access import Tenant
 from bessemer.contract.base import JobId
 from bessemer.contract.job import JobState
 from bessemer.contract.queue import TaskKind
@@ -19,12 +20,13 @@ _ENDED = JOBS.c.state.in_(
 
 
 class QueuedGroup(NamedTuple):
-    """The queued jobs of one kind, with the same needs and the same priority.
+    """The queued jobs of a tenant and a kind, with the same needs and the same priority.
 
     Attributes:
-        ranks: each job's number among all queued jobs, in the order in which workers take them.
+        ranks: each job's number among the tenant's queued jobs, in the order in which workers take them.
     """
 
+    tenant: Tenant
     kind: TaskKind
     needs: str | None
     priority: int
@@ -43,24 +45,29 @@ class QueuedJobs:
         The database joins each group to one text: reading thousands of rows would block the interpreter's
         lock for the threads that answer requests.
         """
-        rank = sa.func.row_number().over(order_by=(JOBS.c.priority.desc(), JOBS.c.created_at, JOBS.c.id))
-        queued = sa.select(JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.id, rank.label("rank"))
+        rank = sa.func.row_number().over(
+            partition_by=JOBS.c.tenant, order_by=(JOBS.c.priority.desc(), JOBS.c.created_at, JOBS.c.id)
+        )
+        queued = sa.select(
+            JOBS.c.tenant, JOBS.c.kind, JOBS.c.needs, JOBS.c.priority, JOBS.c.id, rank.label("rank")
+        )
         each = queued.where(QUEUED).subquery()
-        group = (each.c.kind, each.c.needs, each.c.priority)
+        group = (each.c.tenant, each.c.kind, each.c.needs, each.c.priority)
         words = sa.cast(each.c.rank, sa.String).concat(" ").concat(each.c.id)
         with self._database.read() as connection:
             rows = connection.execute(
                 sa.select(*group, sa.func.aggregate_strings(words, " ").label("ranks")).group_by(*group)
             ).all()
         return tuple(
-            QueuedGroup(TaskKind(row.kind), row.needs, row.priority, _to_ranks(row.ranks)) for row in rows
+            QueuedGroup(row.tenant, TaskKind(row.kind), row.needs, row.priority, _to_ranks(row.ranks))
+            for row in rows
         )
 
-    def recent_seconds(self, kind: TaskKind, limit: int) -> tuple[float, ...]:
-        """How long the jobs of a kind took that ended last, latest first."""
+    def recent_seconds(self, tenant: Tenant, kind: TaskKind, limit: int) -> tuple[float, ...]:
+        """How long a tenant's jobs of a kind took that ended last, latest first."""
         query = (
             sa.select(JOBS.c.started_at, JOBS.c.finished_at)
-            .where(JOBS.c.kind == kind.value, _ENDED, JOBS.c.started_at.is_not(None))
+            .where(JOBS.c.tenant == tenant, JOBS.c.kind == kind.value, _ENDED, JOBS.c.started_at.is_not(None))
             .order_by(JOBS.c.finished_at.desc())
             .limit(limit)
         )

@@ -47,6 +47,7 @@ JOBS = sa.Table(
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
     sa.Column("worker", sa.String(200)),
+    sa.Column("incarnation", sa.String(32)),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Column("target", _document()),
     sa.Column("stage", sa.String(16)),
@@ -62,13 +63,14 @@ JOBS = sa.Table(
     sa.Column("enqueued_at", UtcTime),
     sa.Column("started_at", UtcTime),
     sa.Column("finished_at", UtcTime),
-    sa.Index("jobs_newest", "created_at", "id"),
-    sa.Index("jobs_waiting", "kind", "priority", "created_at", "id", "needs"),
-    sa.Index("jobs_ended", "kind", "finished_at"),
-    sa.Index("jobs_newest_by_state", "state", "created_at", "id"),
-    sa.Index("jobs_newest_by_name", "name", "created_at", "id"),
-    sa.Index("jobs_newest_by_model", "model", "created_at", "id"),
-    sa.Index("jobs_newest_by_target", "target_name", "created_at", "id"),
+    sa.Index("jobs_newest", "tenant", "created_at", "id"),
+    sa.Index("jobs_waiting", "tenant", "kind", "priority", "created_at", "id", "needs"),
+    sa.Index("jobs_ended", "tenant", "kind", "finished_at"),
+    sa.Index("jobs_by_state", "state", "created_at", "id"),
+    sa.Index("jobs_newest_by_state", "tenant", "state", "created_at", "id"),
+    sa.Index("jobs_newest_by_name", "tenant", "name", "created_at", "id"),
+    sa.Index("jobs_newest_by_model", "tenant", "model", "created_at", "id"),
+    sa.Index("jobs_newest_by_target", "tenant", "target_name", "created_at", "id"),
     sa.Index("jobs_finished", "finished_at"),
 )
 
@@ -93,8 +95,9 @@ JOB_BLOBS = sa.Table(
     METADATA,
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
-    sa.Index("job_blobs_digest", "digest", "size_bytes"),
+    sa.Index("job_blobs_digest", "digest", "tenant", "size_bytes"),
 )
 
 EVENTS = sa.Table(
@@ -110,13 +113,15 @@ EVENTS = sa.Table(
 MODELS = sa.Table(
     "models",
     METADATA,
-    sa.Column("tenant", sa.String(64), primary_key=True),
-    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("name", sa.String(128)),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
     sa.Column("worker", sa.String(200)),
+    sa.Column("incarnation", sa.String(32)),
     sa.Column("lost_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("inspection", _document()),
     sa.Column("problem", _document()),
@@ -127,8 +132,9 @@ MODELS = sa.Table(
     sa.Index("models_by_state", "state", "created_at"),
     sa.Index("models_newest", "tenant", "created_at", "digest"),
     sa.Index("models_used", "used_at"),
-    sa.Index("models_digest", "digest"),
+    sa.Index("models_digest", "digest", "tenant"),
     sa.Index("models_sizes", "size_bytes"),
+    sa.UniqueConstraint("tenant", "digest", name="models_once"),
 )
 
 INVOCATIONS = sa.Table(
@@ -145,6 +151,7 @@ INVOCATIONS = sa.Table(
     sa.Column("runs", sa.Integer, nullable=False),
     sa.Column("needs", sa.Text),
     sa.Column("worker", sa.String(200)),
+    sa.Column("incarnation", sa.String(32)),
     sa.Column("threads", sa.Integer),
     sa.Column("latency", _document()),
     sa.Column("outputs", _document(), nullable=False),
@@ -160,8 +167,8 @@ INVOCATIONS = sa.Table(
     sa.Column("finished_at", UtcTime),
     sa.Index("invocations_newest", "compilation", "created_at", "id"),
     sa.Index("invocations_by_state", "state", "created_at"),
-    sa.Index("invocations_inputs", "inputs", "inputs_bytes"),
-    sa.Index("invocations_outputs", "outputs_digest", "outputs_bytes"),
+    sa.Index("invocations_inputs", "inputs", "tenant", "inputs_bytes"),
+    sa.Index("invocations_outputs", "outputs_digest", "tenant", "outputs_bytes"),
     sa.Index("invocations_finished", "finished_at"),
 )
 
@@ -201,4 +208,11 @@ AUDIT = sa.Table(
     sa.Column("address", sa.String(64)),
     sa.Index("audit_at", "at"),
     sqlite_autoincrement=True,
+)
+
+SECRETS = sa.Table(
+    "secrets",
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("value", sa.LargeBinary, nullable=False),
 )

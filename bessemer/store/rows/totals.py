@@ -161,8 +161,10 @@ def _stored(connection: sa.Connection, files: sa.Subquery) -> StoredFiles:
     return StoredFiles(count, int(size_bytes or 0))
 
 
-def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str, int]:
-    return sa.select(digest.label("digest"), size_bytes.label("size_bytes"))
+def _files(digest: sa.Column[str], size_bytes: sa.Column[int]) -> sa.Select[str, str, int]:
+    """Equal files of two tenants are two files."""
+    tenant = digest.table.c.tenant.label("tenant")
+    return sa.select(digest.label("digest"), tenant, size_bytes.label("size_bytes"))
 
 
 _OF_INVOCATIONS = sa.union(

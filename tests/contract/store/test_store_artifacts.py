@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.store.blobs.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
 from bessemer.store.blobs.hashing import Blob
 from bessemer.store.blobs.object_stores import move
@@ -46,26 +47,30 @@ def keys(artifacts: Artifacts) -> list[str]:
 
 @pytest.mark.parametrize("content", [b"x", b"x" * (5 << 20), CONTENT], ids=["byte", "one part", "parts"])
 async def test_an_upload_is_stored_under_its_digest(artifacts: Artifacts, content: bytes) -> None:
-    blob = await artifacts.put_stream(chunks_of(content), digest_of(content), LIMIT)
+    blob = await artifacts.for_tenant(DEFAULT_TENANT).put_stream(
+        chunks_of(content), digest_of(content), LIMIT
+    )
     assert blob == Blob(digest_of(content), len(content))
     assert keys(artifacts) == [f"default/{blob.digest}"]
-    assert artifacts.size(blob.digest) == len(content)
-    assert b"".join(artifacts.stream(blob.digest)) == content
+    assert artifacts.for_tenant(DEFAULT_TENANT).size(blob.digest) == len(content)
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(blob.digest)) == content
 
 
 async def test_an_upload_without_a_promised_digest_is_stored(artifacts: Artifacts) -> None:
-    blob = await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+    blob = await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, LIMIT)
     assert blob.digest == digest_of(CONTENT)
 
 
 async def test_the_same_upload_again_is_one_blob(artifacts: Artifacts) -> None:
-    await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
-    await artifacts.put_stream(chunks_of(CONTENT, 7777), None, LIMIT)
+    await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, LIMIT)
+    await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT, 7777), None, LIMIT)
     assert len(keys(artifacts)) == 1
 
 
 async def test_an_upload_of_exactly_the_limit_is_stored(artifacts: Artifacts) -> None:
-    assert (await artifacts.put_stream(chunks_of(CONTENT), None, len(CONTENT))).size_bytes == len(CONTENT)
+    assert (
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, len(CONTENT))
+    ).size_bytes == len(CONTENT)
 
 
 async def standing_still() -> AsyncIterator[bytes]:
@@ -84,8 +89,11 @@ async def test_uploads_that_are_too_slow_are_given_up_and_let_others_through(
     artifacts: Artifacts, source: Callable[[], AsyncIterator[bytes]]
 ) -> None:
     rate = MinimumRate(idle_seconds=0.1, min_bytes_per_second=1000)
-    stalled = [artifacts.put_stream(source(), None, LIMIT, rate=rate) for _ in range(UPLOADS_AT_ONCE)]
-    other = artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+    stalled = [
+        artifacts.for_tenant(DEFAULT_TENANT).put_stream(source(), None, LIMIT, rate=rate)
+        for _ in range(UPLOADS_AT_ONCE)
+    ]
+    other = artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, LIMIT)
     *given_up, blob = await asyncio.gather(*stalled, other, return_exceptions=True)
     assert {type(error) for error in given_up} == {UploadStalledError}
     assert blob == Blob(digest_of(CONTENT), len(CONTENT))
@@ -98,7 +106,7 @@ async def test_a_timeout_of_the_source_is_its_own(artifacts: Artifacts) -> None:
         raise TimeoutError("the sender's own")
 
     with pytest.raises(TimeoutError, match="the sender's own"):
-        await artifacts.put_stream(failing(), None, LIMIT, rate=MinimumRate(60, 0))
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(failing(), None, LIMIT, rate=MinimumRate(60, 0))
 
 
 KILLED = """
@@ -128,7 +136,7 @@ def test_an_upload_that_was_never_renamed_is_swept_and_blobs_stay(
     artifacts: Artifacts, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"kept")
-    kept = artifacts.put_file(tmp_path / "file")
+    kept = artifacts.for_tenant(DEFAULT_TENANT).put_file(tmp_path / "file")
     artifacts._store.put(f"{INCOMING}/left", b"half")
     assert (artifacts.sweep_incoming(3600), artifacts.sweep_incoming(-1)) == (0, 1)
     assert keys(artifacts) == [f"default/{kept.digest}"]
@@ -136,13 +144,13 @@ def test_an_upload_that_was_never_renamed_is_swept_and_blobs_stay(
 
 async def test_an_upload_above_the_limit_leaves_nothing(artifacts: Artifacts) -> None:
     with pytest.raises(TooLargeError):
-        await artifacts.put_stream(chunks_of(CONTENT), None, len(CONTENT) - 1)
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, len(CONTENT) - 1)
     assert keys(artifacts) == []
 
 
 async def test_an_upload_of_another_digest_leaves_nothing(artifacts: Artifacts) -> None:
     with pytest.raises(DigestMismatchError) as caught:
-        await artifacts.put_stream(chunks_of(CONTENT), digest_of(b"other"), LIMIT)
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), digest_of(b"other"), LIMIT)
     assert caught.value.actual == digest_of(CONTENT)
     assert keys(artifacts) == []
 
@@ -154,7 +162,7 @@ async def test_an_empty_upload_is_refused(artifacts: Artifacts, chunks: list[byt
             yield chunk
 
     with pytest.raises(EmptyUploadError):
-        await artifacts.put_stream(empty(), None, LIMIT)
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(empty(), None, LIMIT)
     assert keys(artifacts) == []
 
 
@@ -168,7 +176,7 @@ async def test_what_cuts_an_upload_off_is_raised_and_nothing_is_left(
         raise error
 
     with pytest.raises(type(error)) as caught:
-        await artifacts.put_stream(cut_off(), None, LIMIT)
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(cut_off(), None, LIMIT)
     assert caught.value is error
     assert keys(artifacts) == []
     assert files_below(tmp_path) == []
@@ -176,7 +184,10 @@ async def test_what_cuts_an_upload_off_is_raised_and_nothing_is_left(
 
 async def test_more_uploads_than_threads_all_end(artifacts: Artifacts) -> None:
     contents = [number.to_bytes(2) * 700 for number in range(UPLOADS_AT_ONCE + 8)]
-    uploads = (artifacts.put_stream(chunks_of(content), None, LIMIT) for content in contents)
+    uploads = (
+        artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(content), None, LIMIT)
+        for content in contents
+    )
     blobs = await asyncio.gather(*uploads)
     assert [blob.digest for blob in blobs] == [digest_of(content) for content in contents]
 
@@ -190,7 +201,7 @@ async def test_a_cancelled_upload_leaves_nothing(artifacts: Artifacts, tmp_path:
         reached.set()
         await asyncio.Event().wait()
 
-    upload = asyncio.create_task(artifacts.put_stream(stalled(), None, LIMIT))
+    upload = asyncio.create_task(artifacts.for_tenant(DEFAULT_TENANT).put_stream(stalled(), None, LIMIT))
     await reached.wait()
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -206,15 +217,15 @@ def files_below(folder: Path) -> list[Path]:
 def test_a_file_is_stored_under_its_digest(artifacts: Artifacts, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
-    assert artifacts.put_file(path) == Blob(digest_of(CONTENT), len(CONTENT))
+    assert artifacts.for_tenant(DEFAULT_TENANT).put_file(path) == Blob(digest_of(CONTENT), len(CONTENT))
     assert keys(artifacts) == [f"default/{digest_of(CONTENT)}"]
 
 
 def test_an_empty_file_can_be_stored_and_read(artifacts: Artifacts, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    blob = artifacts.put_file(path)
-    assert blob.size_bytes == 0 and list(artifacts.stream(blob.digest)) == []
+    blob = artifacts.for_tenant(DEFAULT_TENANT).put_file(path)
+    assert blob.size_bytes == 0 and list(artifacts.for_tenant(DEFAULT_TENANT).stream(blob.digest)) == []
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "missing"])
@@ -227,32 +238,32 @@ def test_only_a_regular_file_is_stored(artifacts: Artifacts, tmp_path: Path, kin
     elif kind == "folder":
         path.mkdir()
     with pytest.raises(OSError):
-        artifacts.put_file(path)
+        artifacts.for_tenant(DEFAULT_TENANT).put_file(path)
     assert keys(artifacts) == []
 
 
 def test_tenants_do_not_see_each_others_blobs(artifacts: Artifacts, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    digest = artifacts.put_file(path, tenant="one").digest
-    assert (artifacts.size(digest, tenant="one"), artifacts.size(digest)) == (7, None)
+    digest = artifacts.for_tenant("one").put_file(path).digest
+    assert [artifacts.for_tenant(name).size(digest) for name in ("one", "two")] == [7, None]
 
 
 def test_a_blob_is_fetched_to_a_new_file(artifacts: Artifacts, tmp_path: Path) -> None:
     digest = stored(artifacts, tmp_path)
-    artifacts.fetch_to(digest, tmp_path / "copy")
+    artifacts.for_tenant(DEFAULT_TENANT).fetch_to(digest, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     with pytest.raises(FileExistsError):
-        artifacts.fetch_to(digest, tmp_path / "copy")
+        artifacts.for_tenant(DEFAULT_TENANT).fetch_to(digest, tmp_path / "copy")
 
 
 def test_a_missing_blob_is_named(artifacts: Artifacts, tmp_path: Path) -> None:
     digest = digest_of(b"never stored")
-    assert artifacts.size(digest) is None
+    assert artifacts.for_tenant(DEFAULT_TENANT).size(digest) is None
     with pytest.raises(BlobMissingError):
-        artifacts.stream(digest)
+        artifacts.for_tenant(DEFAULT_TENANT).stream(digest)
     with pytest.raises(BlobMissingError):
-        artifacts.fetch_to(digest, tmp_path / "copy")
+        artifacts.for_tenant(DEFAULT_TENANT).fetch_to(digest, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
@@ -261,17 +272,17 @@ def test_a_damaged_blob_is_not_handed_out(artifacts: Artifacts, tmp_path: Path, 
     digest = stored(artifacts, tmp_path, b"content")
     artifacts._store.put(f"default/{digest}", change)
     with pytest.raises(DamagedError):
-        artifacts.fetch_to(digest, tmp_path / "copy")
+        artifacts.for_tenant(DEFAULT_TENANT).fetch_to(digest, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     with pytest.raises(DamagedError):
-        list(artifacts.stream(digest))
+        list(artifacts.for_tenant(DEFAULT_TENANT).stream(digest))
 
 
 async def test_a_damaged_blob_is_healed_by_an_upload(artifacts: Artifacts, tmp_path: Path) -> None:
     digest = stored(artifacts, tmp_path, b"content")
     artifacts._store.put(f"default/{digest}", b"damaged")
-    await artifacts.put_stream(chunks_of(b"content"), digest, LIMIT)
-    assert b"".join(artifacts.stream(digest)) == b"content"
+    await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(b"content"), digest, LIMIT)
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(digest)) == b"content"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +290,7 @@ async def test_a_damaged_blob_is_healed_by_an_upload(artifacts: Artifacts, tmp_p
 )
 def test_a_range_is_streamed(artifacts: Artifacts, tmp_path: Path, start: int, end: int | None) -> None:
     digest = stored(artifacts, tmp_path)
-    assert b"".join(artifacts.stream(digest, start, end)) == CONTENT[start:end]
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)) == CONTENT[start:end]
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (0, 8)])
@@ -288,13 +299,13 @@ def test_a_range_outside_the_blob_is_refused(
 ) -> None:
     digest = stored(artifacts, tmp_path, b"content")
     with pytest.raises(ValueError, match="lie outside"):
-        artifacts.stream(digest, start, end)
+        artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)
 
 
 def stored(artifacts: Artifacts, folder: Path, content: bytes = CONTENT) -> str:
     path = folder / "original"
     path.write_bytes(content)
-    return artifacts.put_file(path).digest
+    return artifacts.for_tenant(DEFAULT_TENANT).put_file(path).digest
 
 
 @pytest.mark.parametrize("copy_bytes", [len(CONTENT), len(CONTENT) - 1], ids=["copied", "streamed"])
@@ -335,7 +346,7 @@ async def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) ->
     with pytest.raises(StoreUnavailableError):
         artifacts.ping()
     with pytest.raises(StoreUnavailableError):
-        await artifacts.put_stream(chunks_of(CONTENT), None, LIMIT)
+        await artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks_of(CONTENT), None, LIMIT)
 
 
 @pytest.mark.parametrize("url", ["file:///proc/no/such/folder", "nonsense://bucket", "s3://"])

@@ -9,26 +9,28 @@ from store_samples import DIGEST, a_request
 from bessemer.contract.job import JobState
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.target import PresetTarget
-from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.tenant_jobs import TenantJobs
+from bessemer.store.store import Store
+from tests.tenant_data import own
 
 OTHER = "f" * 64
 FIRST, SECOND, THIRD = (f"job-{number:08}" for number in range(3))
 
 
 @pytest.fixture
-def kept(jobs: Jobs) -> Jobs:
+def kept(store: Store) -> TenantJobs:
     """Three jobs: a team's two, of which one is cancelled, and another's of another model and target."""
     explicit = a_request()
     preset = explicit.model_copy(update={"target": PresetTarget(preset="x86-64-v3"), "model": OTHER})
     vision = {"team": "vision", "ci.example/branch": "main"}
-    jobs.submit(FIRST, explicit.model_copy(update={"labels": vision}))
-    jobs.submit(SECOND, explicit.model_copy(update={"labels": {"team": "vision"}}))
-    jobs.submit(THIRD, preset.model_copy(update={"labels": {"team": "speech = text"}}))
-    jobs.request_cancel(SECOND)
-    return jobs
+    own(store).jobs.submit(FIRST, explicit.model_copy(update={"labels": vision}))
+    own(store).jobs.submit(SECOND, explicit.model_copy(update={"labels": {"team": "vision"}}))
+    own(store).jobs.submit(THIRD, preset.model_copy(update={"labels": {"team": "speech = text"}}))
+    own(store).jobs.request_cancel(SECOND)
+    return own(store).jobs
 
 
-def listed(jobs: Jobs, **fields: Any) -> list[str]:
+def listed(jobs: TenantJobs, **fields: Any) -> list[str]:
     return [job.id for job in jobs.page(10, None, CompilationFilter(**fields)).items]
 
 
@@ -50,12 +52,12 @@ def listed(jobs: Jobs, **fields: Any) -> list[str]:
     ],
 )
 def test_a_list_holds_what_is_all_that_is_asked(
-    kept: Jobs, fields: dict[str, Any], expected: list[str]
+    kept: TenantJobs, fields: dict[str, Any], expected: list[str]
 ) -> None:
     assert listed(kept, **fields) == expected
 
 
-def test_a_list_is_bounded_in_time(kept: Jobs) -> None:
+def test_a_list_is_bounded_in_time(kept: TenantJobs) -> None:
     middle = kept.get(SECOND)
     assert middle is not None
     moment = middle.created_at
@@ -64,7 +66,7 @@ def test_a_list_is_bounded_in_time(kept: Jobs) -> None:
     assert listed(kept, created_after=moment - timedelta(days=1), created_before=moment) == [FIRST]
 
 
-def test_a_cursor_goes_on_where_it_was_under_a_filter(kept: Jobs) -> None:
+def test_a_cursor_goes_on_where_it_was_under_a_filter(kept: TenantJobs) -> None:
     wanted = CompilationFilter(label=("team=vision",))
     first = kept.page(1, None, wanted)
     kept.submit("job-later", a_request().model_copy(update={"labels": {"team": "vision"}}))

@@ -9,24 +9,25 @@ from store_samples import INSPECTION, a_problem
 from bessemer.contract.listing import ModelFilter
 from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.store.errors import CursorInvalidError
-from bessemer.store.rows.models import Models
+from bessemer.store.rows.tenant_models import TenantModels
 from bessemer.store.store import Store
 from tests.inspections import inspected
+from tests.tenant_data import own
 
 FIRST, SECOND, THIRD = ("0" * 64, "2" * 64, "1" * 64)
 
 
 @pytest.fixture
-def kept(store: Store) -> Models:
+def kept(store: Store) -> TenantModels:
     """A model that is ready, one that was rejected, and one that waits."""
     for digest in (FIRST, SECOND, THIRD):
-        store.models.add(digest, 1)
+        own(store).models.add(digest, 1)
     inspected(store, FIRST, INSPECTION)
     inspected(store, SECOND, a_problem())
-    return store.models
+    return own(store).models
 
 
-def listed(models: Models, **fields: Any) -> list[str]:
+def listed(models: TenantModels, **fields: Any) -> list[str]:
     return [model.digest for model in models.page(10, None, ModelFilter(**fields)).items]
 
 
@@ -41,12 +42,12 @@ def listed(models: Models, **fields: Any) -> list[str]:
     ],
 )
 def test_a_list_holds_what_is_all_that_is_asked(
-    kept: Models, fields: dict[str, Any], expected: list[str]
+    kept: TenantModels, fields: dict[str, Any], expected: list[str]
 ) -> None:
     assert listed(kept, **fields) == expected
 
 
-def test_a_list_is_bounded_in_time(kept: Models) -> None:
+def test_a_list_is_bounded_in_time(kept: TenantModels) -> None:
     middle = kept.get(SECOND)
     assert middle is not None
     moment = middle.created_at
@@ -54,7 +55,7 @@ def test_a_list_is_bounded_in_time(kept: Models) -> None:
     assert listed(kept, created_after=moment - timedelta(days=1), created_before=moment) == [FIRST]
 
 
-def test_pages_go_on_where_they_ended_whatever_arrives_or_goes(kept: Models) -> None:
+def test_pages_go_on_where_they_ended_whatever_arrives_or_goes(kept: TenantModels) -> None:
     first = kept.page(2)
     kept.add("3" * 64, 1)
     second = kept.page(2, first.next)
@@ -62,11 +63,6 @@ def test_pages_go_on_where_they_ended_whatever_arrives_or_goes(kept: Models) -> 
     assert second.next is None
 
 
-def test_a_list_has_the_models_of_one_tenant(kept: Models) -> None:
-    kept.add(FIRST, 1, tenant="other")
-    assert [model.digest for model in kept.page(10, tenant="other").items] == [FIRST]
-
-
-def test_a_foreign_cursor_is_refused(kept: Models) -> None:
+def test_a_foreign_cursor_is_refused(kept: TenantModels) -> None:
     with pytest.raises(CursorInvalidError):
         kept.page(2, "x")

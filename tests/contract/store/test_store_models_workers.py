@@ -11,46 +11,41 @@ from bessemer.contract.base import now
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import FencedError, StoreUnavailableError
-from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import WORKERS
 from bessemer.store.store import Store
 from tests.inspections import inspected
+from tests.tenant_data import inspection_of, own, started
 
 
 def test_a_new_model_is_to_be_inspected(store: Store) -> None:
-    model = store.models.add(DIGEST, 1 << 40)
+    model = own(store).models.add(DIGEST, 1 << 40)
     assert (model.state, model.size_bytes) == (ModelState.INSPECTING, 1 << 40)
-    assert store.models.get(DIGEST) == model
+    assert own(store).models.get(DIGEST) == model
 
 
 def test_an_unknown_model_is_none(store: Store) -> None:
-    assert store.models.get(DIGEST) is None
+    assert own(store).models.get(DIGEST) is None
 
 
 def test_a_model_that_is_there_stays_as_it_is(store: Store) -> None:
-    store.models.add(DIGEST, 1)
+    own(store).models.add(DIGEST, 1)
     inspected(store, DIGEST, INSPECTION)
-    again = store.models.add(DIGEST, 1)
+    again = own(store).models.add(DIGEST, 1)
     assert (again.state, again.inspection) == (ModelState.READY, INSPECTION)
 
 
 def test_uploads_at_the_same_moment_make_one_model(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
-        models = list(pool.map(lambda _: store.models.add(DIGEST, 1), range(8)))
+        models = list(pool.map(lambda _: own(store).models.add(DIGEST, 1), range(8)))
     assert len({model.created_at for model in models}) == 1
 
 
 def test_a_model_that_fails_its_inspection_is_rejected(store: Store) -> None:
-    store.models.add(DIGEST, 1)
+    own(store).models.add(DIGEST, 1)
     inspected(store, DIGEST, a_problem())
-    model = store.models.get(DIGEST)
+    model = own(store).models.get(DIGEST)
     assert model is not None
     assert (model.state, model.problem, model.inspection) == (ModelState.REJECTED, a_problem(), None)
-
-
-def test_tenants_do_not_see_each_others_models(store: Store) -> None:
-    store.models.add(DIGEST, 1, tenant="one")
-    assert store.models.get(DIGEST, tenant="two") is None
 
 
 @pytest.mark.parametrize(
@@ -60,33 +55,33 @@ def test_tenants_do_not_see_each_others_models(store: Store) -> None:
 def test_only_a_model_without_a_defect_of_its_own_is_inspected_again(
     store: Store, code: ErrorCode, again: bool
 ) -> None:
-    store.models.add(DIGEST, 1)
-    store.models.mark_enqueued(DIGEST)
-    assert not store.models.inspect_again(DIGEST)
+    own(store).models.add(DIGEST, 1)
+    task = inspection_of(store, DIGEST)
+    store.models.mark_enqueued(task.id)
+    assert not own(store).models.inspect_again(DIGEST)
     inspected(store, DIGEST, make_problem(code, "no"))
-    assert store.models.inspect_again(DIGEST) is again
-    assert store.models.unenqueued(0) == ((Task(TaskKind.INSPECT, DIGEST),) if again else ())
-    assert not store.models.inspect_again(DIGEST)
+    assert own(store).models.inspect_again(DIGEST) is again
+    assert store.models.unenqueued(0) == ((task,) if again else ())
+    assert not own(store).models.inspect_again(DIGEST)
 
 
 def test_an_inspection_that_ended_does_not_own_the_next_one(store: Store) -> None:
-    store.models.add(DIGEST, 1)
-    for _ in range(2):
-        attempt = store.models.start(DIGEST, "a")
-    assert (attempt, store.models.lost_attempts(DIGEST, attempt)) == (2, 1)
-    store.models.finish_inspection(DIGEST, attempt, make_problem(ErrorCode.WORKER_LOST, "no"))
-    assert store.models.inspect_again(DIGEST)
+    own(store).models.add(DIGEST, 1)
+    model_id = inspection_of(store, DIGEST).id
+    _, attempt = (started(store.models, model_id) for _ in range(2))
+    assert (attempt.number, store.models.lost_attempts(model_id, attempt)) == (2, 1)
+    store.models.finish_inspection(model_id, attempt, make_problem(ErrorCode.WORKER_LOST, "no"))
+    assert own(store).models.inspect_again(DIGEST)
     with pytest.raises(FencedError):
-        store.models.finish_inspection(DIGEST, attempt, INSPECTION)
-    attempt = store.models.start(DIGEST, "a")
-    assert store.models.lost_attempts(DIGEST, attempt) == 0
+        store.models.finish_inspection(model_id, attempt, INSPECTION)
+    assert store.models.lost_attempts(model_id, started(store.models, model_id)) == 0
 
 
 def test_a_model_that_is_unknown_or_ready_is_not_inspected_again(store: Store) -> None:
-    assert not store.models.inspect_again(DIGEST)
-    store.models.add(DIGEST, 1)
+    assert not own(store).models.inspect_again(DIGEST)
+    own(store).models.add(DIGEST, 1)
     inspected(store, DIGEST, INSPECTION)
-    assert not store.models.inspect_again(DIGEST)
+    assert not own(store).models.inspect_again(DIGEST)
 
 
 def make_silent(store: Store, worker_id: str) -> None:

@@ -12,12 +12,14 @@ from alembic.migration import MigrationContext
 from postgresql_databases import Databases
 from store_samples import a_request
 
+from bessemer.store import database
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.rows.tables import METADATA
+from bessemer.store.rows.tables import JOBS, METADATA
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
+from tests.tenant_data import own
 
 OPEN = """
 import sys
@@ -51,10 +53,10 @@ def test_a_schema_of_a_newer_release_is_refused_with_advice(settings: StoreSetti
 
 def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
     first = open_store(settings)
-    job = first.jobs.submit("job-00000001", a_request())
+    job = own(first).jobs.submit("job-00000001", a_request())
     first.close()
     second = open_store(settings)
-    assert second.jobs.get("job-00000001") == job
+    assert own(second).jobs.get("job-00000001") == job
     second.close()
 
 
@@ -114,7 +116,7 @@ def test_a_database_that_goes_away_is_unavailable(tmp_path: Path) -> None:
     file.mkdir()
     assert not store.ping()
     with pytest.raises(StoreUnavailableError):
-        store.jobs.get("job-00000001")
+        own(store).jobs.get("job-00000001")
     store.close()
 
 
@@ -129,11 +131,11 @@ def test_a_server_that_became_a_standby_is_unavailable_and_its_connections_are_g
         store.database.close()
         assert store.ping()
         with pytest.raises(StoreUnavailableError, match="read-only"):
-            store.models.add("0" * 64, 1)
+            own(store).models.add("0" * 64, 1)
         with pytest.raises(StoreUnavailableError, match="read-only now"):
             store.workers.beats()
         connection.exec_driver_sql(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-        assert store.models.add("0" * 64, 1).size_bytes == 1
+        assert own(store).models.add("0" * 64, 1).size_bytes == 1
     store.close()
 
 
@@ -147,3 +149,17 @@ def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "bessemer.sqlite").write_bytes(b"no database at all" * 1000)
     with pytest.raises(StoreUnavailableError):
         open_store(StoreSettings(data=tmp_path))
+
+
+def test_a_table_that_stays_locked_makes_the_store_unavailable(
+    tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 0.2)
+    store = open_store(StoreSettings(data=tmp_path, database_url=databases.new()))
+    with store.database.write() as connection:
+        store.database.lock_table(connection, JOBS)
+        with pytest.raises(StoreUnavailableError, match="lock timeout"):
+            own(store).jobs.submit("job-00000001", a_request())
+        assert own(store).jobs.get("job-00000001") is None
+    assert own(store).jobs.submit("job-00000001", a_request()).id == "job-00000001"
+    store.close()

@@ -9,11 +9,14 @@ import pytest
 import sqlalchemy as sa
 from store_samples import DIGEST
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.queue import TaskKind
+from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.blobs.sweep import referenced
 from bessemer.store.rows.tables import METADATA, WORKERS
 from bessemer.store.store import Store
+from tests.tenant_data import own
 
 HOUR = 3600.0
 
@@ -25,12 +28,14 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "models that are inspected": lambda store: store.models.enqueued(5),
     "invocations that are going on": lambda store: store.invocations.enqueued(5),
     "jobs that wait": lambda store: store.queued_jobs.groups(),
-    "jobs that ended last": lambda store: store.queued_jobs.recent_seconds(TaskKind.COMPILE, 20),
+    "jobs that ended last": lambda store: store.queued_jobs.recent_seconds(
+        DEFAULT_TENANT, TaskKind.COMPILE, 20
+    ),
     "the news of some jobs": lambda store: store.jobs.event_counts(["job-00000001", "job-00000002"]),
-    "a job by the start of its id": lambda store: store.jobs.starting("2c26", 6),
-    "a model by the start of its digest": lambda store: store.models.starting("2c26", 6),
-    "jobs of a name": lambda store: store.jobs.page(20, None, CompilationFilter(name="mlp")),
-    "rows that refer to blobs": lambda store: referenced(store.database, {DIGEST}),
+    "a job by the start of its id": lambda store: own(store).jobs.starting("2c26", 6),
+    "a model by the start of its digest": lambda store: own(store).models.starting("2c26", 6),
+    "jobs of a name": lambda store: own(store).jobs.page(20, None, CompilationFilter(name="mlp")),
+    "rows that refer to blobs": lambda store: referenced(store.database, {BlobKey(DEFAULT_TENANT, DIGEST)}),
     "jobs and invocations past their time": lambda store: store.removal.expire_jobs(HOUR),
     "models past their time": lambda store: store.removal.expire_models(HOUR),
 }

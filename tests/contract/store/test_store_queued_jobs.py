@@ -5,6 +5,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 from store_samples import FIGURES, TARGET, a_problem, a_request
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
@@ -12,18 +13,19 @@ from bessemer.store.queue_port import Task
 from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.rows.tables import JOBS
 from bessemer.store.store import Store
+from tests.tenant_data import own, started
 
 NEEDS = "x86_64 znver4"
 
 
 def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -> None:
     host = a_request().model_copy(update={"target": PresetTarget(preset="host"), "priority": -3})
-    store.jobs.submit("job-explicit", a_request())
-    store.jobs.submit("job-on-host", host)
-    store.jobs.submit("job-quick", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
-    store.jobs.submit("job-running", a_request())
-    store.jobs.start("job-running", "worker")
-    store.jobs.submit("job-like-the-first", a_request())
+    own(store).jobs.submit("job-explicit", a_request())
+    own(store).jobs.submit("job-on-host", host)
+    own(store).jobs.submit("job-quick", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
+    own(store).jobs.submit("job-running", a_request())
+    started(store.jobs, "job-running", "worker")
+    own(store).jobs.submit("job-like-the-first", a_request())
     assert set(map(_told, store.queued_jobs.groups())) == {
         (TaskKind.COMPILE, NEEDS, 0, (("job-explicit", 1), ("job-like-the-first", 3))),
         (TaskKind.COMPILE, None, -3, (("job-on-host", 4),)),
@@ -36,18 +38,17 @@ def test_where_nothing_waits_there_is_no_group(store: Store) -> None:
 
 
 def test_a_jobs_task_says_what_the_queue_must_know(store: Store) -> None:
-    store.jobs.submit("job-explicit", a_request().model_copy(update={"priority": 5}))
-    task = store.jobs.task("job-explicit")
+    own(store).jobs.submit("job-explicit", a_request().model_copy(update={"priority": 5}))
+    task = own(store).jobs.task("job-explicit")
     assert task == Task(TaskKind.COMPILE, "job-explicit")
     assert task is not None and (task.priority, task.needs) == (5, NEEDS)
-    assert store.jobs.task("job-unknown") is None
+    assert own(store).jobs.task("job-unknown") is None
 
 
 def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> None:
     for number in range(4):
-        store.jobs.submit(f"job-ended-{number}", a_request())
-        attempt = store.jobs.start(f"job-ended-{number}", "worker")
-        assert attempt is not None
+        own(store).jobs.submit(f"job-ended-{number}", a_request())
+        attempt = started(store.jobs, f"job-ended-{number}", "worker")
         if number == 3:
             store.jobs.cancel_finished(f"job-ended-{number}", attempt)
         elif number == 2:
@@ -55,9 +56,9 @@ def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> N
         else:
             store.jobs.succeed(f"job-ended-{number}", attempt, TARGET, True, FIGURES, ())
         _last(store, f"job-ended-{number}", seconds=10.0 + number)
-    assert store.queued_jobs.recent_seconds(TaskKind.COMPILE, 2) == (12.0, 11.0)
-    assert store.queued_jobs.recent_seconds(TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
-    assert store.queued_jobs.recent_seconds(TaskKind.PREFLIGHT, 50) == ()
+    assert store.queued_jobs.recent_seconds(DEFAULT_TENANT, TaskKind.COMPILE, 2) == (12.0, 11.0)
+    assert store.queued_jobs.recent_seconds(DEFAULT_TENANT, TaskKind.COMPILE, 50) == (12.0, 11.0, 10.0)
+    assert store.queued_jobs.recent_seconds(DEFAULT_TENANT, TaskKind.PREFLIGHT, 50) == ()
 
 
 def _told(group: QueuedGroup) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
 from bessemer.store.blobs.artifacts import Artifacts
@@ -19,6 +20,7 @@ from bessemer.store.errors import JobNotFinalError, ModelInUseError
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS
 from bessemer.store.store import Store
 from tests.inspections import inspected
+from tests.tenant_data import own, started
 
 JOB = "job-00000001"
 MODEL = a_request().model
@@ -32,9 +34,8 @@ def artifact(digest: str) -> Artifact:
 
 
 def succeeded(store: Store, digest: str = "f" * 64, job_id: str = JOB) -> str:
-    store.jobs.submit(job_id, a_request())
-    attempt = store.jobs.start(job_id, "w1")
-    assert attempt is not None
+    own(store).jobs.submit(job_id, a_request())
+    attempt = started(store.jobs, job_id, "w1")
     store.jobs.succeed(job_id, attempt, TARGET, True, None, (artifact(digest),))
     return job_id
 
@@ -51,9 +52,9 @@ def move_back(store: Store, column: sa.Column[object], seconds: float) -> None:
 
 def test_a_final_job_goes_with_all_that_hangs_on_it(store: Store) -> None:
     succeeded(store)
-    store.invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
-    assert (store.removal.delete_job(JOB), store.removal.delete_job(JOB)) == (True, False)
-    assert (count(store, EVENTS), count(store, JOB_BLOBS), store.invocations.get("invocation-1")) == (
+    own(store).invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
+    assert (own(store).jobs.delete(JOB), own(store).jobs.delete(JOB)) == (True, False)
+    assert (count(store, EVENTS), count(store, JOB_BLOBS), own(store).invocations.get("invocation-1")) == (
         0,
         0,
         None,
@@ -62,75 +63,75 @@ def test_a_final_job_goes_with_all_that_hangs_on_it(store: Store) -> None:
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_a_job_that_has_not_ended_is_not_deleted(store: Store, starts: bool) -> None:
-    store.jobs.submit(JOB, a_request())
+    own(store).jobs.submit(JOB, a_request())
     if starts:
-        store.jobs.start(JOB, "w1")
+        started(store.jobs, JOB, "w1")
     with pytest.raises(JobNotFinalError):
-        store.removal.delete_job(JOB)
-    assert store.jobs.get(JOB) is not None
+        own(store).jobs.delete(JOB)
+    assert own(store).jobs.get(JOB) is not None
 
 
 def test_a_model_is_kept_while_a_job_that_has_not_ended_needs_it(store: Store) -> None:
-    store.models.add(MODEL, 1)
-    store.jobs.submit(JOB, a_request())
+    own(store).models.add(MODEL, 1)
+    own(store).jobs.submit(JOB, a_request())
     with pytest.raises(ModelInUseError, match=JOB):
-        store.removal.delete_model(MODEL)
-    store.jobs.request_cancel(JOB)
-    assert (store.removal.delete_model(MODEL), store.removal.delete_model(MODEL)) == (True, False)
-    assert store.jobs.get(JOB) is not None
+        own(store).models.delete(MODEL)
+    own(store).jobs.request_cancel(JOB)
+    assert (own(store).models.delete(MODEL), own(store).models.delete(MODEL)) == (True, False)
+    assert own(store).jobs.get(JOB) is not None
 
 
 def test_what_is_added_while_it_is_deleted_is_added_all_the_same(store: Store) -> None:
     def delete_often() -> None:
         for _ in range(ROUNDS):
-            store.removal.delete_model(OTHER)
-            store.jobs.request_cancel(JOB)
+            own(store).models.delete(OTHER)
+            own(store).jobs.request_cancel(JOB)
             with suppress(JobNotFinalError):
-                store.removal.delete_job(JOB)
+                own(store).jobs.delete(JOB)
 
     with ThreadPoolExecutor(1) as pool:
         deleting = pool.submit(delete_often)
         while not deleting.done():
-            assert store.models.add(OTHER, 1).digest == OTHER
-            assert store.jobs.submit(JOB, a_request()).id == JOB
+            assert own(store).models.add(OTHER, 1).digest == OTHER
+            assert own(store).jobs.submit(JOB, a_request()).id == JOB
         deleting.result()
 
 
 def test_only_jobs_that_ended_long_ago_expire(store: Store) -> None:
     succeeded(store)
-    store.jobs.submit("job-00000002", a_request())
+    own(store).jobs.submit("job-00000002", a_request())
     assert store.removal.expire_jobs(HOUR) == 0
     with store.database.write() as connection:
         connection.execute(
             sa.update(JOBS).where(JOBS.c.id == JOB).values(finished_at=now() - timedelta(seconds=LONG_AGO))
         )
     assert (store.removal.expire_jobs(HOUR), store.removal.expire_jobs(HOUR)) == (1, 0)
-    assert store.jobs.get("job-00000002") is not None
+    assert own(store).jobs.get("job-00000002") is not None
 
 
 def test_invocations_expire_before_their_compilation_does(store: Store) -> None:
     succeeded(store)
-    store.invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
-    store.invocations.start("invocation-1", "w1")
-    store.invocations.fail("invocation-1", 1, a_problem())
+    own(store).invocations.submit("invocation-1", JOB, "0" * 64, 1, 1)
+    attempt = started(store.invocations, "invocation-1", "w1")
+    store.invocations.fail("invocation-1", attempt, a_problem())
     assert store.removal.expire_jobs(HOUR) == 0
     move_back(store, INVOCATIONS.c.finished_at, LONG_AGO)
-    assert (store.removal.expire_jobs(HOUR), store.invocations.get("invocation-1")) == (1, None)
-    assert store.jobs.get(JOB) is not None
+    assert (store.removal.expire_jobs(HOUR), own(store).invocations.get("invocation-1")) == (1, None)
+    assert own(store).jobs.get(JOB) is not None
 
 
 def test_models_expire_that_nobody_used_and_no_job_needs(store: Store) -> None:
-    store.models.add(MODEL, 1)
+    own(store).models.add(MODEL, 1)
     inspected(store, MODEL, INSPECTION)
     move_back(store, MODELS.c.used_at, LONG_AGO)
-    store.jobs.submit(JOB, a_request())
+    own(store).jobs.submit(JOB, a_request())
     assert store.removal.expire_models(HOUR) == 0
-    store.jobs.request_cancel(JOB)
-    assert store.models.touch(MODEL)
+    own(store).jobs.request_cancel(JOB)
+    assert own(store).models.touch(MODEL)
     assert store.removal.expire_models(HOUR) == 0
     move_back(store, MODELS.c.used_at, LONG_AGO)
-    assert (store.removal.expire_models(HOUR), store.models.get(MODEL)) == (1, None)
-    assert not store.models.touch(MODEL)
+    assert (store.removal.expire_models(HOUR), own(store).models.get(MODEL)) == (1, None)
+    assert not own(store).models.touch(MODEL)
 
 
 class Blobs:
@@ -142,10 +143,10 @@ class Blobs:
 
     def put(self, content: bytes) -> str:
         (self._folder / "file").write_bytes(content)
-        return self.artifacts.put_file(self._folder / "file").digest
+        return self.artifacts.for_tenant(DEFAULT_TENANT).put_file(self._folder / "file").digest
 
     def holds(self, digest: str) -> bool:
-        return self.artifacts.size(digest) is not None
+        return self.artifacts.for_tenant(DEFAULT_TENANT).size(digest) is not None
 
     def sweep(self, grace_seconds: float = AT_ONCE, trash_seconds: float = HOUR) -> SweepResult:
         return sweep_blobs(self._store.database, self.artifacts, grace_seconds, trash_seconds)
@@ -161,11 +162,11 @@ def test_what_a_row_refers_to_is_kept_and_the_rest_goes_by_way_of_the_trash(
 ) -> None:
     kept = [blobs.put(name) for name in (b"model", b"artifact", b"inputs", b"outputs")]
     forgotten = blobs.put(b"forgotten")
-    store.models.add(kept[0], 1)
+    own(store).models.add(kept[0], 1)
     succeeded(store, kept[1])
-    store.invocations.submit("invocation-1", JOB, kept[2], 1, 1)
-    store.invocations.start("invocation-1", "w1")
-    store.invocations.succeed("invocation-1", 1, 1, LATENCY, (), artifact(kept[3]))
+    own(store).invocations.submit("invocation-1", JOB, kept[2], 1, 1)
+    attempt = started(store.invocations, "invocation-1", "w1")
+    store.invocations.succeed("invocation-1", attempt, 1, LATENCY, (), artifact(kept[3]))
     assert blobs.sweep() == SweepResult(trashed=1)
     assert blobs.sweep() == SweepResult()
     assert [blobs.holds(digest) for digest in (*kept, forgotten)] == [True] * 4 + [False]
@@ -197,9 +198,9 @@ def test_a_blob_goes_when_the_last_row_that_refers_to_it_goes(store: Store, blob
     digest = blobs.put(b"shared")
     for job_id in (JOB, "job-00000002"):
         succeeded(store, digest, job_id)
-    store.removal.delete_job(JOB)
+    own(store).jobs.delete(JOB)
     assert blobs.sweep() == SweepResult()
-    store.removal.delete_job("job-00000002")
+    own(store).jobs.delete("job-00000002")
     assert blobs.sweep() == SweepResult(trashed=1)
 
 
@@ -207,10 +208,10 @@ def test_what_is_uploaded_again_while_it_lies_in_the_trash_is_there(store: Store
     digest = blobs.put(b"model")
     blobs.sweep()
     blobs.put(b"model")
-    store.models.add(digest, 5)
+    own(store).models.add(digest, 5)
     assert blobs.holds(digest)
     blobs.sweep()
-    assert b"".join(blobs.artifacts.stream(digest)) == b"model"
+    assert b"".join(blobs.artifacts.for_tenant(DEFAULT_TENANT).stream(digest)) == b"model"
     assert not any(blobs.artifacts.trashed())
 
 
@@ -224,7 +225,7 @@ class Latecomer(Database):
     def read(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
         self._looks += 1
         if self._looks == 2:
-            self._store.models.add(self._digest, 1)
+            own(self._store).models.add(self._digest, 1)
         return super().read()
 
 
@@ -240,7 +241,7 @@ def test_a_blob_that_was_swept_while_its_row_was_written_is_put_back_by_its_firs
     digest = blobs.put(b"artifact")
     assert blobs.sweep() == SweepResult(trashed=1)
     succeeded(store, digest)
-    assert b"".join(blobs.artifacts.stream(digest)) == b"artifact"
+    assert b"".join(blobs.artifacts.for_tenant(DEFAULT_TENANT).stream(digest)) == b"artifact"
     assert (blobs.sweep(), blobs.holds(digest)) == (SweepResult(), True)
 
 

@@ -1,5 +1,6 @@
 """A statistics counts what there is, on every database."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -20,10 +21,12 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.stage import Stage
 from bessemer.store.queue_port import QueueName
+from bessemer.store.rows.lifecycle import Attempt, Rows
 from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOBS, MODELS, WORKERS
 from bessemer.store.rows.totals import StoredFiles, StoredKind
 from bessemer.store.store import Store
 from tests.inspections import inspected
+from tests.tenant_data import inspection_of, own, started
 
 LIVENESS_SECONDS = 600.0
 
@@ -38,9 +41,9 @@ def test_an_empty_store_counts_nothing(store: Store) -> None:
 
 def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store) -> None:
     for index in range(3):
-        store.jobs.submit(f"compile-{index}", a_request())
-    store.jobs.submit("preflight", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
-    store.models.add(DIGEST, 1)
+        own(store).jobs.submit(f"compile-{index}", a_request())
+    own(store).jobs.submit("preflight", a_request().model_copy(update={"stop_after": Stage.TRANSLATE}))
+    own(store).models.add(DIGEST, 1)
     _age(store, JOBS.c.id == "compile-0", JOBS.c.created_at)
     waiting = store.statistics(LIVENESS_SECONDS).backlogs
     assert (waiting[QueueName.COMPILE].count, waiting[QueueName.QUICK].count) == (3, 2)
@@ -48,15 +51,16 @@ def test_what_waits_is_counted_by_queue_with_the_age_of_the_oldest(store: Store)
     assert waiting[QueueName.QUICK].oldest_seconds < 3600
 
 
-def in_hand(store: Store, worker_id: str) -> None:
+def in_hand(store: Store, worker_id: str) -> Iterator[tuple[Rows, str, Attempt]]:
     """Every kind of task, in a worker's hand."""
     for job_id, stop_after in (("compilation", None), ("preflight", Stage.TRANSLATE)):
-        store.jobs.submit(job_id, a_request().model_copy(update={"stop_after": stop_after}))
-        assert store.jobs.start(job_id, worker_id) == 1
-    store.invocations.submit("invocation", "compilation", DIGEST, 1, 1)
-    assert store.invocations.start("invocation", worker_id) == 1
-    store.models.add(DIGEST, 1)
-    assert store.models.start(DIGEST, worker_id) == 1
+        own(store).jobs.submit(job_id, a_request().model_copy(update={"stop_after": stop_after}))
+        yield store.jobs, job_id, started(store.jobs, job_id, worker_id)
+    own(store).invocations.submit("invocation", "compilation", DIGEST, 1, 1)
+    yield store.invocations, "invocation", started(store.invocations, "invocation", worker_id)
+    own(store).models.add(DIGEST, 1)
+    model_id = inspection_of(store, DIGEST).id
+    yield store.models, model_id, started(store.models, model_id, worker_id)
 
 
 def waiting_counts(store: Store) -> tuple[int, int]:
@@ -66,7 +70,7 @@ def waiting_counts(store: Store) -> tuple[int, int]:
 
 def test_what_a_live_worker_has_in_hand_does_not_wait(store: Store) -> None:
     store.workers.beat(a_worker("w1"))
-    in_hand(store, "w1")
+    tuple(in_hand(store, "w1"))
     assert waiting_counts(store) == (0, 0)
 
 
@@ -76,22 +80,19 @@ def test_what_a_lost_worker_had_in_hand_waits_again(store: Store, row_is_left: b
     if row_is_left:
         store.workers.beat(a_worker("w1"))
         _age(store, WORKERS.c.id == "w1", WORKERS.c.seen_at)
-    in_hand(store, "w1")
+    tuple(in_hand(store, "w1"))
     assert waiting_counts(store) == (1, 3)
 
 
 def test_what_a_worker_that_stops_hands_back_waits_again(store: Store) -> None:
     store.workers.beat(a_worker("w1"))
-    in_hand(store, "w1")
-    for job_id in ("compilation", "preflight"):
-        store.jobs.hand_back(job_id, 1)
-    store.invocations.hand_back("invocation", 1)
-    store.models.hand_back(DIGEST, 1)
+    for rows, row_id, attempt in tuple(in_hand(store, "w1")):
+        rows.hand_back(row_id, attempt)
     assert waiting_counts(store) == (1, 3)
 
 
 def test_what_was_begun_waits_since_the_last_that_was_heard_of_it(store: Store) -> None:
-    in_hand(store, "lost")
+    tuple(in_hand(store, "lost"))
     for row, moment in (
         (JOBS.c.id == "compilation", JOBS.c.created_at),
         (JOBS.c.id == "compilation", JOBS.c.started_at),
@@ -103,7 +104,7 @@ def test_what_was_begun_waits_since_the_last_that_was_heard_of_it(store: Store) 
 
 
 def test_an_invocation_that_was_begun_waits_since_then(store: Store) -> None:
-    in_hand(store, "lost")
+    tuple(in_hand(store, "lost"))
     _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.created_at)
     assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK].oldest_seconds < 3600
     _age(store, INVOCATIONS.c.id == "invocation", INVOCATIONS.c.started_at)
@@ -111,20 +112,20 @@ def test_an_invocation_that_was_begun_waits_since_then(store: Store) -> None:
 
 
 def test_a_model_that_is_inspected_again_waits_since_it_was_asked_for(store: Store) -> None:
-    store.models.add(DIGEST, 1)
+    own(store).models.add(DIGEST, 1)
     _age(store, MODELS.c.digest == DIGEST, MODELS.c.created_at)
     assert store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK].oldest_seconds >= 3600
     inspected(store, DIGEST, make_problem(ErrorCode.WORKER_LOST, "lost"))
-    assert store.models.inspect_again(DIGEST)
+    assert own(store).models.inspect_again(DIGEST)
     waiting = store.statistics(LIVENESS_SECONDS).backlogs[QueueName.QUICK]
     assert (waiting.count, waiting.oldest_seconds < 3600) == (1, True)
 
 
 def test_jobs_models_and_workers_are_counted_by_state(store: Store) -> None:
-    store.jobs.submit("queued-job", a_request())
-    store.jobs.submit("cancelled-job", a_request())
-    store.jobs.request_cancel("cancelled-job")
-    store.models.add(DIGEST, 5)
+    own(store).jobs.submit("queued-job", a_request())
+    own(store).jobs.submit("cancelled-job", a_request())
+    own(store).jobs.request_cancel("cancelled-job")
+    own(store).models.add(DIGEST, 5)
     inspected(store, DIGEST, a_problem())
     for worker_id in ("here", "gone"):
         store.workers.beat(a_worker(worker_id))
@@ -145,20 +146,20 @@ def a_file(name: str, digit: str, size_bytes: int) -> Artifact:
 def test_a_file_of_several_jobs_or_names_is_counted_once(store: Store) -> None:
     shared, copied = a_file("runtime.so", "a", 1 << 40), a_file("copy.so", "a", 1 << 40)
     for job_id in ("succeeds", "fails-at-once"):
-        store.jobs.submit(job_id, a_request())
-        assert store.jobs.start(job_id, "w1") == 1
-    store.jobs.succeed("succeeds", 1, TARGET, True, FIGURES, (shared, copied, a_file("log.txt", "b", 2)))
-    store.jobs.fail("fails-at-once", 1, a_problem(), (shared, a_file("log.txt", "c", 3)))
+        own(store).jobs.submit(job_id, a_request())
+    first, second = (started(store.jobs, job_id) for job_id in ("succeeds", "fails-at-once"))
+    store.jobs.succeed("succeeds", first, TARGET, True, FIGURES, (shared, copied, a_file("log.txt", "b", 2)))
+    store.jobs.fail("fails-at-once", second, a_problem(), (shared, a_file("log.txt", "c", 3)))
     assert store.statistics(LIVENESS_SECONDS).stored[StoredKind.ARTIFACT] == StoredFiles(3, (1 << 40) + 5)
 
 
 def test_inputs_and_outputs_of_invocations_are_counted_once_too(store: Store) -> None:
-    store.jobs.submit("compilation", a_request())
+    own(store).jobs.submit("compilation", a_request())
     for run, inputs in (("run-on-a", "a"), ("run-on-a-again", "a"), ("run-on-b", "b")):
-        store.invocations.submit(run, "compilation", inputs * 64, 5, 1)
+        own(store).invocations.submit(run, "compilation", inputs * 64, 5, 1)
     for run in ("run-on-a", "run-on-a-again"):
-        assert store.invocations.start(run, "w1") == 1
-        store.invocations.succeed(run, 1, 2, LATENCY, (), a_file("outputs.npz", "c", 1 << 40))
+        attempt = started(store.invocations, run, "w1")
+        store.invocations.succeed(run, attempt, 2, LATENCY, (), a_file("outputs.npz", "c", 1 << 40))
     assert store.statistics(LIVENESS_SECONDS).stored[StoredKind.INVOCATION] == StoredFiles(3, (1 << 40) + 10)
 
 

@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.store.blobs.artifacts import open_artifacts
 
 CHUNK = os.urandom(1 << 16)
@@ -21,8 +22,8 @@ def peak_bytes() -> int:
 
 
 artifacts = open_artifacts(f"file://{sys.argv[1]}")
-asyncio.run(artifacts.put_stream(chunks(1), None, 1 << 30))
+asyncio.run(artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks(1), None, 1 << 30))
 before = peak_bytes()
-blob = asyncio.run(artifacts.put_stream(chunks(2048), None, 1 << 30))
+blob = asyncio.run(artifacts.for_tenant(DEFAULT_TENANT).put_stream(chunks(2048), None, 1 << 30))
 assert blob.size_bytes == 128 << 20
 print(peak_bytes() - before)

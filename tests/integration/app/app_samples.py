@@ -14,7 +14,9 @@ from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, resolve_target
 from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.store import Store
+from tests.tenant_data import started
 
 UPLOAD_LIMIT_BYTES = 4096
 MODEL_BYTES = b"a model, as far as the front end can tell"
@@ -64,41 +66,40 @@ class PlayedWorker:
     store: Store
     folder: Path
 
-    def start(self, job_id: str) -> int:
+    def start(self, job_id: str) -> Attempt:
         """Take the job and confine it."""
-        attempt = self.store.jobs.start(job_id, "w1")
-        assert attempt is not None
+        attempt = started(self.store.jobs, job_id, "w1")
         self.store.jobs.confined(job_id, attempt, CONFINED)
         return attempt
 
-    def tune(self, job_id: str, attempt: int, trials: int) -> None:
+    def tune(self, job_id: str, attempt: Attempt, trials: int) -> None:
         """Run a stage with some progress."""
         self.store.jobs.stage_started(job_id, attempt, Stage.TUNE)
         for done in range(1, trials + 1):
             self.store.jobs.progress(job_id, attempt, Progress(stage=Stage.TUNE, done=done, total=trials))
         self.store.jobs.stage_finished(job_id, attempt, StageTime(stage=Stage.TUNE, seconds=1))
 
-    def succeed(self, job_id: str, attempt: int) -> tuple[Artifact, ...]:
+    def succeed(self, job_id: str, attempt: Attempt) -> tuple[Artifact, ...]:
         """End the job well, with a bundle and a report."""
         artifacts = (
-            self._keep("bundle.tar.zst", BUNDLE, "application/zstd"),
-            self._keep("report.json", REPORT_JSON, "application/json"),
-            self._keep("report.html", REPORT_HTML, "text/html; charset=utf-8"),
+            self._keep(attempt, "bundle.tar.zst", BUNDLE, "application/zstd"),
+            self._keep(attempt, "report.json", REPORT_JSON, "application/json"),
+            self._keep(attempt, "report.html", REPORT_HTML, "text/html; charset=utf-8"),
         )
         self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, artifacts)
         return artifacts
 
-    def fail_with(self, job_id: str, attempt: int, files: dict[str, bytes]) -> None:
+    def fail_with(self, job_id: str, attempt: Attempt, files: dict[str, bytes]) -> None:
         """End the job with a problem, with what it left."""
-        artifacts = tuple(self._keep(name, content, "text/plain") for name, content in files.items())
+        artifacts = tuple(self._keep(attempt, name, content, "text/plain") for name, content in files.items())
         self.store.jobs.fail(job_id, attempt, make_problem(ErrorCode.OPTIMIZE_FAILED, "no"), artifacts)
 
-    def fail(self, job_id: str, attempt: int) -> None:
+    def fail(self, job_id: str, attempt: Attempt) -> None:
         """End the job with a problem."""
         self.store.jobs.fail(job_id, attempt, make_problem(ErrorCode.CAPTURE_FAILED, "no"))
 
-    def _keep(self, name: str, content: bytes, media_type: str) -> Artifact:
+    def _keep(self, attempt: Attempt, name: str, content: bytes, media_type: str) -> Artifact:
         path = self.folder / name
         path.write_bytes(content)
-        blob = self.store.artifacts.put_file(path)
+        blob = self.store.for_tenant(attempt.tenant).artifacts.put_file(path)
         return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type)

@@ -15,6 +15,7 @@ from app.service import Service
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import ModelState
 from tests.inspections import inspected
+from tests.tenant_data import own
 
 MODEL = ("model", ("mlp.pt2", MODEL_BYTES))
 REQUEST = ("request", (None, json.dumps({"target": "host", "tune": {"trials": 3}})))
@@ -33,10 +34,10 @@ async def test_a_form_uploads_its_model_and_queues_its_request(
     job = Compilation.model_validate_json(response.content)
     assert (response.status_code, response.headers["Location"]) == (202, f"/v1/compilations/{job.id}")
     assert (job.state, job.request.model, job.request.tune.trials) == (JobState.QUEUED, DIGEST, 3)
-    stored = front.store.models.get(DIGEST)
+    stored = own(front.store).models.get(DIGEST)
     assert stored is not None
     assert (stored.state, stored.size_bytes) == (ModelState.INSPECTING, len(MODEL_BYTES))
-    assert b"".join(front.store.artifacts.stream(DIGEST)) == MODEL_BYTES
+    assert b"".join(own(front.store).artifacts.stream(DIGEST)) == MODEL_BYTES
 
 
 async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: httpx.AsyncClient) -> None:
@@ -158,4 +159,4 @@ async def test_a_body_that_stands_still_is_given_up(
         "/v1/compilations", content=standing_still(*blocks), headers={"Content-Type": media_type}
     )
     assert (response.status_code, response.json()["code"]) == (400, "upload-incomplete")
-    assert front.store.models.get(DIGEST) is None
+    assert own(front.store).models.get(DIGEST) is None

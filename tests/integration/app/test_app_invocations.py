@@ -14,6 +14,7 @@ from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.tensor import TensorSpec
+from tests.tenant_data import own, started
 
 INPUTS = b"arrays, as far as the front end can tell"
 KEY = {"Idempotency-Key": "run 3"}
@@ -33,10 +34,9 @@ async def invoked(api: httpx.AsyncClient, path: str) -> Invocation:
 
 
 def finish(front: Service, invocation: Invocation, folder: Path) -> Artifact:
-    attempt = front.store.invocations.start(invocation.id, "w1")
-    assert attempt is not None
+    attempt = started(front.store.invocations, invocation.id, "w1")
     (folder / OUTPUTS).write_bytes(b"outputs")
-    blob = front.store.artifacts.put_file(folder / OUTPUTS)
+    blob = own(front.store).artifacts.put_file(folder / OUTPUTS)
     artifact = Artifact(
         name=OUTPUTS, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zip"
     )
@@ -52,7 +52,7 @@ async def test_inputs_are_stored_and_a_run_is_queued(
     invocation = Invocation.model_validate_json(response.content)
     assert (response.status_code, response.headers["Location"]) == (202, f"{compiled}/{invocation.id}")
     assert (invocation.state, invocation.runs) == (JobState.QUEUED, 7)
-    assert b"".join(front.store.artifacts.stream(invocation.inputs)) == INPUTS
+    assert b"".join(own(front.store).artifacts.stream(invocation.inputs)) == INPUTS
     assert front.store.invocations.unenqueued(0) == ()
     read = await api.get(response.headers["Location"])
     assert (read.json(), read.headers["Retry-After"]) == (response.json(), "1")
@@ -77,8 +77,9 @@ async def test_a_problem_of_the_run_is_in_its_document(
     api: httpx.AsyncClient, front: Service, compiled: str
 ) -> None:
     invocation = await invoked(api, compiled)
-    front.store.invocations.start(invocation.id, "w1")
-    front.store.invocations.fail(invocation.id, 1, make_problem(ErrorCode.INPUTS_MISMATCH, "no input 'z'"))
+    attempt = started(front.store.invocations, invocation.id)
+    problem = make_problem(ErrorCode.INPUTS_MISMATCH, "no input 'z'")
+    front.store.invocations.fail(invocation.id, attempt, problem)
     document = (await api.get(f"{compiled}/{invocation.id}")).json()
     assert (document["state"], document["problem"]["code"]) == ("failed", "inputs-mismatch")
 
@@ -107,7 +108,7 @@ async def test_an_invocation_is_cancelled_while_it_waits_asked_while_it_runs_and
 ) -> None:
     waiting, running, ended = [await invoked(api, compiled) for _ in range(3)]
     front.store.workers.beat(worker())
-    front.store.invocations.start(running.id, worker().id)
+    attempt = started(front.store.invocations, running.id, worker().id)
     finish(front, ended, tmp_path)
     answers = [await api.post(f"{compiled}/{one.id}/cancel") for one in (waiting, running, ended)]
     assert [answer.status_code for answer in answers] == [200, 202, 409]
@@ -117,7 +118,7 @@ async def test_an_invocation_is_cancelled_while_it_waits_asked_while_it_runs_and
         "running",
         "state-conflict",
     ]
-    assert front.store.invocations.cancel_requested(running.id, 1)
+    assert front.store.invocations.cancel_requested(running.id, attempt)
 
 
 async def test_an_invocation_belongs_to_its_clients_trace(
@@ -169,6 +170,6 @@ async def test_an_invocation_that_never_reached_the_queue_is_enqueued(
     front: Service, api: httpx.AsyncClient, compiled: str
 ) -> None:
     job_id = compiled.split("/")[3]
-    front.store.invocations.submit("never-enqueued", job_id, "0" * 64, 1, 1)
+    own(front.store).invocations.submit("never-enqueued", job_id, "0" * 64, 1, 1)
     eager = replace(front, settings=front.settings.model_copy(update={"sweep_age_seconds": 0}))
     assert (sweep(eager), sweep(eager)) == (1, 0)

@@ -28,6 +28,7 @@ from bessemer.telemetry.logs import (
     make_formatter,
     without_secrets,
 )
+from tests.tenant_data import own
 
 
 def line(form: LogFormat, message: str, *arguments: object, error: bool = False) -> str:
@@ -103,8 +104,8 @@ TALKATIVE = {
 def kept_long_ago(data: Path) -> str:
     """A compilation in a store that nobody has open, to be deleted by an app that keeps nothing."""
     with closing(open_store(StoreSettings(data=data))) as store:
-        store.jobs.submit("ended-long-ago", CompilationRequest.model_validate(request()))
-        job = store.jobs.request_cancel("ended-long-ago")
+        own(store).jobs.submit("ended-long-ago", CompilationRequest.model_validate(request()))
+        job = own(store).jobs.request_cancel("ended-long-ago")
     assert job is not None
     return job.id
 

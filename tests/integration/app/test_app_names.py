@@ -8,6 +8,7 @@ from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 
 from app.service import Service
 from bessemer.contract.request import CompilationRequest
+from tests.tenant_data import own
 
 JOBS = ("2c26b46b68ffc68ff99b453c1d304134", "2c26b46b" + "0" * 24, "f" * 32)
 
@@ -17,7 +18,7 @@ async def three(api: httpx.AsyncClient, front: Service) -> tuple[str, ...]:
     """Compilations, two of which have ids that start alike."""
     await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
     for job_id in JOBS:
-        front.store.jobs.submit(job_id, CompilationRequest.model_validate(request()))
+        own(front.store).jobs.submit(job_id, CompilationRequest.model_validate(request()))
     return JOBS
 
 
@@ -92,7 +93,7 @@ async def test_downloads_are_called_by_name_and_target(
 async def test_the_start_of_an_id_names_a_compilation(
     api: httpx.AsyncClient, front: Service, three: tuple[str, ...], path: str
 ) -> None:
-    front.store.jobs.request_cancel(three[2])
+    own(front.store).jobs.request_cancel(three[2])
     whole = await api.get(f"/v1/compilations/{three[2]}{path}")
     short = await api.get(f"/v1/compilations/ffff{path}")
     assert (short.status_code, short.content) == (whole.status_code, whole.content) == (200, whole.content)
@@ -106,7 +107,7 @@ async def test_an_id_that_is_not_unique_changes_nothing(
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(409, "id-ambiguous")] * 3
     assert all(job_id in answers[0].json()["detail"] for job_id in three[:2])
     assert three[2] not in answers[0].json()["detail"]
-    assert {job.state.value for job in front.store.jobs.page(10).items} == {"queued"}
+    assert {job.state.value for job in own(front.store).jobs.page(10).items} == {"queued"}
 
 
 async def test_cancel_and_delete_take_the_start_of_an_id(
@@ -115,7 +116,7 @@ async def test_cancel_and_delete_take_the_start_of_an_id(
     cancelled = await api.post("/v1/compilations/2c26b46b6/cancel")
     assert (cancelled.status_code, cancelled.json()["id"]) == (200, three[0])
     assert (await api.delete("/v1/compilations/2c26b46b6")).status_code == 204
-    assert {job.id for job in front.store.jobs.page(10).items} == set(three[1:])
+    assert {job.id for job in own(front.store).jobs.page(10).items} == set(three[1:])
 
 
 @pytest.mark.parametrize(

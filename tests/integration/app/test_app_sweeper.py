@@ -14,6 +14,7 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
 from httpx import AsyncClient
 
+from app.identity.caller import ANONYMOUS
 from app.service import Service
 from app.sweeper import sweep, sweep_uploads
 from bessemer.contract.model import ModelState
@@ -25,6 +26,7 @@ from bessemer.store.queue.reaper import Leases, Reaper
 from bessemer.store.queue_port import Handle, Task, TaskKind
 from bessemer.telemetry.logs import LogFormat, make_formatter
 from tests.inspections import inspected
+from tests.tenant_data import inspection_of, own
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
@@ -67,18 +69,22 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 
 def submit(service: Service, job_id: str) -> None:
-    service.store.jobs.submit(job_id, CompilationRequest.model_validate(request()))
+    own(service.store).jobs.submit(job_id, CompilationRequest.model_validate(request()))
 
 
 async def test_what_never_reached_the_queue_is_enqueued(
     eager: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
-    eager.store.models.add(DIGEST, 1)
+    own(eager.store).models.add(DIGEST, 1)
+    model_id = inspection_of(eager.store, DIGEST).id
     submit(eager, "0" * 32)
     assert (sweep(eager), sweep(eager)) == (2, 0)
     lines = [json.loads(line) for line in caplog.text.splitlines()]
-    assert [(line.get("job"), line.get("model")) for line in lines] == [("0" * 32, None), (None, DIGEST)]
+    assert [(line.get("job"), line.get("inspection")) for line in lines] == [
+        ("0" * 32, None),
+        (None, model_id),
+    ]
 
 
 async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> None:
@@ -89,9 +95,9 @@ async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> 
         begun.append(task)
         if len(begun) == 1:
             raise RuntimeError("the store is away")
-        eager.store.jobs.request_cancel(task.id)
+        own(eager.store).jobs.request_cancel(task.id)
 
-    eager.try_enqueue(eager.store.jobs, "job-given-up")
+    eager.for_caller(ANONYMOUS).try_enqueue(own(eager.store).jobs, "job-given-up")
     async with consuming(eager, fail_once):
         while len(begun) < 2:
             await asyncio.to_thread(sweep, eager)
@@ -103,7 +109,7 @@ async def test_a_compilation_that_is_submitted_again_after_its_deletion_is_in_th
     api: AsyncClient, front: Service, model: str
 ) -> None:
     async def cancel(task: Task) -> None:
-        await asyncio.to_thread(front.store.jobs.request_cancel, task.id)
+        await asyncio.to_thread(own(front.store).jobs.request_cancel, task.id)
 
     async def submitted() -> str:
         answer = await api.post("/v1/compilations", json=request(), headers={"Idempotency-Key": "build-17"})
@@ -122,8 +128,8 @@ async def test_a_model_that_was_rejected_by_bad_luck_is_inspected_again_when_it_
 ) -> None:
     found = [make_problem(ErrorCode.WORKER_LOST, "bad luck"), WITH_SHAPES]
 
-    async def inspect(task: Task) -> None:
-        await asyncio.to_thread(inspected, eager.store, task.id, found.pop(0))
+    async def inspect(_: Task) -> None:
+        await asyncio.to_thread(inspected, eager.store, DIGEST, found.pop(0))
 
     async def seen(state: ModelState) -> None:
         while (await api.get(f"/v1/models/{DIGEST}")).json()["state"] != state:
@@ -150,7 +156,7 @@ async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(
     eager: Service, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
     submit(eager, "stuck-job")
-    eager.try_enqueue(eager.store.jobs, "stuck-job")
+    eager.for_caller(ANONYMOUS).try_enqueue(own(eager.store).jobs, "stuck-job")
     with worker_process(eager, "w1") as process:
         assert next_line(process) == "compile:stuck-job"
     if known:

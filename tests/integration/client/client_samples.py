@@ -20,8 +20,10 @@ from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, resolve_target
 from bessemer.contract.tensor import TensorSpec
+from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.store import Store
 from tests.inspections import inspected
+from tests.tenant_data import own, started
 
 MODEL = b"a model, as far as anybody has looked"
 DIGEST = hashlib.sha256(MODEL).hexdigest()
@@ -113,7 +115,7 @@ class FakeWorker:
 
     def inspect(self, digest: str) -> None:
         """Record that the model is a ``.pt2``, unless it is known."""
-        model = self.store.models.get(digest)
+        model = own(self.store).models.get(digest)
         assert model is not None
         if model.state is not ModelState.READY:
             inspected(self.store, digest, INSPECTION)
@@ -123,10 +125,9 @@ class FakeWorker:
         problem = make_problem(code, "It starts with 'a model'.")
         inspected(self.store, digest, problem)
 
-    def start(self, job_id: str) -> int:
+    def start(self, job_id: str) -> Attempt:
         """Take the job and start some stages."""
-        attempt = self.store.jobs.start(job_id, "w1")
-        assert attempt is not None
+        attempt = started(self.store.jobs, job_id, "w1")
         self.store.jobs.confined(job_id, attempt, SANDBOX)
         self.store.jobs.stage_started(job_id, attempt, Stage.TUNE)
         self.store.jobs.progress(job_id, attempt, Progress(stage=Stage.TUNE, done=3, total=64))
@@ -138,7 +139,7 @@ class FakeWorker:
         attempt = self.start(job_id)
         path = self.folder / ARCHIVE
         path.write_bytes(make_bundle())
-        blob = self.store.artifacts.put_file(path)
+        blob = own(self.store).artifacts.put_file(path)
         bundle = Artifact(
             name=ARCHIVE, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zstd"
         )

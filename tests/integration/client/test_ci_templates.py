@@ -22,6 +22,7 @@ from bessemer.client import Client
 from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.report import Report
+from tests.tenant_data import own
 from tests.unit.gate_samples import a_report
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +58,7 @@ class Pipeline:
             return
         path = self.fake_worker.folder / "report.json"
         path.write_text(ending.model_dump_json())
-        blob = self.fake_worker.store.artifacts.put_file(path)
+        blob = own(self.fake_worker.store).artifacts.put_file(path)
         kept = Artifact(
             name="report.json", digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/json"
         )

@@ -16,6 +16,7 @@ from bessemer.contract.invocation import OUTPUTS
 from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.tensor import TensorSpec
 from bessemer.errors import ConflictError, InvalidArgumentError, NotFoundError
+from tests.tenant_data import own, started
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,18 +32,17 @@ def submitted(client: Client, name: str) -> Job:
 def run_invocation(fake_worker: FakeWorker, invocation_id: str) -> None:
     path = fake_worker.folder / OUTPUTS
     path.write_bytes(b"outputs")
-    blob = fake_worker.store.artifacts.put_file(path)
+    blob = own(fake_worker.store).artifacts.put_file(path)
     artifact = Artifact(
         name=OUTPUTS, digest=blob.digest, size_bytes=blob.size_bytes, media_type="application/zip"
     )
-    attempt = fake_worker.store.invocations.start(invocation_id, "w1")
-    assert attempt is not None
+    attempt = started(fake_worker.store.invocations, invocation_id, "w1")
     outputs = (TensorSpec(name="y", shape=(1, 10)),)
     fake_worker.store.invocations.succeed(invocation_id, attempt, 2, LATENCY, outputs, artifact)
 
 
 def run_the_next(fake_worker: FakeWorker, job: Job) -> None:
-    while not (queued := fake_worker.store.invocations.page(job.id, 1).items):
+    while not (queued := own(fake_worker.store).invocations.page(job.id, 1).items):
         threading.Event().wait(0.02)
     run_invocation(fake_worker, queued[0].id)
 

@@ -19,6 +19,7 @@ from bessemer.store.blobs.artifacts import INCOMING
 from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
+from tests.tenant_data import own
 from worker.settings import GIBIBYTE, WorkerSettings
 from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
 from worker.supervisor.in_flight import InFlight
@@ -89,7 +90,7 @@ class Rig:
             incoming.unlink()
 
     def row(self, task: Task) -> Compilation:
-        row = self.store.jobs.get(task.id)
+        row = own(self.store).jobs.get(task.id)
         assert row is not None
         return row
 

@@ -20,6 +20,7 @@ from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer
 from bessemer.store.queue_port import Task, TaskKind
+from tests.tenant_data import own
 
 METADATA = "Metadata-Version: 2.1\nName: installed-extension\nVersion: 1.0\n"
 GROUPS = {
@@ -62,15 +63,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerSetup]:
 def compile_with(prepared: WorkerSetup, folder: Path, name: str, **fields: Any) -> Compilation:
     path = folder / "custom.pt2"
     torch.export.save(torch.export.export(Custom().eval(), (torch.randn(16, 8),)), path)
-    digest = prepared.store.artifacts.put_file(path).digest
+    digest = own(prepared.store).artifacts.put_file(path).digest
     request = CompilationRequest.model_validate(
         {"model": digest, "target": "host", "benchmark": {"seconds": 0.05}, **fields}
     )
-    prepared.store.jobs.submit(name, request)
+    own(prepared.store).jobs.submit(name, request)
     prepared.queue.enqueue(Task(TaskKind.COMPILE, name))
 
     def row() -> Compilation:
-        found = prepared.store.jobs.get(name)
+        found = own(prepared.store).jobs.get(name)
         assert found is not None
         return found
 
@@ -100,7 +101,7 @@ def test_a_rule_a_rewrite_a_legalization_and_a_space_of_a_package_take_part(
     assert (job.state, job.verified) == (JobState.SUCCEEDED, True)
 
     (digest,) = (one.digest for one in job.artifacts if one.name == "report.json")
-    prepared.store.artifacts.fetch_to(digest, tmp_path / "report.json")
+    own(prepared.store).artifacts.fetch_to(digest, tmp_path / "report.json")
     report = Report.model_validate_json((tmp_path / "report.json").read_text())
     assert report.operators == {"negative": 2, "multiply": 1, "tanh": 1}
     assert {one.name: one.count for one in report.rewrites}["sample_negations"] == 1

@@ -21,6 +21,7 @@ from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import INVOCATIONS
 from bessemer.telemetry.traces import open_tracer
 from tests.integration.otlp_collector import collecting
+from tests.tenant_data import own, started
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.job_record import InvocationRecord
 from worker.supervisor.supervisor import Supervisor
@@ -43,9 +44,9 @@ def asked(rig: Rig, compilation: str) -> Task:
     np.savez(file, input=np.linspace(-1, 1, 8, dtype=np.float32))
     path = rig.folder / "inputs.npz"
     path.write_bytes(file.getvalue())
-    blob = rig.store.artifacts.put_file(path)
+    blob = own(rig.store).artifacts.put_file(path)
     invocation_id = f"invocation-{next(NUMBERS)}"
-    rig.store.invocations.submit(invocation_id, compilation, blob.digest, blob.size_bytes, 0)
+    own(rig.store).invocations.submit(invocation_id, compilation, blob.digest, blob.size_bytes, 0)
     return Task(TaskKind.INVOKE, invocation_id)
 
 
@@ -56,7 +57,7 @@ def handled(rig: Rig, task: Task, **settings: Any) -> Invocation:
 
 
 def row(rig: Rig, task: Task) -> Invocation:
-    found = rig.store.invocations.get(task.id)
+    found = own(rig.store).invocations.get(task.id)
     assert found is not None
     return found
 
@@ -92,7 +93,7 @@ def test_an_invocation_is_confined_as_its_compilation_was(
     assert handled(rig, asked(rig, compilation)).state is JobState.SUCCEEDED
     (sandbox,) = reported
     assert sandbox.complete
-    assert sandbox == rig.store.jobs.get(compilation).sandbox
+    assert sandbox == own(rig.store).jobs.get(compilation).sandbox
 
 
 def test_an_invocation_whose_artifact_store_is_away_waits_and_loses_no_attempt(
@@ -111,7 +112,7 @@ def test_an_invocation_whose_artifact_store_is_away_waits_and_loses_no_attempt(
 def test_an_invocation_that_cost_three_workers_is_given_up(rig: Rig, compilation: str) -> None:
     task = asked(rig, compilation)
     for worker in ("w1", "w2", "w1"):
-        rig.store.invocations.start(task.id, worker)
+        started(rig.store.invocations, task.id, worker)
     done = handled(rig, task)
     assert (done.state, done.lost_attempts) == (JobState.FAILED, 3)
     assert done.problem.code is ErrorCode.WORKER_LOST
@@ -120,8 +121,8 @@ def test_an_invocation_that_cost_three_workers_is_given_up(rig: Rig, compilation
 def test_one_that_was_to_be_cancelled_is_so_where_it_cost_three_workers(rig: Rig) -> None:
     task = asked(rig, rig.job("return 0").id)
     for worker in ("w1", "w2", "w1"):
-        rig.store.invocations.start(task.id, worker)
-    rig.store.invocations.request_cancel(task.id)
+        started(rig.store.invocations, task.id, worker)
+    own(rig.store).invocations.request_cancel(task.id)
     done = handled(rig, task)
     assert (done.state, done.attempt, done.problem) == (JobState.CANCELLED, 3, None)
 
@@ -136,7 +137,7 @@ def test_cancelling_a_running_invocation_ends_its_processes_and_its_row(
         async with asyncio.TaskGroup() as group:
             group.create_task(rig.supervisor().handle(task))
             await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
-            await asyncio.to_thread(rig.store.invocations.request_cancel, task.id)
+            await asyncio.to_thread(own(rig.store).invocations.request_cancel, task.id)
 
     rig.runner.run(invoke())
     done = row(rig, task)

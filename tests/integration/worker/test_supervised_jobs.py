@@ -19,8 +19,10 @@ from bessemer.contract.problem import ERRORS, ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES
-from bessemer.store.queue_port import Loss, Task, TaskKind
+from bessemer.store.queue_port import Loss, TaskKind
+from bessemer.store.rows.lifecycle import Attempt
 from bessemer.telemetry.traces import Tracer
+from tests.tenant_data import inspection_of, own, started
 from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import run_to_end
 from worker.supervisor.compilations import CompilationTask
@@ -53,7 +55,7 @@ def test_cancelling_a_running_compilation_ends_its_processes_and_its_row(rig: Ri
 
     def cancel() -> None:
         groups.extend(groups_noted(rig.place.folder))
-        rig.store.jobs.request_cancel(task.id)
+        own(rig.store).jobs.request_cancel(task.id)
         wait_until(lambda: rig.row(task).state is JobState.CANCELLED)
         left.append(members(groups[0]))
 
@@ -67,7 +69,7 @@ def test_cancelling_a_running_compilation_ends_its_processes_and_its_row(rig: Ri
 def test_what_a_job_printed_is_kept_though_it_never_ends(rig: Rig) -> None:
     task = rig.job("os.write(1, b'before the end')\n" + SLEEP.format(seconds=600), 3.0)
     assert rig.handle(task).state is JobState.FAILED
-    assert "before the end" in rig.store.logs.read(task.id)
+    assert "before the end" in own(rig.store).jobs.log_tail(task.id)
 
 
 PRINT = "while True:\n    os.write(1, bytes(65536))"
@@ -122,17 +124,17 @@ def test_a_job_whose_zygote_is_killed_is_done_on_the_next_attempt(rig: Rig) -> N
 
 def test_an_inspection_whose_zygote_is_killed_is_tried_again(rig: Rig) -> None:
     digest = upload(rig.store, rig.folder, SLEEP.format(seconds=1.5))
-    size_bytes = rig.store.artifacts.size(digest)
-    rig.store.models.add(digest, size_bytes)
+    size_bytes = own(rig.store).artifacts.size(digest)
+    own(rig.store).models.add(digest, size_bytes)
 
     async def inspect() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
+            group.create_task(rig.supervisor().handle(inspection_of(rig.store, digest)))
             await asyncio.to_thread(wait_until, lambda: bool(groups_noted(rig.place.folder)))
             os.kill(rig.zygote.pid, signal.SIGKILL)
 
     rig.runner.run(inspect())
-    assert rig.store.models.get(digest).state is ModelState.READY
+    assert own(rig.store).models.get(digest).state is ModelState.READY
 
 
 def test_a_target_with_more_cores_than_the_machine_is_measured_with_those_that_there_are(rig: Rig) -> None:
@@ -142,7 +144,7 @@ def test_a_target_with_more_cores_than_the_machine_is_measured_with_those_that_t
     assert (row.state, row.verified, row.target.cores) == (JobState.SUCCEEDED, True, MAX_CORES)
     assert {baseline.threads for baseline in row.figures.baselines} <= {1, here}
     (report,) = (artifact for artifact in row.artifacts if artifact.name == REPORT)
-    text = b"".join(rig.store.artifacts.stream(report.digest))
+    text = b"".join(own(rig.store).artifacts.stream(report.digest))
     assert Report.model_validate_json(text).benchmark.threads == here
 
 
@@ -185,29 +187,29 @@ def candidate_server(rig: Rig) -> int:
 def test_a_job_that_cost_three_workers_is_a_dead_letter_with_their_names(rig: Rig) -> None:
     task = rig.job("return 0")
     for worker in ("w1", "w2", "w1"):
-        rig.store.jobs.start(task.id, worker)
+        started(rig.store.jobs, task.id, worker)
     row = rig.handle(task)
     assert (row.state, row.attempt, row.lost_attempts) == (JobState.FAILED, 4, 3)
     assert row.problem.code is ErrorCode.WORKER_LOST
     assert row.problem.detail == "3 attempts were lost with their workers (w1, w2, w1)"
-    assert [event.seq for event in rig.store.jobs.events_after(task.id, 0)] == [1, 2, 3, 4, 5, 6]
+    assert [event.seq for event in own(rig.store).jobs.events_after(task.id, 0)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_inspection_that_cost_three_workers_is_given_up(rig: Rig) -> None:
     digest = upload(rig.store, rig.folder, "return 'unseen'")
-    rig.store.models.add(digest, rig.store.artifacts.size(digest))
+    own(rig.store).models.add(digest, own(rig.store).artifacts.size(digest))
     for worker in ("w1", "w2", "w1"):
-        rig.store.models.start(digest, worker)
-    rig.runner.run(rig.supervisor().handle(Task(TaskKind.INSPECT, digest)))
-    model = rig.store.models.get(digest)
+        started(rig.store.models, inspection_of(rig.store, digest).id, worker)
+    rig.runner.run(rig.supervisor().handle(inspection_of(rig.store, digest)))
+    model = own(rig.store).models.get(digest)
     assert (model.state, model.problem.code) == (ModelState.REJECTED, ErrorCode.WORKER_LOST)
 
 
 class CancelledMeanwhile(CompilationTask):
     """One that its user cancels when it has just been taken for the last time."""
 
-    def lost_attempts(self, claim: int) -> int:
-        self._jobs.request_cancel(self._id)
+    def lost_attempts(self, claim: Attempt) -> int:
+        own(self._runner.store).jobs.request_cancel(self._id)
         return MAX_LOST_ATTEMPTS
 
 
@@ -242,7 +244,7 @@ def test_a_job_that_its_worker_stops_in_is_handed_back_and_not_lost(rig: Rig) ->
     rig.runner.run(stop())
     assert (rig.row(task).state, rig.row(task).worker) == (JobState.RUNNING, None)
     assert not groups_noted(rig.place.folder)
-    rig.store.jobs.start(task.id, "another")
+    started(rig.store.jobs, task.id, "another")
     assert rig.row(task).lost_attempts == 0
 
 

@@ -25,6 +25,7 @@ from bessemer.store.queue.reaper import Leases, Reaper
 from bessemer.store.queue_port import Task
 from examples.local_postgresql import LocalPostgresql, postgresql_server
 from tests.integration.otlp_collector import Collector, collecting
+from tests.tenant_data import own, started
 from worker.supervisor.zygote_handle import CHECKOUT
 
 OUTAGE_SECONDS = 3 * LEASE_SECONDS
@@ -59,7 +60,7 @@ def succession(prepared: WorkerSetup, tmp_path_factory: pytest.TempPathFactory) 
     prepared.queue.enqueue(task)
 
     def row() -> Compilation:
-        row = prepared.store.jobs.get(task.id)
+        row = own(prepared.store).jobs.get(task.id)
         assert row is not None
         return row
 
@@ -96,7 +97,7 @@ def test_a_killed_workers_job_is_done_by_another_one(prepared: WorkerSetup, succ
     job = succession.job
     assert (job.state, job.attempt, job.lost_attempts) == (JobState.SUCCEEDED, 2, 1)
     assert (job.worker, job.verified) == ("successor", True)
-    assert event_faults(prepared.store.jobs.events_after(job.id, 0), job.state) == []
+    assert event_faults(own(prepared.store).jobs.events_after(job.id, 0), job.state) == []
     assert [worker.id for worker in prepared.store.workers.live(3600)] == ["successor"]
 
 
@@ -192,14 +193,14 @@ def test_a_worker_outlasts_a_database_that_fails_for_longer_than_its_lease(
 
     def row() -> Compilation | None:
         with contextlib.suppress(StoreUnavailableError):  # a connection of before the outage
-            return prepared.store.jobs.get(task.id)
+            return own(prepared.store).jobs.get(task.id)
         return None
 
     wait_until(lambda: (found := row()) is not None and found.state.final)
     job = row()
     assert job is not None
     assert (job.state, job.attempt, job.lost_attempts) == (JobState.SUCCEEDED, 1, 0)
-    assert event_faults(prepared.store.jobs.events_after(job.id, 0), job.state) == []
+    assert event_faults(own(prepared.store).jobs.events_after(job.id, 0), job.state) == []
     assert succession.successor.poll() is None
 
 
@@ -211,13 +212,14 @@ def test_a_frozen_worker_is_fenced_out_when_it_thaws(
     reaper = Reaper(prepared.store.workers, prepared.queue, Leases(LEASE_SECONDS))
     succession.successor.send_signal(signal.SIGSTOP)
     wait_until(lambda: reaper.reap() == 1)
-    assert prepared.store.jobs.start(task.id, "another") == 2
+    taken = started(prepared.store.jobs, task.id, "another")
+    assert taken.number == 2
     succession.successor.send_signal(signal.SIGCONT)
     wait_until(lambda: members(group) == 0 and not groups_noted(prepared.place))
-    prepared.store.jobs.cancel_finished(task.id, 2)
-    row = prepared.store.jobs.get(task.id)
+    prepared.store.jobs.cancel_finished(task.id, taken)
+    row = own(prepared.store).jobs.get(task.id)
     assert (row.state, row.worker, row.lost_attempts) == (JobState.CANCELLED, "another", 1)
-    assert event_faults(prepared.store.jobs.events_after(task.id, 0), row.state) == []
+    assert event_faults(own(prepared.store).jobs.events_after(task.id, 0), row.state) == []
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_job_over(
@@ -235,8 +237,8 @@ def test_a_worker_that_is_told_to_stop_hands_its_job_over(
         f"{task.key} goes to another worker: this worker stops [task=compile job={task.id}]"
         in prepared.log.read_text()
     )
-    prepared.store.jobs.start(task.id, "another")
-    row = prepared.store.jobs.get(task.id)
+    started(prepared.store.jobs, task.id, "another")
+    row = own(prepared.store).jobs.get(task.id)
     assert (row.attempt, row.lost_attempts) == (2, 0)
 
 
@@ -251,7 +253,7 @@ def begun(prepared: WorkerSetup, task: Task) -> Task:
     prepared.queue.enqueue(task)
 
     def is_running() -> bool:
-        row = prepared.store.jobs.get(task.id)
+        row = own(prepared.store).jobs.get(task.id)
         return row is not None and row.stage is not None
 
     wait_until(is_running)

@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from worker_samples import wait_until
 
 from benchmarks.soak.audit import event_faults
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.capability import Capability
 from bessemer.contract.job import JobState
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -26,6 +27,7 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
 from examples.local_postgresql import postgresql_server
 from tests.integration.malicious_models import malicious_model
+from tests.tenant_data import own
 from worker.job.folder import make_job_folder, remove_job_folder, seal
 from worker.protocol.messages import Inspected
 from worker.protocol.order import InspectWork, Ready, StartJob
@@ -167,7 +169,7 @@ def test_a_job_survives_a_database_that_is_restarted(rig: Rig, tmp_path: Path) -
             server.start()
 
         row = on_server.handle_while(task, restart)
-        events = store.jobs.events_after(task.id, 0)
+        events = own(store).jobs.events_after(task.id, 0)
         store.close()
     assert (row.state, row.attempt) == (JobState.SUCCEEDED, 1)
     assert event_faults(events, row.state) == []
@@ -206,6 +208,6 @@ def test_an_artifact_store_that_is_full_is_away_and_keeps_nothing_half_written(
     (tmp_path / "artifact").write_bytes(bytes(1 << 20))
     artifacts = open_artifacts((small_disk / "artifacts").as_uri())
     with pytest.raises(StoreUnavailableError, match="No space left"):
-        artifacts.put_file(tmp_path / "artifact")
+        artifacts.for_tenant(DEFAULT_TENANT).put_file(tmp_path / "artifact")
     artifacts.close()
     assert not [path for path in small_disk.rglob("*") if path.is_file() and path.name != "ballast"]

@@ -14,6 +14,7 @@ from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.stage import Stage
 from examples.local_service import local_app
 from examples.ports import free_port
+from tests.tenant_data import own
 
 Rig = Any
 WAIT_FOR_A_WORD = """
@@ -52,4 +53,4 @@ def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(
         follower.join()
     assert (row.state, row.attempt) == (JobState.SUCCEEDED, 1)
     assert event_faults(seen, row.state) == []
-    assert tuple(seen) == rig.store.jobs.events_after(task.id, 0)
+    assert tuple(seen) == own(rig.store).jobs.events_after(task.id, 0)

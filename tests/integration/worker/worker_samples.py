@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.options import BenchmarkOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
@@ -15,15 +16,20 @@ from worker.supervisor.processes import processes
 WAIT_SECONDS = 120.0
 
 
-def upload(store: Store, folder: Path, body: str) -> str:
+def upload(store: Store, folder: Path, body: str, tenant: str = DEFAULT_TENANT) -> str:
     """Store a malicious model and return its digest."""
     path = folder / "model"
     path.write_bytes(malicious_model(body))
-    return store.artifacts.put_file(path).digest
+    return store.for_tenant(tenant).artifacts.put_file(path).digest
 
 
 def submit(
-    store: Store, job_id: str, digest: str, timeout_seconds: float | None = None, cores: int | None = None
+    store: Store,
+    job_id: str,
+    digest: str,
+    timeout_seconds: float | None = None,
+    cores: int | None = None,
+    tenant: str = DEFAULT_TENANT,
 ) -> Task:
     """Submit the compilation of a malicious model for this machine, or one like it with other cores."""
     request = CompilationRequest.model_validate(
@@ -35,7 +41,7 @@ def submit(
             "timeout_seconds": timeout_seconds,
         }
     )
-    store.jobs.submit(job_id, request)
+    store.for_tenant(tenant).jobs.submit(job_id, request)
     return Task(TaskKind.COMPILE, job_id)
 
 

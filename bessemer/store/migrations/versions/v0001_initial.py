@@ -1,4 +1,4 @@
-"""The first schema: compilations with their events, models, invocations, workers."""
+"""The first schema: compilations with their events, models, invocations, workers, secrets."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -25,6 +25,7 @@ def upgrade() -> None:
     _create_workers()
     _create_keys()
     _create_audit()
+    _create_secrets()
     for table in ("jobs", "invocations"):
         _guard_moves(table)
 
@@ -67,6 +68,7 @@ def _create_jobs() -> None:
         sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("needs", sa.Text),
         sa.Column("worker", sa.String(200)),
+        sa.Column("incarnation", sa.String(32)),
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
         sa.Column("target", sa.JSON),
         sa.Column("stage", sa.String(16)),
@@ -85,13 +87,14 @@ def _create_jobs() -> None:
         *_state_checks("jobs"),
         sa.CheckConstraint("attempt >= 0", name="jobs_attempt"),
     )
-    op.create_index("jobs_newest", "jobs", ["created_at", "id"])
+    op.create_index("jobs_newest", "jobs", ["tenant", "created_at", "id"])
     for name, column in (("state", "state"), ("name", "name"), ("model", "model"), ("target", "target_name")):
-        op.create_index(f"jobs_newest_by_{name}", "jobs", [column, "created_at", "id"])
+        op.create_index(f"jobs_newest_by_{name}", "jobs", ["tenant", column, "created_at", "id"])
+    op.create_index("jobs_by_state", "jobs", ["state", "created_at", "id"])
     op.create_index("jobs_finished", "jobs", ["finished_at"])
     for name, columns, where in (
-        ("jobs_waiting", ["kind", "priority", "created_at", "id", "needs"], _QUEUED),
-        ("jobs_ended", ["kind", "finished_at"], _MEASURED),
+        ("jobs_waiting", ["tenant", "kind", "priority", "created_at", "id", "needs"], _QUEUED),
+        ("jobs_ended", ["tenant", "kind", "finished_at"], _MEASURED),
     ):
         op.create_index(name, "jobs", columns, sqlite_where=where, postgresql_where=where)
 
@@ -109,9 +112,10 @@ def _create_job_parts() -> None:
         "job_blobs",
         _job("job", primary_key=True),
         sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("tenant", sa.String(64), nullable=False),
         sa.Column("size_bytes", sa.BigInteger, nullable=False),
     )
-    op.create_index("job_blobs_digest", "job_blobs", ["digest", "size_bytes"])
+    op.create_index("job_blobs_digest", "job_blobs", ["digest", "tenant", "size_bytes"])
     op.create_table(
         "events",
         _job("job", primary_key=True),
@@ -126,13 +130,15 @@ def _create_job_parts() -> None:
 def _create_models() -> None:
     op.create_table(
         "models",
-        sa.Column("tenant", sa.String(64), primary_key=True),
-        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("tenant", sa.String(64), nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("name", sa.String(128)),
         sa.Column("size_bytes", sa.BigInteger, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
         sa.Column("worker", sa.String(200)),
+        sa.Column("incarnation", sa.String(32)),
         _lost_attempts(),
         sa.Column("inspection", sa.JSON),
         sa.Column("problem", sa.JSON),
@@ -140,13 +146,15 @@ def _create_models() -> None:
         _time("enqueued_at"),
         _time("waits_since"),
         _time("used_at"),
+        sa.UniqueConstraint("tenant", "digest", name="models_once"),
         sa.CheckConstraint("state IN ('inspecting', 'ready', 'rejected')", name="models_state"),
         sa.CheckConstraint("(state = 'ready') = (inspection IS NOT NULL)", name="models_inspection"),
         sa.CheckConstraint("(state = 'rejected') = (problem IS NOT NULL)", name="models_problem"),
     )
     op.create_index("models_by_state", "models", ["state", "created_at"])
     op.create_index("models_newest", "models", ["tenant", "created_at", "digest"])
-    for name, column in (("used", "used_at"), ("digest", "digest"), ("sizes", "size_bytes")):
+    op.create_index("models_digest", "models", ["digest", "tenant"])
+    for name, column in (("used", "used_at"), ("sizes", "size_bytes")):
         op.create_index(f"models_{name}", "models", [column])
 
 
@@ -164,6 +172,7 @@ def _create_invocations() -> None:
         sa.Column("runs", sa.Integer, nullable=False),
         sa.Column("needs", sa.Text),
         sa.Column("worker", sa.String(200)),
+        sa.Column("incarnation", sa.String(32)),
         sa.Column("threads", sa.Integer),
         sa.Column("latency", sa.JSON),
         sa.Column("outputs", sa.JSON, nullable=False),
@@ -181,8 +190,8 @@ def _create_invocations() -> None:
     )
     op.create_index("invocations_newest", "invocations", ["compilation", "created_at", "id"])
     op.create_index("invocations_by_state", "invocations", ["state", "created_at"])
-    op.create_index("invocations_inputs", "invocations", ["inputs", "inputs_bytes"])
-    op.create_index("invocations_outputs", "invocations", ["outputs_digest", "outputs_bytes"])
+    op.create_index("invocations_inputs", "invocations", ["inputs", "tenant", "inputs_bytes"])
+    op.create_index("invocations_outputs", "invocations", ["outputs_digest", "tenant", "outputs_bytes"])
     op.create_index("invocations_finished", "invocations", ["finished_at"])
 
 
@@ -225,6 +234,14 @@ def _create_audit() -> None:
         sqlite_autoincrement=True,  # a number is never used twice
     )
     op.create_index("audit_at", "audit", ["at"])
+
+
+def _create_secrets() -> None:
+    op.create_table(
+        "secrets",
+        sa.Column("name", sa.String(64), primary_key=True),
+        sa.Column("value", sa.LargeBinary, nullable=False),
+    )
 
 
 def _guard_moves(table: str) -> None:

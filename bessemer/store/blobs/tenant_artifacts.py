@@ -1,0 +1,170 @@
+"""A tenant's blobs by digest: the key is ``tenant/sha256``."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import obstore
+from obstore.store import ObjectStore
+
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import Digest
+from bessemer.store.blobs.hashing import CHUNK_BYTES, Blob, BlobKey, Meter, file_chunks
+from bessemer.store.blobs.object_stores import (
+    PART_BYTES,
+    PARTS_IN_FLIGHT,
+    delete_key,
+    incoming_key,
+    mapped_errors,
+    move,
+)
+from bessemer.store.blobs.trash import restore_blob, trashed_blobs
+from bessemer.store.blobs.uploads import MinimumRate, run_with_chunks
+from bessemer.store.errors import BlobMissingError, DamagedError, DigestMismatchError, EmptyUploadError
+
+
+class TenantArtifacts:
+    """The blobs of one tenant. Equal files of two tenants are two blobs.
+
+    A blob is written to a temporary key and moved when complete, so each key holds a whole blob. Each method
+    raises ``StoreUnavailableError`` if the store cannot be used.
+    """
+
+    def __init__(self, store: ObjectStore, threads: ThreadPoolExecutor, tenant: Tenant) -> None:
+        self._store = store
+        self._threads = threads
+        self._tenant = tenant
+
+    async def put_stream(
+        self,
+        chunks: AsyncIterator[bytes],
+        expected: Digest | None,
+        max_bytes: int,
+        rate: MinimumRate | None = None,
+    ) -> Blob:
+        """Store an upload in constant memory, and hash it.
+
+        Args:
+            chunks: the upload; if it raises, nothing is kept.
+            expected: the digest that the client named, if any.
+            max_bytes: the largest upload that is accepted.
+            rate: the minimum rate of the upload, if any.
+
+        Raises:
+            TooLargeError: it exceeds ``max_bytes``.
+            EmptyUploadError: it is empty.
+            DigestMismatchError: its digest is not ``expected``.
+            UploadStalledError: it is slower than ``rate``.
+        """
+
+        def put(blocks: Iterator[bytes]) -> Blob:
+            return self._put(Meter(max_bytes), blocks, partial(_require, expected))
+
+        return await run_with_chunks(self._threads, chunks, put, rate)
+
+    def put_file(self, path: Path) -> Blob:
+        """Store a regular file, which may be empty; links are not followed.
+
+        Raises:
+            OSError: the file cannot be read, or is not a regular file.
+        """
+        return self._put(Meter(), file_chunks(path), lambda _: None)
+
+    def size(self, digest: Digest) -> int | None:
+        """A blob's size; None if it is not stored, or is in the trash."""
+        with mapped_errors():
+            try:
+                return obstore.head(self._store, self._key(digest))["size"]
+            except FileNotFoundError:
+                return None
+
+    def fetch_to(self, digest: Digest, path: Path) -> None:
+        """Write a blob to a new file and check its digest; on an error, remove the file.
+
+        Raises:
+            BlobMissingError: it is not stored.
+            DamagedError: its content no longer matches its digest.
+            FileExistsError: ``path`` exists.
+        """
+        chunks = self.stream(digest)
+        with path.open("xb") as file:
+            try:
+                file.writelines(chunks)
+            except BaseException:
+                path.unlink()
+                raise
+
+    def stream(self, digest: Digest, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from ``start`` to ``end``, exclusive; ``end`` is the blob's end by default.
+
+        Streaming the whole blob checks the digest, and raises after the last chunk if it is wrong. A blob
+        that a sweep moved to the trash while a row that refers to it was written is restored.
+
+        Raises:
+            BlobMissingError: it is not stored; raised before the first chunk.
+            DamagedError: its content no longer matches its digest.
+            ValueError: the range lies outside the blob.
+        """
+        size = self.size(digest)
+        if size is None:
+            self._restore_if_trashed(BlobKey(self._tenant, digest))
+            size = self.size(digest)
+        if size is None:
+            raise BlobMissingError(digest)
+        last = size if end is None else end
+        if not 0 <= start <= last <= size:
+            raise ValueError(f"bytes {start} to {last} lie outside a blob of {size} bytes")
+        chunks = self._range(self._key(digest), start, last) if start < last else iter(())
+        return _checked(digest, chunks) if (start, last) == (0, size) else chunks
+
+    def _put(self, meter: Meter, chunks: Iterator[bytes], require: Callable[[Blob], None]) -> Blob:
+        incoming = incoming_key()
+        try:
+            with mapped_errors(meter):
+                obstore.put(
+                    self._store,
+                    incoming,
+                    meter.metered(chunks),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_IN_FLIGHT,
+                )
+            blob = meter.blob()
+            require(blob)
+            with mapped_errors():
+                move(self._store, incoming, self._key(blob.digest))
+        except BaseException:
+            delete_key(self._store, incoming)
+            raise
+        return blob
+
+    def _range(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        with mapped_errors():
+            result = obstore.get(self._store, key, options={"range": (start, end)})
+            for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
+                yield bytes(chunk)
+
+    def _restore_if_trashed(self, key: BlobKey) -> None:
+        """Move a blob back if it is in the trash."""
+        trashed = (entry for entries in trashed_blobs(self._store) for entry in entries)
+        found = next((entry for entry in trashed if entry.blob == key), None)
+        if found is not None:
+            restore_blob(self._store, found)
+
+    def _key(self, digest: Digest) -> str:
+        return str(BlobKey(self._tenant, digest))
+
+
+def _require(expected: Digest | None, blob: Blob) -> None:
+    if blob.size_bytes == 0:
+        raise EmptyUploadError
+    if expected is not None and blob.digest != expected:
+        raise DigestMismatchError(expected, blob.digest)
+
+
+def _checked(digest: Digest, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    meter = Meter()
+    yield from meter.metered(chunks)
+    actual = meter.blob().digest
+    if actual != digest:
+        raise DamagedError(digest, actual)

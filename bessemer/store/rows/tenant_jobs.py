@@ -1,0 +1,154 @@
+"""A tenant's compilations and their events."""
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import JobId, now
+from bessemer.contract.capability import needs_of
+from bessemer.contract.job import Compilation, CompilationPage, Event, EventType, JobState
+from bessemer.contract.listing import EVERYTHING, CompilationFilter
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import target_name
+from bessemer.store.errors import IdempotencyConflictError, JobNotFinalError
+from bessemer.store.queue_port import job_kind
+from bessemer.store.rows.filters import conditions, starts_with
+from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
+from bessemer.store.rows.paging import read_page
+from bessemer.store.rows.tables import EVENTS, JOB_LOGS, JOBS, LABELS, MODELS
+from bessemer.store.rows.tenant_rows import CancellableTenantRows
+
+_EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
+_FINAL = [state.value for state in JobState if state.final]
+
+
+class TenantJobs(CancellableTenantRows[Compilation]):
+    """A tenant's compilations: one row each, with its events, labels and artifacts."""
+
+    lifecycle = JOB_LIFECYCLE
+    name = JOBS.c.id
+    document = Compilation
+    shown_columns = tuple(JOBS.c[name] for name in Compilation.model_fields if name != "queue")
+
+    def submit(
+        self, job_id: JobId, request: CompilationRequest, traceparent: str | None = None
+    ) -> Compilation:
+        """Insert a queued job. If the id exists with the same request, return that job.
+
+        Args:
+            job_id: its id.
+            request: what to compile, and how.
+            traceparent: the W3C trace context of this request; the first submission's is kept.
+
+        Raises:
+            IdempotencyConflictError: another request or another tenant uses the id.
+        """
+        job: Compilation | None = None
+        while job is None:  # a job that is deleted in between is inserted again
+            try:
+                self._insert(job_id, request, traceparent)
+            except sa.exc.IntegrityError:
+                self._require_same(job_id, request)
+            job = self.get(job_id)
+        return job
+
+    def starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
+        """The ids that start with ``prefix``, in order, at most ``limit``."""
+        named = sa.and_(self._owned, starts_with(JOBS.c.id, prefix))
+        query = sa.select(JOBS.c.id).where(named).order_by(JOBS.c.id).limit(limit)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def page(
+        self, limit: int, cursor: str | None = None, wanted: CompilationFilter = EVERYTHING
+    ) -> CompilationPage:
+        """Jobs, newest first. Jobs that arrive between two pages neither repeat nor hide any.
+
+        Raises:
+            CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
+        """
+        query = sa.select(*self.shown_columns).where(self._owned, *conditions(wanted))
+        page = read_page(self._database, query, (JOBS.c.created_at, JOBS.c.id), limit, cursor)
+        return CompilationPage(items=tuple(map(self._shown, page.rows)), next=page.next)
+
+    def events_after(self, job_id: JobId, seq: int, limit: int = 500) -> tuple[Event, ...]:
+        """The events after number ``seq`` (0: from the first), in order, at most ``limit``."""
+        query = (
+            sa.select(*_EVENT_COLUMNS)
+            .join_from(JOBS, EVENTS, EVENTS.c.job == JOBS.c.id)
+            .where(self._named(job_id), EVENTS.c.seq > seq)
+            .order_by(EVENTS.c.seq)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return tuple(Event.read(dict(row._mapping)) for row in connection.execute(query))
+
+    def log_tail(self, job_id: JobId) -> str:
+        """The tail of what a job has printed; empty if it printed nothing."""
+        kept = sa.select(JOB_LOGS.c.tail).join_from(JOBS, JOB_LOGS, JOB_LOGS.c.job == JOBS.c.id)
+        with self._database.read() as connection:
+            tail: str | None = connection.execute(kept.where(self._named(job_id))).scalar_one_or_none()
+        return tail or ""
+
+    def delete(self, job_id: JobId) -> bool:
+        """Delete a final job, its events and its invocations.
+
+        Returns:
+            Whether the tenant had the job.
+
+        Raises:
+            JobNotFinalError: the job is not final.
+        """
+        named = self._named(job_id)
+        with self._database.write() as connection:
+            final = sa.delete(JOBS).where(named, JOBS.c.state.in_(_FINAL))
+            if connection.execute(final).rowcount:
+                return True
+            state = connection.execute(sa.select(JOBS.c.state).where(named)).scalar_one_or_none()
+        if state is None:
+            return False
+        raise JobNotFinalError(job_id, state)
+
+    def withdraw(self, job_id: JobId) -> None:
+        """Delete a job that has not been enqueued yet."""
+        waiting = sa.and_(JOBS.c.state == JobState.QUEUED.value, JOBS.c.enqueued_at.is_(None))
+        with self._database.write() as connection:
+            connection.execute(sa.delete(JOBS).where(self._named(job_id), waiting))
+
+    def _insert(self, job_id: JobId, request: CompilationRequest, traceparent: str | None) -> None:
+        needs = needs_of(request.target)
+        values = {
+            **self.lifecycle.at_start,
+            "id": job_id,
+            "tenant": self.tenant,
+            "state": JobState.QUEUED.value,
+            "attempt": 0,
+            "last_seq": 1,
+            "request": request.model_dump(mode="json"),
+            "name": request.name or self._model_name(request),
+            "model": request.model,
+            "target_name": target_name(request.target),
+            "kind": job_kind(request).value,
+            "priority": request.priority,
+            "needs": None if needs is None else str(needs),
+            "cancel_requested": False,
+            "artifacts": [],
+            "traceparent": traceparent,
+            "created_at": now(),
+        }
+        with self._database.write() as connection:
+            connection.execute(sa.insert(JOBS).values(values))
+            for key, value in request.labels.items():
+                connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
+            self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
+
+    def _model_name(self, request: CompilationRequest) -> sa.ScalarSelect[str]:
+        named = sa.and_(MODELS.c.tenant == self.tenant, MODELS.c.digest == request.model)
+        return sa.select(MODELS.c.name).where(named).scalar_subquery()
+
+    def _require_same(self, job_id: JobId, request: CompilationRequest) -> None:
+        query = sa.select(JOBS.c.request, JOBS.c.tenant).where(JOBS.c.id == job_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return
+        if row.tenant != self.tenant or CompilationRequest.read(row.request) != request:
+            raise IdempotencyConflictError(job_id)

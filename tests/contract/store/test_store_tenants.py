@@ -1,0 +1,224 @@
+"""Every method of a tenant's store leaves other tenants' data alone."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from store_samples import ARTIFACTS, DIGEST, a_problem, a_request
+
+from bessemer.contract.listing import CompilationFilter
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.blobs.hashing import Blob
+from bessemer.store.blobs.sweep import SweepResult, sweep_blobs
+from bessemer.store.errors import BlobMissingError, IdempotencyConflictError
+from bessemer.store.rows.secrets import SECRET_BYTES
+from bessemer.store.rows.tables import METADATA
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import Store, TenantStore, open_store
+from tests.inspections import inspected
+from tests.tenant_data import started
+
+VICTIM, ATTACKER = "victim", "attacker"
+CONTENT = b"a model of the victim's"
+DONE, QUEUED, RUN = "job-00000001", "job-00000002", "invocation-1"
+MISSING = "missing"
+"""The result of a call that raises ``BlobMissingError``."""
+CONFLICT = "conflict"
+"""The result of a call that raises ``IdempotencyConflictError``."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The store, and the victim's files.
+
+    Attributes:
+        blob: the victim's model.
+        folder: a place for files.
+    """
+
+    store: Store
+    blob: Blob
+    folder: Path
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    yield CONTENT
+
+
+def labelled() -> CompilationFilter:
+    return CompilationFilter(label=("team",))
+
+
+ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
+    "jobs.get": (lambda own, _: own.jobs.get(DONE), None),
+    "jobs.task": (lambda own, _: own.jobs.task(QUEUED), None),
+    "jobs.submit": (lambda own, world: own.jobs.submit(QUEUED, of(world)), CONFLICT),
+    "jobs.starting": (lambda own, _: own.jobs.starting("job-", 9), ()),
+    "jobs.page": (
+        lambda own, _: (own.jobs.page(9).items, own.jobs.page(9, None, labelled()).items),
+        ((), ()),
+    ),
+    "jobs.events_after": (lambda own, _: own.jobs.events_after(DONE, 0), ()),
+    "jobs.log_tail": (lambda own, _: own.jobs.log_tail(DONE), ""),
+    "jobs.request_cancel": (lambda own, _: own.jobs.request_cancel(QUEUED), None),
+    "jobs.delete": (lambda own, _: own.jobs.delete(DONE), False),
+    "jobs.withdraw": (lambda own, _: own.jobs.withdraw(QUEUED), None),
+    "models.get": (lambda own, world: own.models.get(world.blob.digest), None),
+    "models.task": (lambda own, world: own.models.task(world.blob.digest), None),
+    "models.add": (lambda own, world: own.models.add(world.blob.digest, 1, "mine").size_bytes, 1),
+    "models.page": (lambda own, _: own.models.page(9).items, ()),
+    "models.touch": (lambda own, world: own.models.touch(world.blob.digest), False),
+    "models.starting": (lambda own, world: own.models.starting(world.blob.digest[:4], 9), ()),
+    "models.inspect_again": (lambda own, world: own.models.inspect_again(world.blob.digest), False),
+    "models.delete": (lambda own, world: own.models.delete(world.blob.digest), False),
+    "invocations.get": (lambda own, _: own.invocations.get(RUN), None),
+    "invocations.task": (lambda own, _: own.invocations.task(RUN), None),
+    "invocations.submit": (lambda own, _: own.invocations.submit("invocation-2", DONE, DIGEST, 1, 1), None),
+    "invocations.starting": (lambda own, _: own.invocations.starting(DONE, "invo", 9), ()),
+    "invocations.page": (lambda own, _: own.invocations.page(DONE, 9).items, ()),
+    "invocations.request_cancel": (lambda own, _: own.invocations.request_cancel(RUN), None),
+    "artifacts.size": (lambda own, world: own.artifacts.size(world.blob.digest), None),
+    "artifacts.stream": (lambda own, world: own.artifacts.stream(world.blob.digest), MISSING),
+    "artifacts.fetch_to": (
+        lambda own, world: own.artifacts.fetch_to(world.blob.digest, world.folder / "stolen"),
+        MISSING,
+    ),
+    "artifacts.put_file": (
+        lambda own, world: own.artifacts.put_file(world.folder / "model").size_bytes,
+        len(CONTENT),
+    ),
+    "artifacts.put_stream": (
+        lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
+        len(CONTENT),
+    ),
+}
+"""What each method gives a tenant that asks for another's data."""
+
+
+def of(world: World) -> Any:
+    return a_request().model_copy(update={"model": world.blob.digest, "labels": {"team": "victims"}})
+
+
+@pytest.fixture
+def world(store: Store, tmp_path: Path) -> World:
+    """The victim has a rejected model, a failed job with an invocation, and a queued job."""
+    victim = store.for_tenant(VICTIM)
+    (tmp_path / "model").write_bytes(CONTENT)
+    blob = victim.artifacts.put_file(tmp_path / "model")
+    found = World(store, blob, tmp_path)
+    victim.models.add(blob.digest, blob.size_bytes, "victims")
+    inspected(store, blob.digest, make_problem(ErrorCode.WORKER_LOST, "no"), VICTIM)
+    for job_id in (DONE, QUEUED):
+        victim.jobs.submit(job_id, of(found))
+    attempt = started(store.jobs, DONE)
+    store.logs.write(DONE, attempt, "the victim's output")
+    store.jobs.fail(DONE, attempt, a_problem(), ARTIFACTS)
+    victim.invocations.submit(RUN, DONE, DIGEST, 1, 1)
+    return found
+
+
+def rows_of_the_victim(world: World) -> dict[str, list[Any]]:
+    """All rows but the attacker's."""
+    with world.store.database.read() as connection:
+        return {
+            table.name: [
+                tuple(row)
+                for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns))
+                if getattr(row, "tenant", VICTIM) == VICTIM
+            ]
+            for table in METADATA.sorted_tables
+        }
+
+
+def test_every_method_of_a_tenants_store_is_attacked(store: Store) -> None:
+    own = store.for_tenant(ATTACKER)
+    parts = {name: part for name, part in vars(own).items() if name != "tenant"}
+    methods = {
+        f"{name}.{method}"
+        for name, part in parts.items()
+        for method in dir(part)
+        if not method.startswith("_") and callable(getattr(part, method)) and method != "document"
+    }
+    assert set(ATTACKS) == methods
+
+
+@pytest.mark.parametrize("method", ATTACKS)
+def test_a_tenant_neither_sees_nor_changes_what_another_has(world: World, method: str) -> None:
+    attack, expected = ATTACKS[method]
+    before = rows_of_the_victim(world)
+    assert result_of(lambda: attack(world.store.for_tenant(ATTACKER), world)) == expected
+    assert rows_of_the_victim(world) == before
+    assert b"".join(world.store.for_tenant(VICTIM).artifacts.stream(world.blob.digest)) == CONTENT
+    assert not (world.folder / "stolen").exists()
+
+
+@pytest.mark.parametrize("method", [name for name in ATTACKS if not name.endswith(("add", "put_file"))])
+def test_the_owner_gets_another_result(world: World, method: str) -> None:
+    attack, expected = ATTACKS[method]
+    own = world.store.for_tenant(VICTIM)
+    if method in ("jobs.withdraw", "artifacts.put_stream", "artifacts.fetch_to"):
+        attack(own, world)
+    elif method == "models.delete":
+        with pytest.raises(Exception, match="need model"):
+            attack(own, world)
+    else:
+        assert result_of(lambda: attack(own, world)) != expected
+
+
+def result_of(call: Callable[[], object]) -> object:
+    with contextlib.suppress(BlobMissingError, IdempotencyConflictError):
+        return call()
+    try:
+        call()
+    except BlobMissingError:
+        return MISSING
+    except IdempotencyConflictError:
+        return CONFLICT
+    raise AssertionError
+
+
+def test_equal_models_of_two_tenants_are_inspected_apart(store: Store) -> None:
+    tenants = [store.for_tenant(name) for name in (VICTIM, ATTACKER)]
+    for own in tenants:
+        own.models.add(DIGEST, 1)
+    tasks = [own.models.task(DIGEST) for own in tenants]
+    attempts = [started(store.models, task.id) for task in tasks if task is not None]
+    assert [attempt.tenant for attempt in attempts] == [VICTIM, ATTACKER]
+    assert len({task.id for task in tasks if task is not None}) == 2
+    assert {store.models.digest(task.id) for task in tasks if task is not None} == {DIGEST}
+
+
+def test_a_blob_is_kept_only_for_the_tenants_whose_rows_refer_to_it(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    tenants = [store.for_tenant(name) for name in (VICTIM, ATTACKER)]
+    (digest,) = {own.artifacts.put_file(tmp_path / "file").digest for own in tenants}
+    victim = tenants[0]
+    victim.models.add(digest, len(CONTENT))
+    assert sweep_blobs(store.database, store.artifacts, -1, 3600) == SweepResult(trashed=1)
+    assert [own.artifacts.size(digest) for own in tenants] == [len(CONTENT), None]
+    assert victim.models.delete(digest)
+    assert sweep_blobs(store.database, store.artifacts, -1, -1).trashed == 1
+
+
+def test_models_of_one_tenant_expire_though_a_job_of_another_needs_their_digest(world: World) -> None:
+    attacker = world.store.for_tenant(ATTACKER)
+    attacker.models.add(world.blob.digest, 1)
+    assert world.store.removal.expire_models(-1) == 1
+    assert attacker.models.get(world.blob.digest) is None
+    assert world.store.for_tenant(VICTIM).models.get(world.blob.digest) is not None
+
+
+def test_stores_that_open_at_the_same_moment_agree_on_a_secret(settings: StoreSettings) -> None:
+    stores = [open_store(settings) for _ in range(2)]
+    with ThreadPoolExecutor(8) as pool:
+        secrets = set(pool.map(lambda number: stores[number % 2].secret("ids"), range(16)))
+    assert [len(secret) for secret in secrets] == [SECRET_BYTES]
+    assert stores[0].secret("another") not in secrets
+    for opened in stores:
+        opened.close()
