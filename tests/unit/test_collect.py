@@ -9,6 +9,7 @@ import pytest
 from bessemer.contract.job import Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
@@ -58,7 +59,10 @@ def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
     make(folder / "output" / "bundle.tar.zst")
     artifacts = open_artifacts(f"file://{folder}/store")
     try:
-        return tuple(file.name for file in collect(folder, compiled(), artifacts, LIMIT_BYTES))
+        return tuple(
+            file.name
+            for file in collect(folder, compiled(), artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
+        )
     finally:
         artifacts.close()
 
@@ -107,6 +111,11 @@ def test_a_failed_jobs_snapshots_are_kept(
     make(tmp_path / "output")
     artifacts = open_artifacts(f"file://{tmp_path}/store")
     try:
-        assert tuple(one.name for one in collect_left(tmp_path, artifacts, LIMIT_BYTES)) == left
+        assert (
+            tuple(
+                one.name for one in collect_left(tmp_path, artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
+            )
+            == left
+        )
     finally:
         artifacts.close()

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, PlayedWorker, request
-from callers import client_of, take_callers_from_header
+from callers import client_of
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -22,7 +22,7 @@ from test_app_ir import FRAMES, LISTING
 from app import routes
 from app.main import create_app
 from app.service import OperatorDep, Service
-from app.settings import AppSettings
+from app.settings import AppSettings, AuthMode
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
 from tests.inspections import inspected
@@ -86,6 +86,13 @@ class New:
 
 
 @dataclass(frozen=True)
+class Operators:
+    """The answer is 403 to a caller who is not an administrator."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Shared:
     """The answer is about the service, and says nothing about a tenant."""
 
@@ -95,7 +102,7 @@ class Shared:
 JOB, FAILED, QUEUED = "/v1/compilations/{done}", "/v1/compilations/{failed}", "/v1/compilations/{queued}"
 RUN = JOB + "/invocations/{run}"
 MODEL = "/v1/models/{digest}"
-ROUTES: dict[str, Hidden | Empty | New | Shared] = {
+ROUTES: dict[str, Hidden | Empty | New | Operators | Shared] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
     "GET /v1/models": Empty("/v1/models", ({}, {"name": NAME}, {"state": "ready"}, {"format": "pt2"})),
@@ -137,12 +144,20 @@ ROUTES: dict[str, Hidden | Empty | New | Shared] = {
     "HEAD /v1/compilations/{id}/invocations/{invocation}/outputs": Hidden(RUN + "/outputs"),
     "POST /v1/compilations/{id}/invocations/{invocation}/cancel": Hidden(RUN + "/cancel"),
     "GET /v1/targets": Shared("/v1/targets"),
-    "GET /v1/workers": Shared("/v1/workers"),
+    "GET /v1/workers": Operators("/v1/workers"),
+    "GET /v1/keys": Operators("/v1/keys"),
+    "POST /v1/keys": Operators("/v1/keys"),
+    "POST /v1/keys/{id}/rotate": Operators("/v1/keys/{key}/rotate"),
+    "DELETE /v1/keys/{id}": Operators("/v1/keys/{key}"),
+    "GET /v1/audit": Operators("/v1/audit"),
     "GET /healthz": Shared("/healthz"),
     "GET /readyz": Shared("/readyz"),
-    "GET /metrics": Shared("/metrics"),
+    "GET /metrics": Operators("/metrics"),
 }
-WHOLE_SERVICE = {"/v1/workers", "/readyz", "/metrics"}
+WHOLE_SERVICE = {
+    *("/v1/workers", "/v1/keys", "/v1/keys/{id}", "/v1/keys/{id}/rotate", "/v1/audit"),
+    *("/readyz", "/metrics"),
+}
 """The only routes that reach more than the caller's tenant."""
 
 
@@ -187,8 +202,7 @@ READ = (
 
 @pytest.fixture
 async def world(settings: AppSettings, tmp_path: Path) -> AsyncIterator[World]:
-    app = create_app(settings)
-    take_callers_from_header(app)
+    app = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
     async with (
         app.router.lifespan_context(app),
         client_of(app, VICTIM) as victim,
@@ -319,6 +333,17 @@ async def test_what_all_tenants_share_says_nothing_about_one(world: World, route
     assert (told.status_code < 300 or row.path == "/readyz", world.leaks(told)) == (True, [])
 
 
+@pytest.mark.parametrize("route", [route for route, row in ROUTES.items() if isinstance(row, Operators)])
+async def test_a_tenants_key_does_not_open_the_operators_routes(world: World, route: str) -> None:
+    row, method = ROUTES[route], route.partition(" ")[0]
+    assert isinstance(row, Operators)
+    victims_key = world.victim.headers["authorization"].split("_")[1]
+    response = await world.attacker.request(method, row.path.format(key=victims_key))
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+    assert world.leaks(response) == []
+    assert (await world.victim.get("/v1/models")).status_code == 200
+
+
 def dependencies(dependant: Dependant) -> set[Callable[..., Any] | None]:
     return {dependant.call}.union(*map(dependencies, dependant.dependencies))
 
@@ -328,7 +353,7 @@ def test_only_the_operators_routes_reach_the_whole_service() -> None:
     modules = [import_module(f"app.routes.{found.name}") for found in pkgutil.iter_modules(routes.__path__)]
     found = [route for module in modules if hasattr(module, "router") for route in module.router.routes]
     reached = [route for route in found if isinstance(route, APIRoute)]
-    assert {f"GET {path}" for path in WHOLE_SERVICE} < documented(create_app())
+    assert {route.partition(" ")[2] for route in documented(create_app())} > WHOLE_SERVICE
     assert {route.path for route in reached if whole in dependencies(route.dependant)} == WHOLE_SERVICE
 
 
