@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.job import Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
