@@ -27,7 +27,7 @@ IdempotencyKey = Annotated[
 def resource_id(secret: bytes, key: str | None, tenant: Tenant, *scope: str) -> JobId:
     """The id of a key within a tenant and a scope, or a new id without a key.
 
-    Without the secret, nobody can tell the id of a key, or whether two ids have the same key.
+    Without the secret, a caller cannot compute the id of a key, or tell whether two ids have the same key.
     """
     if key is None:
         return uuid.uuid4().hex

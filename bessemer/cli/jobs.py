@@ -30,7 +30,7 @@ from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
-from bessemer.contract.names import shown_labels
+from bessemer.contract.names import as_name, shown_labels
 from bessemer.errors import InvalidArgumentError, NotFoundError
 
 Found = TypeVar("Found")
@@ -39,13 +39,21 @@ HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels"
 COUNTS = ("functions", "kernels", "operators", "calls", "loops")
 STEP_HEADINGS = ("step", "stage", "phase", "pass", "ms", *COUNTS, "")
 
+MAX_SHOWN_NAMESAKES = 5
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|NAME", help="Id of a compilation, a unique prefix of it, or a name that only one has."
+    ),
+]
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a compilation, or a unique prefix of it.")
 ]
 
 
 def show(
-    job_id: IdArgument,
+    job_id: NameArgument,
     until_ended: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Show its stages until it ends; exit with 1 unless it succeeds."),
@@ -55,12 +63,28 @@ def show(
 ) -> None:
     """Show a compilation, or follow it."""
     with connected(url) as client:
-        job = client.job(job_id)
+        job = _read(client, job_id)
         if until_ended and not job.state.final:
             follow(job, errors if json else results)
         _show(job.document, json)
         if until_ended and job.state is not JobState.SUCCEEDED:
             raise typer.Exit(ExitStatus.FAILED)
+
+
+def _read(client: Client, name: str) -> Job:
+    """The compilation to read, by its id or a prefix of it, or by a name that no other compilation has."""
+    try:
+        return client.job(name)
+    except NotFoundError:
+        found = client.jobs(name=name) if as_name(name) == name else ()
+        namesakes = tuple(islice(found, MAX_SHOWN_NAMESAKES + 1))
+        if not namesakes:
+            raise
+    if len(namesakes) == 1:
+        return namesakes[0]
+    ids = ", ".join(each.id for each in namesakes[:MAX_SHOWN_NAMESAKES])
+    more = ", …" if len(namesakes) > MAX_SHOWN_NAMESAKES else ""
+    raise InvalidArgumentError(f"several compilations are named '{name}': {ids}{more}; give an id")
 
 
 def list_jobs(
@@ -122,7 +146,7 @@ def cancel(
 
 
 def logs(
-    job_id: IdArgument,
+    job_id: NameArgument,
     until_ended: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new output until the compilation ends.")
     ] = False,
@@ -130,7 +154,7 @@ def logs(
 ) -> None:
     """Print a compilation's output: the last part while it runs, all of it once it has ended."""
     with connected(url) as client:
-        job = client.job(job_id)
+        job = _read(client, job_id)
         for line in _lines(job.follow_logs() if until_ended else (job.logs(),)):
             print_lines(results, line)
 
@@ -178,7 +202,7 @@ def _unless_missing(find: Callable[[str], Found], name: str) -> Found | None:
 
 
 def download(
-    job_id: IdArgument,
+    job_id: NameArgument,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -196,7 +220,7 @@ def download(
 ) -> None:
     """Download a compilation's bundle, check it and unpack it."""
     with connected(url) as client:
-        job = client.job(job_id)
+        job = _read(client, job_id)
         if artifact is None:
             path = job.download(output or _folder(job.document))
         else:
@@ -257,7 +281,7 @@ def _row(document: Compilation) -> tuple[str, ...]:
 
 
 def ir(
-    job_id: IdArgument,
+    job_id: NameArgument,
     step: Annotated[
         str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
     ] = None,
@@ -275,12 +299,12 @@ def ir(
         if step is None:
             if diff:
                 raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
-            listing = client.job(job_id).ir()
+            listing = _read(client, job_id).ir()
             print_result(listing, step_lines(listing), json)
             return
         if json:
             raise InvalidArgumentError("--json works only for the list; remove the step")
-        job = client.job(job_id)
+        job = _read(client, job_id)
         _print_module(job.ir_diff(step) if diff else job.ir_text(step))
 
 

@@ -58,16 +58,17 @@ def job_kind(request: CompilationRequest) -> TaskKind:
 
 
 class QueuePlace(Document):
-    """The position of a queued compilation. Compilations of higher priority can still overtake it."""
+    """The position of a queued compilation among its tenant's. Higher priorities can still overtake it."""
 
     name: QueueName = Field(
         description="The queue: `quick` if the request stops after `translate` or earlier."
     )
-    position: int = Field(description="Position in the queue; 1 is next.")
-    ahead: int = Field(description="Queued compilations that the same workers will take first.")
+    position: int = Field(description="Position among your tenant's queued compilations; 1 is next.")
+    ahead: int = Field(description="Your tenant's queued compilations that the same workers will take first.")
     workers: int = Field(description="Number of live workers that can run it.")
     estimated_start_seconds: float | None = Field(
-        description="Estimated time until it starts; null if there is no basis for an estimate."
+        description="Estimated time until it starts, if workers take turns among the tenants that wait; "
+        "null if there is no basis for an estimate."
     )
     explanation: str = Field(description="The basis of the estimate, or why there is none, in words.")
     waiting_for: str | None = Field(

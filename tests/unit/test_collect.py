@@ -59,10 +59,8 @@ def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
     make(folder / "output" / "bundle.tar.zst")
     artifacts = open_artifacts(f"file://{folder}/store")
     try:
-        return tuple(
-            file.name
-            for file in collect(folder, compiled(), artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
-        )
+        kept = collect(folder, compiled(), artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
+        return tuple(file.name for file in kept)
     finally:
         artifacts.close()
 
@@ -111,11 +109,7 @@ def test_a_failed_jobs_snapshots_are_kept(
     make(tmp_path / "output")
     artifacts = open_artifacts(f"file://{tmp_path}/store")
     try:
-        assert (
-            tuple(
-                one.name for one in collect_left(tmp_path, artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
-            )
-            == left
-        )
+        kept = collect_left(tmp_path, artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
+        assert tuple(one.name for one in kept) == left
     finally:
         artifacts.close()

@@ -61,7 +61,7 @@ KINDS = {
     ),
 }
 NEVER = Attempt(1, DEFAULT_TENANT, "0" * 32)
-"""What nobody ever began."""
+"""An attempt that never began."""
 
 FENCED = "fenced"
 MOVES = ("start", "hand_back", "succeed", "fail", "request_cancel", "cancel_finished")

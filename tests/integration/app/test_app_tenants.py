@@ -36,7 +36,7 @@ NAME = "victims-model"
 
 @dataclass(frozen=True)
 class Names:
-    """What names the victim's data, or data that nobody has."""
+    """What names the victim's data, or data that does not exist."""
 
     digest: str
     done: str
@@ -62,7 +62,7 @@ UNKNOWN = Names(digest="e" * 64, done="1" * 32, failed="2" * 32, queued="3" * 32
 
 @dataclass(frozen=True)
 class Hidden:
-    """The answer is that for data that nobody has."""
+    """The answer is that for data that does not exist."""
 
     path: str
     content: bytes | None = None
@@ -270,7 +270,9 @@ HIDDEN = [route for route, row in ROUTES.items() if isinstance(row, Hidden)]
 
 
 @pytest.mark.parametrize("route", HIDDEN)
-async def test_the_answer_about_anothers_data_is_that_about_data_nobody_has(world: World, route: str) -> None:
+async def test_the_answer_about_anothers_data_is_that_about_data_that_does_not_exist(
+    world: World, route: str
+) -> None:
     before = await world.victims_data()
     row, method = ROUTES[route], route.partition(" ")[0]
     assert isinstance(row, Hidden)

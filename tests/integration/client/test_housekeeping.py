@@ -124,7 +124,8 @@ def test_the_command_line_lists_logs_and_deletes(
     server: str, client: Client, fake_worker: FakeWorker
 ) -> None:
     job = submitted(client, "telling")
-    fake_worker.store.logs.write(job.id, fake_worker.start(job.id), "said\x1b[31m so\n")
+    attempt = fake_worker.start(job.id)
+    fake_worker.store.logs.write(job.id, attempt, "said\x1b[31m so\n")
 
     def bessemer(*arguments: str) -> str:
         command = [sys.executable, "-m", "bessemer.cli", *arguments]
@@ -137,5 +138,25 @@ def test_the_command_line_lists_logs_and_deletes(
     assert job.id in bessemer("jobs", "--label", "test=telling", "--after", "2020-01-01")
     assert bessemer("logs", job.id) == "said [31m so\n"
     assert "cancel it, then delete it" in bessemer("delete", job.id)
-    fake_worker.store.jobs.cancel_finished(job.id, 1)
+    fake_worker.store.jobs.cancel_finished(job.id, attempt)
     assert bessemer("delete", job.id) == f"{job.id}: deleted\n"
+
+
+def test_the_command_line_reads_a_compilation_by_a_name_that_only_one_has(
+    server: str, client: Client, fake_worker: FakeWorker
+) -> None:
+    first, second, other = (
+        client.submit(b"a model", target="host", name=name)
+        for name in ("nightly run", "nightly run", "release")
+    )
+
+    def show(name: str) -> str:
+        command = [sys.executable, "-m", "bessemer.cli", "show", name, "--url", server]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        return done.stdout + done.stderr
+
+    assert other.id in show("release")
+    several = show("nightly run")
+    assert "several compilations are named" in several and first.id in several and second.id in several
+    assert "not found" in show("no-such-name")
+    assert "not found" in show(" ")

@@ -22,6 +22,7 @@ from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import PostponedError, Postponement
 from bessemer.store.rows.jobs import Jobs
+from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import open_store
@@ -42,6 +43,7 @@ from worker.supervisor.retry import StoreRetry
 Rig = Any
 NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
 PATIENCE_SECONDS = 60.0
+UNHEARD = Attempt(1, DEFAULT_TENANT, "0" * 32)
 IMPATIENT = StoreRetry(0)
 
 
@@ -127,7 +129,7 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
 
 def test_a_job_whose_words_cannot_be_written_down_is_ended_once_patience_is(rig: Rig, away: Database) -> None:
     with pytest.raises(StoreUnavailableError):
-        run(rig, "import time; time.sleep(600)", CompilationRecord(Jobs(away), "unheard", 1))
+        run(rig, "import time; time.sleep(600)", CompilationRecord(Jobs(away), "unheard", UNHEARD))
 
 
 def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
