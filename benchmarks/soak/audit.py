@@ -13,7 +13,7 @@ from benchmarks.soak.wishes import Followed, Wish
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, Event, EventType, JobState
-from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.blobs.object_stores import INCOMING
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store
 from worker.settings import WorkerSettings

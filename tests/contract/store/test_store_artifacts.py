@@ -13,9 +13,9 @@ import pytest
 from obstore.store import LocalStore
 
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.store.blobs.artifacts import INCOMING, UPLOADS_AT_ONCE, Artifacts, open_artifacts
+from bessemer.store.blobs.artifacts import UPLOADS_AT_ONCE, Artifacts, open_artifacts
 from bessemer.store.blobs.hashing import Blob
-from bessemer.store.blobs.object_stores import move
+from bessemer.store.blobs.object_stores import INCOMING, move
 from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.errors import (
     BlobMissingError,

@@ -33,6 +33,20 @@ def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -
     }
 
 
+def test_jobs_are_ranked_within_their_tenant_and_its_durations_are_its_own(store: Store) -> None:
+    for tenant, count in (("one", 3), ("two", 2)):
+        for number in range(count):
+            store.for_tenant(tenant).jobs.submit(f"job-{number}-of-{tenant}", a_request())
+    store.jobs.fail("job-0-of-one", started(store.jobs, "job-0-of-one"), a_problem())
+    ranks = {group.tenant: dict(group.ranks) for group in store.queued_jobs.groups()}
+    assert ranks == {
+        "one": {"job-1-of-one": 1, "job-2-of-one": 2},
+        "two": {"job-0-of-two": 1, "job-1-of-two": 2},
+    }
+    durations = [store.queued_jobs.recent_seconds(name, TaskKind.COMPILE, 9) for name in ("one", "two")]
+    assert list(map(len, durations)) == [1, 0]
+
+
 def test_where_nothing_waits_there_is_no_group(store: Store) -> None:
     assert store.queued_jobs.groups() == ()
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from server_process import ServerProcess
 
-from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.blobs.object_stores import INCOMING
 
 PATIENCE_SECONDS = 30
 POST = b"POST /v1/models HTTP/1.1\r\nHost: x\r\n"

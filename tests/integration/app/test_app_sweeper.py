@@ -20,7 +20,7 @@ from app.sweeper import sweep, sweep_uploads
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
-from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.blobs.object_stores import INCOMING
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.reaper import Leases, Reaper
 from bessemer.store.queue_port import Handle, Task, TaskKind

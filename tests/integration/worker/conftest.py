@@ -15,7 +15,7 @@ from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.store.blobs.artifacts import INCOMING
+from bessemer.store.blobs.object_stores import INCOMING
 from bessemer.store.queue_port import Task
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
