@@ -8,12 +8,13 @@ from types import FrameType
 
 import uvicorn
 
-from app.http.protocol import Protocol
+from app.http.protocol import protocol
 from app.identity.oidc import PolicyError
 from app.identity.start_check import OpenServiceError, require_access_control
 from app.main import create_app
 from app.settings import AppSettings
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.privacy import keep_private
 from bessemer.store.settings import read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
@@ -49,6 +50,7 @@ def main() -> None:
         signal.signal(number, _exit)
     settings = read_settings(AppSettings)
     set_up_logs(read_settings(LogSettings))
+    keep_private(settings.folder)
     try:
         require_access_control(settings)
         app = create_app(settings)
@@ -56,7 +58,7 @@ def main() -> None:
         sys.exit(f"the app cannot start: {error}")
     config = uvicorn.Config(
         app,
-        http=Protocol,
+        http=protocol(settings.request_head_seconds),
         host=settings.host,
         port=settings.port,
         log_config=None,  # uvicorn's loggers use our handler

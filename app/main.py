@@ -16,9 +16,11 @@ from app.http import problems
 from app.http.conditional import Conditional
 from app.http.query_parameters import refuse_unknown_parameters
 from app.http.request_ids import RequestIds
+from app.http.security_headers import SecurityHeaders
 from app.identity.authentication import Access, Authentication
 from app.identity.login import Login
 from app.identity.oidc import TokenVerifier, read_policy
+from app.identity.origins import Origins
 from app.observability.log_fields import name_subjects
 from app.observability.metrics import AppMetrics
 from app.observability.request_log import Metering
@@ -96,6 +98,8 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.add_middleware(Authentication)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
+    app.add_middleware(Origins)
+    app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestIds)  # the middleware added last runs first
     problems.install(app)
     for module in (

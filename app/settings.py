@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
 
 from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
@@ -23,6 +24,15 @@ def _none_if_never(value: object) -> object:
 RetentionDays = Annotated[
     Annotated[float, Field(ge=0, le=MAX_RETENTION_DAYS)] | None, BeforeValidator(_none_if_never)
 ]
+
+
+def _split(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(word.strip().lower() for word in value.split(",") if word.strip())
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class AuthMode(StrEnum):
@@ -52,6 +62,16 @@ class AppSettings(StoreSettings):
         default=None,
         description="A TOML file that says which OpenID Connect tokens to accept: see docs/security.md.",
     )
+    allowed_hosts: Words = Field(
+        default=(),
+        description="Host names that the app serves besides addresses and this machine's name, separated by "
+        "commas; `*` serves any. By default, an app that asks for keys serves any name.",
+    )
+    allowed_origins: Words = Field(
+        default=(),
+        description="Other sites whose pages may send requests that change something, such as "
+        "`https://console.example`, separated by commas.",
+    )
     audit_retention_days: RetentionDays = Field(
         default=365.0, description="Delete entries of the audit log after this many days, or `never`."
     )
@@ -65,10 +85,18 @@ class AppSettings(StoreSettings):
         default=60.0, gt=0, description="An upload fails if no data arrives for this long."
     )
     upload_min_bytes_per_second: float = Field(
-        default=16_384.0,
+        default=131_072.0,
         ge=0,
         description="An upload fails if its average rate after the first `upload_idle_seconds` is "
         "lower: only 32 uploads run at a time, others wait.",
+    )
+    uploads_per_tenant: int = Field(
+        default=16,
+        ge=1,
+        description="How many uploads of more than 1 MiB a tenant may have in progress; more get 429.",
+    )
+    request_head_seconds: float = Field(
+        default=15.0, gt=0, description="How long a client may take to send the head of a request."
     )
     upload_abandoned_seconds: float = Field(
         default=24 * 3600.0,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from bessemer.store.errors import StoreUnavailableError
+from bessemer.store.privacy import keep_private
 from bessemer.store.settings import StoreSettings, read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
@@ -31,6 +32,7 @@ def main() -> int:
     status = 0
     settings, store_settings = read_settings(WorkerSettings), read_settings(StoreSettings)
     set_up_logs(read_settings(LogSettings))
+    keep_private(store_settings.folder)
     try:
         asyncio.run(_run(settings, store_settings))
     except* (StoreUnavailableError, TelemetryMissingError, WorkerError) as errors:

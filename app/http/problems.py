@@ -27,11 +27,13 @@ from bessemer.store.errors import (
     StoreError,
     StoreUnavailableError,
     TooLargeError,
+    TooManyUploadsError,
     UploadStalledError,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 UNAVAILABLE_STATUS = 503
+TOO_MANY_STATUS = 429
 ONLY_LOGGED = (ErrorCode.UNAVAILABLE, ErrorCode.INTERNAL)
 """Store errors whose details are logged, not sent."""
 RETRY_AFTER_SECONDS = 2
@@ -46,6 +48,7 @@ STORE_CODES: dict[type[StoreError], ErrorCode] = {
     TooLargeError: ErrorCode.MODEL_TOO_LARGE,
     EmptyUploadError: ErrorCode.MODEL_EMPTY,
     UploadStalledError: ErrorCode.UPLOAD_INCOMPLETE,
+    TooManyUploadsError: ErrorCode.QUOTA_EXCEEDED,
     DigestMismatchError: ErrorCode.DIGEST_MISMATCH,
     BlobMissingError: ErrorCode.NOT_FOUND,
     DamagedError: ErrorCode.INTERNAL,
@@ -81,8 +84,8 @@ def problem_response(
     """A problem as a response. If the request has a body, the connection closes: its rest is not read."""
     response = Response(problem.model_dump_json(), problem.status, headers, media_type=PROBLEM_MEDIA_TYPE)
     response.headers["Cache-Control"] = "no-store"
-    if problem.status == UNAVAILABLE_STATUS:
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if problem.status in (UNAVAILABLE_STATUS, TOO_MANY_STATUS):
+        response.headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
     if "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0":
         response.headers["Connection"] = "close"
     return response

@@ -38,7 +38,11 @@ async def receive_model(
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
             blob = await service.data.artifacts.put_stream(
-                counted, expected, settings.max_upload_bytes, settings.upload_rate
+                counted,
+                expected,
+                settings.max_upload_bytes,
+                settings.upload_rate,
+                settings.uploads_per_tenant,
             )
     except ClientDisconnect as error:
         raise refuse(

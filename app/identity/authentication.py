@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.problems import RefusalError, problem_response, store_problem
+from app.http.problems import TOO_MANY_STATUS, RefusalError, problem_response, store_problem
 from app.identity.caller import Caller
 from app.identity.login import Login
 from app.identity.scopes import READING, required_scope
@@ -18,7 +18,6 @@ from bessemer.store.rows.audit import Audit
 from bessemer.telemetry.logs import add_log_fields
 
 UNKNOWN = "unknown"
-TOO_MANY_STATUS = 429
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ async def _receive(service: TenantService, request: Request) -> Blob:
     try:
         async with aclosing(request.stream()) as chunks:
             return await service.data.artifacts.put_stream(
-                chunks, None, settings.max_inputs_bytes, settings.upload_rate
+                chunks, None, settings.max_inputs_bytes, settings.upload_rate, settings.uploads_per_tenant
             )
     except TooLargeError as error:
         detail = f"The inputs exceed {error.max_bytes} bytes."

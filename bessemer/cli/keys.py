@@ -97,6 +97,7 @@ def _database(data: Path | None) -> Iterator[tuple["Keys", "Audit"]]:
         from bessemer.store.database import Database
         from bessemer.store.errors import StoreError
         from bessemer.store.migrate import migrate
+        from bessemer.store.privacy import keep_private
         from bessemer.store.rows.audit import Audit
         from bessemer.store.rows.keys import Keys
         from bessemer.store.settings import StoreSettings, read_settings
@@ -107,6 +108,7 @@ def _database(data: Path | None) -> Iterator[tuple["Keys", "Audit"]]:
     settings = read_settings(StoreSettings)
     if data is not None:
         settings = StoreSettings(data=data)
+    keep_private(settings.folder)
     try:
         database = Database(settings.database)
         try:

@@ -134,8 +134,8 @@ def show_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def print_json(document: BaseModel) -> None:
-    """Print a document on standard output."""
-    sys.stdout.write(document.model_dump_json(indent=2) + "\n")
+    """Print a document on standard output, in ASCII: other characters could control the terminal."""
+    sys.stdout.write(document.model_dump_json(indent=2, ensure_ascii=True) + "\n")
 
 
 def print_result(document: BaseModel, lines: Iterable[str], json: bool) -> None:

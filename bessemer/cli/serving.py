@@ -47,7 +47,7 @@ def serve(
     with reporting():
         root = _checkout()
         _refuse_taken(host, port)
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {
             **os.environ,
             "BESSEMER_DATA": str(data.resolve()),

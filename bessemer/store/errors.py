@@ -88,6 +88,13 @@ class UploadStalledError(StoreError):
         super().__init__(f"the upload stalled: {how}")
 
 
+class TooManyUploadsError(StoreError):
+    """A tenant has as many large uploads in progress as it may have; nothing is stored."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"this tenant has {most} large uploads in progress, the most allowed")
+
+
 class DigestMismatchError(StoreError):
     """An upload's digest is not the expected one; nothing is stored."""
 

@@ -50,7 +50,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def list_models(server: Server, key: str | None = None, times: int = 1) -> None:
-    with Client("http://test", transport=httpx.MockTransport(server), api_key=key) as client:
+    with Client("http://localhost", transport=httpx.MockTransport(server), api_key=key) as client:
         for _ in range(times):
             list(client.models())
 
@@ -94,7 +94,7 @@ def test_the_client_sends_its_key(
 def test_a_key_that_cannot_be_sent_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(InvalidArgumentError):
-        Client("http://test")
+        Client("http://localhost")
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_the_asynchronous_client_does_the_same() -> None:
     server = Server()
 
     async def list_them() -> None:
-        async with AsyncClient("http://test", transport=httpx.MockTransport(server)) as client:
+        async with AsyncClient("http://localhost", transport=httpx.MockTransport(server)) as client:
             async for _ in client.models():
                 pass
 

@@ -22,8 +22,7 @@ from bessemer.store.blobs.object_stores import (
 )
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.blobs.trash import restore_blob, trashed_blobs
-
-UPLOADS_AT_ONCE = 32
+from bessemer.store.blobs.uploads import UPLOADS_AT_ONCE, UploadSlots
 
 
 class Artifacts:
@@ -34,11 +33,12 @@ class Artifacts:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._slots = UploadSlots()
         self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="upload")
 
     def for_tenant(self, tenant: Tenant) -> TenantArtifacts:
         """A tenant's blobs."""
-        return TenantArtifacts(self._store, self._threads, tenant)
+        return TenantArtifacts(self._store, self._threads, self._slots, tenant)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -20,7 +20,7 @@ from bessemer.store.blobs.object_stores import (
     move,
 )
 from bessemer.store.blobs.trash import restore_blob, trashed_blobs
-from bessemer.store.blobs.uploads import MinimumRate, run_with_chunks
+from bessemer.store.blobs.uploads import UPLOADS_AT_ONCE, MinimumRate, UploadSlots, run_with_chunks
 from bessemer.store.errors import BlobMissingError, DamagedError, DigestMismatchError, EmptyUploadError
 
 
@@ -31,9 +31,12 @@ class TenantArtifacts:
     raises ``StoreUnavailableError`` if the store cannot be used.
     """
 
-    def __init__(self, store: ObjectStore, threads: ThreadPoolExecutor, tenant: Tenant) -> None:
+    def __init__(
+        self, store: ObjectStore, threads: ThreadPoolExecutor, slots: UploadSlots, tenant: Tenant
+    ) -> None:
         self._store = store
         self._threads = threads
+        self._slots = slots
         self._tenant = tenant
 
     async def put_stream(
@@ -42,6 +45,7 @@ class TenantArtifacts:
         expected: Digest | None,
         max_bytes: int,
         rate: MinimumRate | None = None,
+        most_at_once: int = UPLOADS_AT_ONCE,
     ) -> Blob:
         """Store an upload in constant memory, and hash it.
 
@@ -50,8 +54,10 @@ class TenantArtifacts:
             expected: the digest that the client named, if any.
             max_bytes: the largest upload that is accepted.
             rate: the minimum rate of the upload, if any.
+            most_at_once: how many large uploads the tenant may have in progress.
 
         Raises:
+            TooManyUploadsError: the tenant has more large uploads in progress.
             TooLargeError: it exceeds ``max_bytes``.
             EmptyUploadError: it is empty.
             DigestMismatchError: its digest is not ``expected``.
@@ -61,7 +67,8 @@ class TenantArtifacts:
         def put(blocks: Iterator[bytes]) -> Blob:
             return self._put(Meter(max_bytes), blocks, partial(_require, expected))
 
-        return await run_with_chunks(self._threads, chunks, put, rate)
+        slot = self._slots.taken(self._tenant, most_at_once)
+        return await run_with_chunks(self._threads, chunks, put, rate, slot)
 
     def put_file(self, path: Path) -> Blob:
         """Store a regular file, which may be empty; links are not followed.

@@ -6,15 +6,21 @@ interpreter that is exiting, it aborts the process.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from bessemer.store.blobs.hashing import CHUNK_BYTES
-from bessemer.store.errors import UploadStalledError
+from bessemer.store.errors import TooManyUploadsError, UploadStalledError
 
 Result = TypeVar("Result")
+
+UPLOADS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,33 @@ class MinimumRate:
         return waited_seconds <= self.idle_seconds or received_bytes >= due_bytes
 
 
+class UploadSlots:
+    """Counts the large uploads of each tenant, so that one tenant cannot occupy all threads.
+
+    Runs on one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._in_progress: Counter[str] = Counter()
+
+    @contextmanager
+    def taken(self, tenant: str, most: int) -> Iterator[None]:
+        """Take a slot while the context lasts.
+
+        Raises:
+            TooManyUploadsError: the tenant has ``most`` slots already.
+        """
+        if self._in_progress[tenant] >= most:
+            raise TooManyUploadsError(most)
+        self._in_progress[tenant] += 1
+        try:
+            yield
+        finally:
+            self._in_progress[tenant] -= 1
+            if not self._in_progress[tenant]:
+                del self._in_progress[tenant]
+
+
 class BlockReader:
     """Lets a thread iterate over chunks that arrive on this loop, in blocks, with back-pressure.
 
@@ -52,7 +85,7 @@ class BlockReader:
         self._cancelled = False
 
     def __iter__(self) -> Iterator[bytes]:
-        while block := asyncio.run_coroutine_threadsafe(self._block(), self._loop).result():
+        while block := asyncio.run_coroutine_threadsafe(self.block(), self._loop).result():
             yield block
 
     def cancel(self) -> None:
@@ -61,7 +94,8 @@ class BlockReader:
         if self._reading is not None:
             self._reading.cancel()
 
-    async def _block(self) -> bytes:
+    async def block(self) -> bytes:
+        """The next block; empty at the end of the upload."""
         if self._cancelled:
             raise asyncio.CancelledError
         self._reading = asyncio.current_task()
@@ -100,13 +134,22 @@ async def run_with_chunks(
     chunks: AsyncIterator[bytes],
     consume: Callable[[Iterator[bytes]], Result],
     rate: MinimumRate | None,
+    slot: AbstractContextManager[None],
 ) -> Result:
     """Run ``consume`` in a thread on the chunks of this loop.
 
-    On cancellation, this ends the thread's iteration and waits for it.
+    The first block is awaited before a thread is taken, so that slow senders of small uploads do not occupy
+    the threads; ``slot`` is taken only for uploads of several blocks.
     """
     reader = BlockReader(chunks, rate)
-    work = threads.submit(consume, iter(reader))
+    first = await reader.block()
+    with slot if len(first) >= CHUNK_BYTES else nullcontext():
+        return await _run(threads, reader, partial(consume, chain((first,) if first else (), reader)))
+
+
+async def _run(threads: ThreadPoolExecutor, reader: BlockReader, work_on: Callable[[], Result]) -> Result:
+    """Work in a thread. On cancellation, end the thread's iteration and wait for it."""
+    work = threads.submit(work_on)
     ended = asyncio.wrap_future(work)
     try:
         return await asyncio.shield(ended)

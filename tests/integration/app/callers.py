@@ -14,5 +14,5 @@ def client_of(app: FastAPI, tenant: str, scope: Scope = Scope.COMPILE) -> httpx.
     key = service.store.keys.create(KeyRequest(tenant=tenant, scope=scope)).key
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(
-        transport=transport, base_url="http://test", headers={"Authorization": f"Bearer {key}"}
+        transport=transport, base_url="http://localhost", headers={"Authorization": f"Bearer {key}"}
     )

@@ -51,7 +51,7 @@ def take_store_away(front: Service) -> None:
 
 async def test_the_client_reads_what_is_away(app: FastAPI, front: Service) -> None:
     take_store_away(front)
-    async with bessemer.AsyncClient("http://test", transport=ASGITransport(app)) as client:
+    async with bessemer.AsyncClient("http://localhost", transport=ASGITransport(app)) as client:
         state = await client.readiness()
     assert (state.ready, state.database, state.store) == (False, True, False)
 

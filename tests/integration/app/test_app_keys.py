@@ -197,7 +197,7 @@ async def ci(settings: AppSettings, issuer: Issuer, tmp_path: Path) -> AsyncIter
     app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO, "oidc_policy": policy}))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
     ):
         yield client
 
@@ -218,7 +218,7 @@ async def test_without_keys_a_service_on_loopback_asks_for_none(
     app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO}))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
     ):
         assert (await client.get(route)).status_code == 200
 
@@ -230,7 +230,7 @@ async def test_the_administrators_key_of_the_settings_works_until_it_is_replaced
         app = create_app(settings.model_copy(update={"admin_key": SecretStr(key)}))
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
         ):
             assert (await client.get("/v1/keys", headers=bearer(key))).status_code == 200
             if replaced is not None:

@@ -37,7 +37,7 @@ async def submitted(settings: AppSettings) -> tuple[Compilation, str | None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
             headers = {"traceparent": TRACEPARENT}
             answer = await api.post("/v1/compilations", json=request(), headers=headers)

@@ -1,0 +1,113 @@
+"""Refuses what only a web page of another site sends.
+
+Any page can make a browser send requests to a service on its user's machine or network. Two checks stop this:
+
+* ``Host`` must be an address, or a name of this service. A page that rebinds its own DNS name to the
+  service's address sends its own name (Jackson et al., "Protecting Browsers from DNS Rebinding Attacks",
+  2007). Services that ask for keys answer to every name, since a page has no key.
+* A request that changes something must come from the service's own origin, if it names one. Browsers name it
+  on every such request.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.http.problems import problem_response, store_problem
+from app.identity.authentication import Access
+from app.identity.scopes import READING
+from app.settings import AppSettings
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.store.errors import StoreError
+
+FOREIGN_SITES = frozenset({"cross-site", "same-site"})
+OWN_NAMES = frozenset({"localhost", socket.gethostname().lower()})
+
+
+class Origins:
+    """Middleware around the whole app."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        settings: AppSettings = request.app.state.settings
+        access: Access = request.app.state.access
+        try:
+            serves_any_name = not settings.allowed_hosts and await access.login.asks_for_keys()
+        except StoreError as error:
+            await problem_response(request, store_problem(error))(scope, receive, send)
+            return
+        problem = None if serves_any_name else host_problem(_header(request, "host"), settings.allowed_hosts)
+        if problem is None and request.method not in READING:
+            problem = origin_problem(
+                _header(request, "host"),
+                _header(request, "origin"),
+                _header(request, "sec-fetch-site"),
+                settings.allowed_origins,
+            )
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem_response(request, problem)(scope, receive, send)
+
+
+def host_problem(host: str, allowed: Collection[str]) -> Problem | None:
+    """Why a ``Host`` header is refused, or None.
+
+    Args:
+        host: the header.
+        allowed: the names besides addresses and this machine's names; `*` allows any.
+    """
+    name = _name_of(host)
+    if name is not None and (_is_address(name) or name in OWN_NAMES or {name, "*"} & set(allowed)):
+        return None
+    return make_problem(ErrorCode.HOST_REFUSED, f"This service does not serve the host '{host[:128]}'.")
+
+
+def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) -> Problem | None:
+    """Why a request that changes something is refused, or None.
+
+    Args:
+        host: the ``Host`` header.
+        origin: the ``Origin`` header; empty if there is none.
+        site: the ``Sec-Fetch-Site`` header; empty if there is none.
+        allowed: the origins that the operator allows, such as ``https://console.example``.
+    """
+    if origin in allowed and origin:
+        return None
+    if origin:
+        is_own = urlsplit(origin).netloc.lower() == host.lower()
+        shown = f"a page of {origin[:128]}"
+    else:
+        is_own = site not in FOREIGN_SITES
+        shown = f"a page of another site (Sec-Fetch-Site: {site[:32]})"
+    return None if is_own else make_problem(ErrorCode.ORIGIN_REFUSED, f"It came from {shown}.")
+
+
+def _header(request: Request, name: str) -> str:
+    return request.headers.get(name, "")
+
+
+def _name_of(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
