@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from pydantic_core import PydanticCustomError
 
-from bessemer.contract.dynamic import EXPORT_OPEN
+from bessemer.contract.dynamic import EXPORT_DYNAMIC
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
@@ -78,7 +78,7 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
     """A `.pt2` cannot get new dynamic axes: only other formats are exported here."""
     if inspection.format is not ModelFormat.PT2:
         return None
-    opened = {(axis.tensor, axis.axis) for axis in inspection.signature.dynamic.inputs}
+    dynamic = {(axis.tensor, axis.axis) for axis in inspection.signature.dynamic.inputs}
     errors = tuple(
         FieldError(
             field=f"inputs[{index}].shape[{axis}]",
@@ -86,11 +86,11 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
         )
         for index, given in enumerate(inputs)
         for axis, name in given.named_axes.items()
-        if (given.name, axis) not in opened
+        if (given.name, axis) not in dynamic
     )
     if not errors:
         return None
-    detail = f"{'; '.join(error.message for error in errors)}. {EXPORT_OPEN}"
+    detail = f"{'; '.join(error.message for error in errors)}. {EXPORT_DYNAMIC}"
     return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, errors=errors)
 
 

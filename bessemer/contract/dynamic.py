@@ -11,7 +11,9 @@ from bessemer.contract.names import did_you_mean
 from bessemer.contract.tensor import MAX_DIMENSION, MAX_RANK, InputSpec, TensorName, TensorSpec
 
 MAX_DIMENSIONS = 64
-EXPORT_OPEN = "Export it again with dynamic_shapes=, or upload TorchScript or FX, which the worker exports."
+EXPORT_DYNAMIC = (
+    "Export it again with dynamic_shapes=, or upload TorchScript or FX, which the worker exports."
+)
 EXAMPLE_SIZE = 4
 
 _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?", re.ASCII)

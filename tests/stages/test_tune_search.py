@@ -295,7 +295,7 @@ def test_seconds_alone_search_without_a_limit_on_trials(
     assert [step[:2] for step in told.steps] == [(0, 0), (tuned.result.trials, 0)]
 
 
-def test_a_model_of_open_sizes_is_not_searched_and_progress_says_so_at_once(
+def test_a_model_of_dynamic_sizes_is_not_searched_and_progress_says_so_at_once(
     server: CandidateClient, tmp_path: Path
 ) -> None:
     module = two_layers(rows=tirx.Var("rows", "int64"))

@@ -39,7 +39,7 @@ from worker.errors import failure_of
 def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
     """Mark functions of one buffer as free of aliases.
 
-    Functions that compute open sizes lack the attribute. One of them makes LLVM keep the sums of all other
+    Functions that compute dynamic sizes lack the attribute. One of them makes LLVM keep the sums of all other
     functions of the module in memory, which makes these nearly three times slower (TVM 0.27).
     """
     restricted = module.clone()

@@ -174,11 +174,11 @@ def _split_by_calls(module: tvm.IRModule) -> set[str]:
     return called - otherwise
 
 
-def _finds_sizes(part: Part, open_sizes: set[tirx.Var]) -> bool:
-    """Whether the shapes of a part's tensors determine every open size that it uses."""
+def _finds_sizes(part: Part, dynamic_sizes: set[tirx.Var]) -> bool:
+    """Whether the shapes of a part's tensors determine every dynamic size that it uses."""
     buffers = (*part.inputs, *part.outputs)
     used = chain(_used(part.function.body), *(_used(size) for buffer in buffers for size in buffer.ty.shape))
-    return set(used) & open_sizes <= set(chain.from_iterable(map(_sizes, buffers)))
+    return set(used) & dynamic_sizes <= set(chain.from_iterable(map(_sizes, buffers)))
 
 
 def _sizes(buffer: tirx.Var) -> Iterator[tirx.Var]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_OPEN, DimensionRange
+from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_DYNAMIC, DimensionRange
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from worker.compiler.frontend.dynamic_shapes import DimensionSizes
@@ -95,7 +95,7 @@ def _refuse_names(spec: InputSpec, argument: Argument, dimensions: Mapping[str, 
 
 
 def _refused(detail: str) -> JobError:
-    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{detail}. {EXPORT_OPEN}")
+    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{detail}. {EXPORT_DYNAMIC}")
 
 
 def names_by_axis(inputs: tuple[InputSpec, ...]) -> dict[tuple[str, int], str]:

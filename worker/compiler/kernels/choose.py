@@ -142,7 +142,7 @@ def _decide(
 ) -> _Decision:
     if _wish(use, choices) != AUTO:
         return _Decision(use, takes_kernel=True, times=None)
-    if use.has_open_sizes:
+    if use.has_dynamic_sizes:
         return _Decision(use, takes_kernel=False, times=None)
     key = use.kernel.symbol, use.workload
     if key not in timed:

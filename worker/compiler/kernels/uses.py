@@ -35,8 +35,8 @@ class Use:
         return f"{self.kernel.operator}[{','.join(map(str, map(operand_of, self.operands)))}]"
 
     @property
-    def has_open_sizes(self) -> bool:
-        """Whether a size is open, so that the use cannot be measured."""
+    def has_dynamic_sizes(self) -> bool:
+        """Whether a size is dynamic, so that the use cannot be measured."""
         return any(None in operand_of(operand).shape for operand in self.operands)
 
 

@@ -118,7 +118,7 @@ def _reader(data: Tensor, sizes: Sizes) -> Reader:
 
 
 def pool_window_of(call: relax.Call) -> Window | None:
-    """The window of a pool; None if the image has open sizes or another layout."""
+    """The window of a pool; None if the image has dynamic sizes or another layout."""
     attributes, image, output = call.attrs, image_of(call.args[0]), image_of(call)
     if image is None or output is None or attributes.layout != IMAGE_LAYOUTS[len(image.sizes)]:
         return None

@@ -138,7 +138,7 @@ class _Packer(PyExprMutator):
 
 
 def _is_known(data: relax.Expr) -> bool:
-    """Whether a tensor has rows of a known length; their number may be open."""
+    """Whether a tensor has rows of a known length; their number may be dynamic."""
     sizes = getattr(data.ty, "shape", None)
     if not isinstance(sizes, relax.ShapeExpr) or len(sizes) < 2 or not isinstance(sizes[-1], tirx.IntImm):
         return False

@@ -15,7 +15,7 @@ from tvm_ffi import structural_equal
 from worker.compiler.layout.separate_parameters import parameters_of
 
 Shape = tuple[Any, ...]
-"""Sizes as expressions; some may be open until run time."""
+"""Sizes as expressions; some may be known only at run time."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def shape_of(operand: relax.Expr) -> Shape | None:
 
 
 def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
-    """The sizes of a tensor; None if one is open."""
+    """The sizes of a tensor; None if one is dynamic."""
     sizes = shape_of(operand)
     return tuple(map(int, sizes)) if sizes is not None and are_known(sizes) else None
 
@@ -129,12 +129,12 @@ def bytes_of(tensor: relax.Expr) -> int:
 
 
 def are_known(sizes: Sequence[Any]) -> bool:
-    """Whether no size is open."""
+    """Whether no size is dynamic."""
     return all(isinstance(size, int | tirx.IntImm) for size in sizes)
 
 
 def is_one(size: Any) -> bool:
-    """Whether a size is 1, and broadcasts; an open size does not."""
+    """Whether a size is 1, and broadcasts; a dynamic size does not."""
     return are_known([size]) and int(size) == 1
 
 

@@ -76,7 +76,7 @@ def _reshaped(call: relax.Call, _lookup: Lookup) -> View | None:
     first, last = _common(old, shape), _common(old[::-1], shape[::-1])
     last = min(last, min(len(old), len(shape)) - first)
     inner, places = old[first : len(old) - last], slice(first, len(shape) - last)
-    # Divisions by open sizes would not be simplified away.
+    # Divisions by dynamic sizes would not be simplified away.
     if not are_known(inner[1:]) or (not are_known(shape[places][1:]) and len(inner) > 1):
         return None
 

@@ -58,7 +58,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
 
     Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
     ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
-    runs of the original agree on the references. Sizes that the file leaves open stay open, unless the
+    runs of the original agree on the references. Sizes that the file leaves dynamic stay so, unless the
     request names inputs.
 
     Raises:
@@ -111,7 +111,7 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
 def _export_as_asked(
     model: LoadedModel, request: CompilationRequest, inputs: Tensors, sizes: DimensionSizes
 ) -> ExportedProgram:
-    """Export with the open sizes of the request, or with the file's own if the request names no inputs."""
+    """Export with the dynamic sizes of the request, or with the file's own if the request names no inputs."""
     if request.dimensions:
         chosen = match_inputs(tuple(spec.at(sizes) for spec in request.inputs), model.arguments)
         dims = requested_dynamic_shapes(request.inputs, request.dimensions, (spec.name for spec in chosen))

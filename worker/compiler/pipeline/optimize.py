@@ -24,7 +24,7 @@ from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.registry import legalization_map
-from worker.compiler.pipeline.translate import blame_open_sizes
+from worker.compiler.pipeline.translate import blame_dynamic_sizes
 from worker.compiler.rewrites.engine import Application, report_rewrite
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
@@ -188,7 +188,7 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
             try:
                 module = _run(phase, step, module)
             except JobError as error:
-                raise blame_open_sizes(error, translated.captured) from error
+                raise blame_dynamic_sizes(error, translated.captured) from error
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
             context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)

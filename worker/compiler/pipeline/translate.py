@@ -52,7 +52,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
     Raises:
         OperatorsUnsupportedError: lists all operators that cannot be translated, with their places.
         JobError: ``translate-failed``: the importer failed or changed the model's signature;
-            ``dynamic-shapes-unsupported`` instead where sizes are open.
+            ``dynamic-shapes-unsupported`` instead where sizes are dynamic.
     """
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
@@ -65,7 +65,7 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         main = _named_parameters(module["main"], captured.input_specs, len(separate))
         _check_outputs(main, captured)
     except JobError as error:
-        raise blame_open_sizes(error, captured) from error
+        raise blame_dynamic_sizes(error, captured) from error
     module.update_func(module.get_global_var("main"), main)
     return Translated(
         captured=captured,
@@ -163,24 +163,24 @@ def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separ
     return named.with_attr(INPUTS, count) if separate else named
 
 
-def blame_open_sizes(error: JobError, captured: Captured) -> JobError:
-    """Report the error as one of open sizes, if any are open, since fixed sizes may compile."""
+def blame_dynamic_sizes(error: JobError, captured: Captured) -> JobError:
+    """Report the error as one of dynamic sizes, if any are dynamic, since fixed sizes may compile."""
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
         return error
-    open_sizes = ", ".join(map(str, captured.dynamic.dimensions))
-    detail = f"with dynamic sizes ({open_sizes}): {error.detail}"
+    dynamic_sizes = ", ".join(map(str, captured.dynamic.dimensions))
+    detail = f"with dynamic sizes ({dynamic_sizes}): {error.detail}"
     return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places)
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:
-    """Compare rank, dtype and fixed sizes with the model's; an open size must stay open."""
+    """Compare rank, dtype and fixed sizes with the model's; a dynamic size must stay dynamic."""
     returned, specs = main.ret_ty, captured.output_specs
-    opened = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
+    dynamic = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
     if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):
         raise JobError(ErrorCode.TRANSLATE_FAILED, f"main returns {returned}, the model {len(specs)} tensors")
     for spec, field in zip(specs, returned.fields, strict=True):
         found = _described(field)
-        sizes = ("?" if (spec.name, axis) in opened else str(size) for axis, size in enumerate(spec.shape))
+        sizes = ("?" if (spec.name, axis) in dynamic else str(size) for axis, size in enumerate(spec.shape))
         wanted = f"{spec.dtype.value}[{','.join(sizes)}]"
         if found != wanted:
             raise JobError(

@@ -18,7 +18,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
-from worker.compiler.schedules.blocks import REFUSALS, has_open_sizes
+from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign_spaces, names_of
 from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
@@ -82,7 +82,7 @@ def _search_and_apply(
         session = _open_session(optimized, context, target)
         tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
         measure_defaults(tasks, session)
-        unsearched = count_open(optimized.module)
+        unsearched = count_dynamic(optimized.module)
         scope = shown_scope(len(tasks), unsearched)
         ended_by = _search(tasks, options, started, context, scope)
         write_scripts(tasks, records)
@@ -131,10 +131,10 @@ def _settle(
     return _Outcome(default, comparison, won=records)
 
 
-def count_open(module: tvm.IRModule) -> int:
-    """The number of functions with open sizes."""
+def count_dynamic(module: tvm.IRModule) -> int:
+    """The number of functions with dynamic sizes."""
     functions = (function for function in module.functions.values() if isinstance(function, tirx.PrimFunc))
-    return sum(map(has_open_sizes, functions))
+    return sum(map(has_dynamic_sizes, functions))
 
 
 def _no_search(module: tvm.IRModule) -> TuneResult:
@@ -164,9 +164,9 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
 
 
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
-    """The functions to search: those of each run, unless their sizes are open and they cannot be measured."""
+    """The functions to search: those of each run, except for functions of dynamic sizes."""
     found = extract_tasks(without_preparation(module), session.target)
-    known = [task for task in found if not count_open(task.dispatched[0])]
+    known = [task for task in found if not count_dynamic(task.dispatched[0])]
     return [
         TaskSearch(
             name=str(task.task_name),

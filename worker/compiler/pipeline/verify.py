@@ -24,7 +24,7 @@ def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
     Before: the library is linked. After: every element of every output lies within its tolerance, also at
-    other sizes if sizes are open.
+    other sizes if sizes are dynamic.
 
     Raises:
         JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:

@@ -70,7 +70,7 @@ class Match:
             name: the name of the function, which should list its operators.
 
         Returns:
-            The call; None if the request fuses nothing, or if a size is open.
+            The call; None if the request fuses nothing, or if a size is dynamic.
         """
         return self.make_group(self, name)
 

@@ -22,7 +22,7 @@ COST = 8
 """The cost of a call of a mathematical function, in plain operations."""
 
 GUESSED_SIZE = 32
-"""The size to plan for if a size is open."""
+"""The size to plan for if a size is dynamic."""
 
 _CALLS = re.compile(r"T\.(exp|erf|tanh|log|sqrt|rsqrt|pow|sigmoid|sin|cos|if_then_else|call_\w+)\w*\(")
 _IF = tvm.ir.Op.get("prim.if_then_else")
@@ -37,8 +37,8 @@ Places = dict[Any, Any]
 class Axis:
     """A loop around a block, and the block's variable that it is bound to.
 
-    ``size`` is the number of iterations, an expression if it is open until run time; ``extent`` is the number
-    to plan for.
+    ``size`` is the number of iterations, an expression if it is known only at run time; ``extent`` is the
+    number to plan for.
     """
 
     loop: LoopRV
@@ -48,8 +48,8 @@ class Axis:
     size: Any
 
     @property
-    def is_open(self) -> bool:
-        """Whether the size is open until run time; ``extent`` is a guess then."""
+    def is_dynamic(self) -> bool:
+        """Whether the size is known only at run time; ``extent`` is a guess then."""
         return not isinstance(self.size, int)
 
 
@@ -72,9 +72,9 @@ class Block:
         return tuple(axis for axis in self.axes if axis.reduces)
 
     @property
-    def is_open(self) -> bool:
-        """Whether any axis is open."""
-        return any(axis.is_open for axis in self.axes)
+    def is_dynamic(self) -> bool:
+        """Whether any axis is dynamic."""
+        return any(axis.is_dynamic for axis in self.axes)
 
     @property
     def iterations(self) -> int:
@@ -87,8 +87,8 @@ class Block:
         return self.iterations * (COST if is_expensive(self.body) else 1)
 
 
-def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = False) -> Block | None:
-    """The block; None if loops and variables do not correspond, or if a size is open and may not be."""
+def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_dynamic: bool = False) -> Block | None:
+    """The block; None if loops and variables do not correspond, or if a size is dynamic and may not be."""
     body = schedule.get(handle)
     loops = schedule.get_loops(handle)
     if len(loops) != len(body.iter_vars):
@@ -97,7 +97,7 @@ def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = F
     for loop, variable in zip(loops, body.iter_vars, strict=True):
         extent = schedule.get(loop).extent
         is_known = isinstance(extent, tirx.IntImm)
-        if not (is_known or may_be_open) or variable.iter_type not in _KINDS:
+        if not (is_known or may_be_dynamic) or variable.iter_type not in _KINDS:
             return None
         reduces = variable.iter_type == tirx.IterVar.CommReduce
         size = int(extent) if is_known else extent
@@ -105,9 +105,11 @@ def read_block(schedule: s_tir.Schedule, handle: SBlockRV, may_be_open: bool = F
     return Block(handle=handle, body=body, axes=tuple(axes))
 
 
-def read_blocks(schedule: s_tir.Schedule, may_be_open: bool = False) -> tuple[Block, ...]:
+def read_blocks(schedule: s_tir.Schedule, may_be_dynamic: bool = False) -> tuple[Block, ...]:
     """All blocks of the function, in order; none if ``read_block`` refuses any."""
-    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open) for name in block_names(schedule)]
+    blocks = [
+        read_block(schedule, schedule.get_sblock(name), may_be_dynamic) for name in block_names(schedule)
+    ]
     return () if None in blocks else tuple(block for block in blocks if block is not None)
 
 
@@ -140,8 +142,8 @@ def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
     )
 
 
-def has_open_sizes(function: tirx.PrimFunc) -> bool:
-    """Whether any argument of a function has an open size."""
+def has_dynamic_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether any argument of a function has a dynamic size."""
     shapes = (getattr(parameter, "shape", None) for parameter in function.params)
     return any(shape is None or not all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 

@@ -143,7 +143,7 @@ def _schedule_by_rules(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Sche
     for name in block_names(schedule):
         if name in done:
             continue
-        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
         if block is None or not block.axes:
             continue
         if not block.reduced:

@@ -60,7 +60,7 @@ def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Sc
         # The first pass may merge the two consumers of a block, which the second one can then inline.
         schedule = _mapped(_each_into_consumers(schedule, is_traced), fold_conditions)
     for name in reversed(block_names(schedule)):
-        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
         if block is not None and not block.reduced:
             schedule = _into_producer(schedule, block, name, is_traced)
     return schedule
@@ -68,7 +68,7 @@ def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Sc
 
 def _each_into_consumers(schedule: s_tir.Schedule, is_traced: bool) -> s_tir.Schedule:
     for name in block_names(schedule):
-        block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+        block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
         if block is not None and _is_worth_inlining(schedule, block):
             schedule = _into_consumers(schedule, block, name, is_traced)
     return schedule
@@ -91,7 +91,7 @@ def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, is_traced:
     """
     ready = schedule
     for handle in schedule.get_producers(block.handle):
-        producer = read_block(schedule, handle, may_be_open=True)
+        producer = read_block(schedule, handle, may_be_dynamic=True)
         if len(schedule.get_consumers(handle)) > 1 or producer is None or not _covers(producer, block):
             return schedule
         ready = _ready_for_inlining(ready, producer.body, name, is_traced)
@@ -183,7 +183,7 @@ def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
     if block.reduced:
         return False
     consumers = [
-        read_block(schedule, handle, may_be_open=True) for handle in schedule.get_consumers(block.handle)
+        read_block(schedule, handle, may_be_dynamic=True) for handle in schedule.get_consumers(block.handle)
     ]
     cheap = not is_expensive(block.body)
     if not consumers or (len(consumers) > 1 and not cheap):

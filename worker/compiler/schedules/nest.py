@@ -28,7 +28,7 @@ from worker.compiler.schedules.annotations import OPAQUE, PATTERN, SCHEDULED
 
 Index = Any
 Size = Any
-"""An integer, or an expression of a size that is open until run time."""
+"""An integer, or an expression of a size that is known only at run time."""
 Sizes = tuple[int, ...]
 Body = Callable[[Index], tirx.Stmt]
 Expression = Any
@@ -82,9 +82,9 @@ def declare(buffer: Any) -> tirx.Stmt:
 def named(value: Any, name: str, body: Body) -> tirx.Stmt:
     """A statement that reads a value from a register.
 
-    Inlined into every index, a division by an open size would be simplified and compiled many times, and
+    Inlined into every index, a division by a dynamic size would be simplified and compiled many times, and
     computed in inner loops. Binding it to a variable does not help: TVM's code generator substitutes
-    variables, which took ten times as long as LLVM for a product of open rows.
+    variables, which took ten times as long as LLVM for a product of dynamic rows.
     """
     register = registers((1,), dtype_of(value), name)
     zero = constant(0, dtype_of(value))

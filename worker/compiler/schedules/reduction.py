@@ -8,8 +8,8 @@
         output[rows, vectors, lanes] = epilogue(sums)
 
 Registers hold the sums. The columns are the output's last dimension; the rows are an axis that the vectorized
-operand does not use, so each loaded vector serves every row. The tile divides both. With open sizes, sums are
-a row of the output in memory::
+operand does not use, so each loaded vector serves every row. The tile divides both. With dynamic sizes, sums
+are a row of the output in memory::
 
     for parallel task in (outer dimensions):
         output[columns] = initial value
@@ -62,15 +62,15 @@ def schedule_reduction(
         machine: the processor.
 
     Returns:
-        The first of these that TVM accepts: a register tile (known sizes), a row of sums (open sizes),
+        The first of these that TVM accepts: a register tile (known sizes), a row of sums (dynamic sizes),
         parallel outer loops, no change.
     """
-    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
     assert block is not None
-    plan = None if block.is_open else plan_tile(block, machine)
+    plan = None if block.is_dynamic else plan_tile(block, machine)
     parallel = machine.threads > 1 and block.work >= MIN_PARALLEL_WORK
     tiled = plan and attempt(schedule, lambda trial: tile_reduction(trial, name, epilogue, plan, parallel))
-    if block.is_open:
+    if block.is_dynamic:
         tiled = attempt(schedule, lambda trial: _sum_rows(trial, name, parallel))
     return tiled or attempt(schedule, lambda trial: _plain(trial, name, parallel, machine)) or schedule
 
@@ -93,7 +93,7 @@ def plan_tile(block: Block, machine: Machine) -> TilePlan | None:
 def find_epilogue(schedule: s_tir.Schedule, block: Block) -> str | None:
     """The only consumer of a reduction, if it is elementwise, of the same shape, without other producers."""
     consumers = [
-        read_block(schedule, handle, block.is_open) for handle in schedule.get_consumers(block.handle)
+        read_block(schedule, handle, block.is_dynamic) for handle in schedule.get_consumers(block.handle)
     ]
     if len(consumers) != 1 or consumers[0] is None:
         return None
@@ -162,7 +162,7 @@ def _tile_reduction(schedule: s_tir.Schedule, reduction: SBlockRV, plan: TilePla
 
 def _sum_rows(schedule: s_tir.Schedule, name: str, parallel: bool) -> None:
     """Clear a row of the output, then accumulate; a reduction of zero elements clears too."""
-    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
     assert block is not None
     column = writes_axis(block)
     outer = [axis.loop for axis in block.spatial if axis is not column]
@@ -176,7 +176,7 @@ def _sum_rows(schedule: s_tir.Schedule, name: str, parallel: bool) -> None:
 
 def _plain(schedule: s_tir.Schedule, name: str, parallel: bool, machine: Machine) -> None:
     """Run outer loops in parallel; the reduction stays as it is."""
-    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
     assert block is not None
     outer: list[Axis] = []
     for axis in block.axes:

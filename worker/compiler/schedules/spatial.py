@@ -4,8 +4,8 @@
         for remaining dimensions:
             for vector of the last dimension: output[...] = f(...)
 
-The vector's lanes divide the last dimension. LLVM vectorizes the rest: a dimension of open size, one that no
-good vector divides, one whose elements take different branches.
+The vector's lanes divide the last dimension. LLVM vectorizes the rest: a dimension of dynamic size, one that
+no good vector divides, one whose elements take different branches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, cho
 
 def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:
     """Vectorize the output's last dimension, and run outer loops in parallel if there is enough work."""
-    block = read_block(schedule, schedule.get_sblock(name), may_be_open=True)
+    block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
     if block is None:
         return
     loops = [axis.loop for axis in block.spatial]
@@ -36,7 +36,7 @@ def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> N
 
 def _lanes(block: Block, machine: Machine) -> int:
     last = block.spatial[-1]
-    if last.is_open or writes_axis(block) is not last or branches_along(block, last):
+    if last.is_dynamic or writes_axis(block) is not last or branches_along(block, last):
         return 1
     tile = choose_tile(last.extent, 1, element_bits(block), machine)
     return tile.lanes if tile else 1

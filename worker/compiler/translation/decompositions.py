@@ -36,7 +36,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """The program in core operators.
 
     Raises:
-        JobError: ``translate-failed``: torch cannot decompose it, as happens where open sizes are related.
+        JobError: ``translate-failed``: torch cannot decompose it, as happens where dynamic sizes are related.
     """
     try:
         return program.run_decompositions(decomposition_table())

@@ -154,7 +154,7 @@ def _shown_times(standings: Sequence[Standing]) -> str:
 
 
 def shown_scope(tasks: int, unsearched: int) -> str:
-    """The number of tasks, and of functions left out because their sizes are open."""
+    """The number of tasks, and of functions left out because their sizes are dynamic."""
     if not unsearched:
         return f"{tasks} tasks"
     left_out = f"{unsearched} {'function' if unsearched == 1 else 'functions'} skipped: dynamic sizes"

@@ -78,17 +78,17 @@ def attention_function(
     """Write the function for parameters of these shapes and dtypes.
 
     Returns:
-        The function, and the open sizes that it takes between its parameters and the result.
+        The function, and the dynamic sizes that it takes between its parameters and the result.
     """
     parameters = [te.placeholder(shape, dtype, f"p{index}") for index, (shape, dtype) in enumerate(shapes)]
     result = _attend(attention, parameters)
-    sizes = _open_sizes([*parameters, result])
+    sizes = _dynamic_sizes([*parameters, result])
     function = te.create_prim_func([*parameters, *sizes, result]).without_attr("global_symbol")
     function = renew_defs(function.with_attr(PATTERN, OPAQUE).with_attr("tirx.noalias", True))
     return function, sizes
 
 
-def _open_sizes(tensors: Sequence[Tensor]) -> tuple[tirx.Var, ...]:
+def _dynamic_sizes(tensors: Sequence[Tensor]) -> tuple[tirx.Var, ...]:
     """The variables in the tensors' sizes that no parameter has as a size of its own."""
     sizes = [size for tensor in tensors for size in tensor.shape]
     alone = {size for tensor in tensors[:-1] for size in tensor.shape if isinstance(size, tirx.Var)}

@@ -88,7 +88,7 @@ class _Fusion:
         )
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
-        """The function of TensorIR, and the open sizes that it takes as arguments."""
+        """The function of TensorIR, and the dynamic sizes that it takes as arguments."""
         kinds = [(shape_of(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
         return attention_function(self.attention, kinds)
 

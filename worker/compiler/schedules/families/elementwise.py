@@ -21,7 +21,7 @@ from worker.compiler.schedules.spatial import schedule_spatial
 def schedule_elementwise(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> bool:
     """Schedule a function without reductions; False for other functions."""
     names = [name for name in block_names(schedule) if schedule.get_loops(schedule.get_sblock(name))]
-    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_open=True) for name in names]
+    blocks = [read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True) for name in names]
     if any(block is None or block.reduced for block in blocks):
         return False
     for name, block in zip(names, blocks, strict=True):

@@ -66,7 +66,7 @@ def write_attention(schedule: s_tir.Schedule, machine: Machine, _choose: PlanCho
 
 
 def _write(blocks: AttentionBlocks, machine: Machine) -> tirx.Stmt:
-    """All loops, in one version or in several for open sizes."""
+    """All loops, in one version or in several for dynamic sizes."""
     *others, last = attention_versions(blocks.shape, machine)
     loops = _Writer(blocks, last, machine).tasks()
     for plan in reversed(others):
@@ -118,7 +118,7 @@ class _Writer(AttentionLoops):
                 return self.named((row, "row"), body=lambda row: body(QueryGroup(batch, number, row)))
 
             count = groups
-            if self.shape.open_queries:
+            if self.shape.dynamic_queries:
                 count = tirx.Min(self.number(groups), self._groups - chunk * groups)
             return nest.serial(count, of_group, self.index)
 
@@ -138,7 +138,7 @@ class _Writer(AttentionLoops):
     def _buffers(self) -> TaskBuffers:
         tile, groups, dtype = self.plan.tile, self.plan.groups, self.blocks.dtype
         states = (groups, tile.queries)
-        window = self.plan.window * (2 if self.shape.open_keys else 1)
+        window = self.plan.window * (2 if self.shape.dynamic_keys else 1)
         window += self.lanes if tile.lanes == 1 else 0
         result = (groups, self._panels, tile.queries, tile.width)
         return TaskBuffers(
@@ -153,7 +153,7 @@ class _Writer(AttentionLoops):
     @property
     def _all_windows(self) -> Any:
         """The number of windows."""
-        if self.shape.open_keys:
+        if self.shape.dynamic_keys:
             return tirx.Max(self.blocks.key.size // self.plan.window, self.number(1))
         return self.number(ceil(self.shape.keys / self.plan.window))
 
@@ -187,7 +187,7 @@ class _Writer(AttentionLoops):
     def _windowed(self, group: QueryGroup, number: Any, buffers: TaskBuffers) -> tirx.Stmt:
         """Compute a window of keys for a group of queries."""
         size, start = self.number(self.plan.window), number * self.plan.window
-        if self.shape.open_keys:
+        if self.shape.dynamic_keys:
             is_last = number == self._all_windows - 1
             size = tirx.Select(is_last, self.blocks.key.size - start, size)
         elif self.shape.keys % self.plan.window:

@@ -73,14 +73,14 @@ class AttentionBlocks:
             depth=self.step.extent,
             width=self.feature.extent,
             bits=element_bits(self.result),
-            open_queries=self.row.is_open,
-            open_keys=self.key.is_open,
+            dynamic_queries=self.row.is_dynamic,
+            dynamic_keys=self.key.is_dynamic,
         )
 
     @property
-    def is_open(self) -> bool:
-        """Whether any size is open until run time."""
-        return any(axis.is_open for axis in (*self.axes, self.row, self.key))
+    def is_dynamic(self) -> bool:
+        """Whether any size is known only at run time."""
+        return any(axis.is_dynamic for axis in (*self.axes, self.row, self.key))
 
     @property
     def batch_count(self) -> nest.Size:
@@ -113,7 +113,7 @@ class AttentionBlocks:
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     """The attention of a function that ``layout.attention`` made; None for other functions."""
-    blocks = read_blocks(schedule, may_be_open=True)
+    blocks = read_blocks(schedule, may_be_dynamic=True)
     reductions = [block for block in blocks if block.reduced]
     if len(reductions) != _REDUCTIONS:
         return None
@@ -125,7 +125,7 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     positions = list(map(int, order))
     *axes, row, feature = (result.spatial[positions.index(place)] for place in range(len(positions)))
     (key,), (step,) = result.reduced, scores.reduced
-    if step.is_open or feature.is_open:
+    if step.is_dynamic or feature.is_dynamic:
         return None
     return AttentionBlocks(
         result=result,

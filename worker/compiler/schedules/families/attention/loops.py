@@ -77,7 +77,7 @@ class AttentionLoops:
     @property
     def is_whole(self) -> bool:
         """Whether one window holds all keys."""
-        return not self.shape.open_keys and self.plan.window == self.shape.keys
+        return not self.shape.dynamic_keys and self.plan.window == self.shape.keys
 
     def each_query(self, statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
         """An unrolled statement for every query of a group, at ``(vector, lane)``."""
@@ -95,12 +95,14 @@ class AttentionLoops:
         return nest.vectorized(lanes, body, self.index)
 
     def times(self, count: Any, body: nest.Body) -> tirx.Stmt:
-        """A plain loop; its extent is an expression under a causal mask and with open sizes."""
+        """A plain loop; its extent is an expression under a causal mask and with dynamic sizes."""
         return nest.serial(int(count) if isinstance(count, tirx.IntImm) else count, body, self.index)
 
     def named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement that reads values from registers if open sizes make their expressions long."""
-        return nest.all_named(values, body) if self.blocks.is_open else body(*(value for value, _ in values))
+        """A statement that reads values from registers if dynamic sizes make their expressions long."""
+        return (
+            nest.all_named(values, body) if self.blocks.is_dynamic else body(*(value for value, _ in values))
+        )
 
     def number(self, value: int) -> Any:
         """An integer constant."""

@@ -39,7 +39,7 @@ _MAX_GROUPS = 8
 _MAX_WHOLE = 256
 _MIN_WINDOW = 32
 _GUESSED_SIZE = 256
-"""The number of queries, or keys, to plan for if it is open."""
+"""The number of queries, or keys, to plan for if it is dynamic."""
 
 _L2_SHARE = 8
 _L2_BYTES_PER_CYCLE = 24
@@ -49,7 +49,7 @@ _L2_BYTES_PER_CYCLE = 24
 class AttentionShape:
     """``batches`` times ``queries`` by ``keys`` scores of ``depth`` products, ``width`` results per query.
 
-    If the number of queries or keys is open until run time, the value here is a guess.
+    If the number of queries or keys is known only at run time, the value here is a guess.
     """
 
     batches: int
@@ -58,8 +58,8 @@ class AttentionShape:
     depth: int
     width: int
     bits: int
-    open_queries: bool = False
-    open_keys: bool = False
+    dynamic_queries: bool = False
+    dynamic_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class AttentionPlan:
 
     Attributes:
         tile: the register tiles.
-        window: keys of a window; if the number of keys is open, the last window also takes the rest.
+        window: keys of a window; if the number of keys is dynamic, the last window also takes the rest.
         groups: groups of queries of a task; each window serves them all, one after another.
         parallel: whether to use several threads.
     """
@@ -118,7 +118,7 @@ class AttentionPlan:
 def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
     """The plan that the model expects to be fastest."""
     tile = min(_tiles(shape, machine), key=lambda tile: _cycles(tile, shape, machine))
-    window = _limit(shape, machine) if shape.open_keys else _window(tile, shape, machine)
+    window = _limit(shape, machine) if shape.dynamic_keys else _window(tile, shape, machine)
     groups = ceil(shape.queries / tile.queries)
     parallel = machine.threads > 1 and _cycles(tile, shape, machine) >= MIN_PARALLEL_CYCLES
     return AttentionPlan(tile, window, _groups(groups, shape, machine, parallel), parallel)
@@ -127,18 +127,18 @@ def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
 def attention_versions(shape: AttentionShape, machine: Machine) -> tuple[AttentionPlan, ...]:
     """The plans to choose among at run time: the first whose ``needs`` are met computes the function.
 
-    Known sizes need one plan. Open queries get one plan for many and one for single queries; open keys get
-    one more for single keys. A plan between these would cost more compile time than it saves.
+    Known sizes need one plan. Dynamic queries get one plan for many and one for single queries; dynamic keys
+    get one more for single keys. A plan between these would cost more compile time than it saves.
     """
     many = replace(
         shape,
-        queries=_GUESSED_SIZE if shape.open_queries else shape.queries,
-        keys=_GUESSED_SIZE if shape.open_keys else shape.keys,
+        queries=_GUESSED_SIZE if shape.dynamic_queries else shape.queries,
+        keys=_GUESSED_SIZE if shape.dynamic_keys else shape.keys,
     )
     sizes = [(many.queries, many.keys)]
-    if shape.open_queries:
+    if shape.dynamic_queries:
         sizes.append((1, many.keys))
-    if shape.open_keys:
+    if shape.dynamic_keys:
         sizes.append((1, 1))
     plans = (plan_attention(replace(many, queries=queries, keys=keys), machine) for queries, keys in sizes)
     return tuple({plan.needs: plan for plan in plans}.values())

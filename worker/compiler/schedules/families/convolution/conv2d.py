@@ -74,7 +74,7 @@ class ConvolutionShape:
         image: elements of all images.
         weights: elements of the weights.
         only_whole: whether a tile's columns must divide a row.
-        joinable: whether rows may be joined. They may not if the batch is open, if they are parts of a
+        joinable: whether rows may be joined. They may not if the batch is dynamic, if they are parts of a
             sequence, or if the window has one tap and channel, whose reductions TVM would drop.
         is_plain: whether the image is not in blocks.
     """
@@ -294,12 +294,12 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
         bits=windows.dtype_bits,
         image=_elements(image),
         weights=_elements(weights),
-        only_whole=windows.is_open,
-        joinable=not (windows.is_open or is_cut or windows.taps == 1),
+        only_whole=windows.is_dynamic,
+        joinable=not (windows.is_dynamic or is_cut or windows.taps == 1),
         is_plain=not main.reads[0].region[-1].min.same_as(main.iter_vars[-1].var),
     )
 
 
 def _elements(shape: Any) -> int:
-    """Elements of a buffer, or of one image if the batch is open."""
+    """Elements of a buffer, or of one image if the batch is dynamic."""
     return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

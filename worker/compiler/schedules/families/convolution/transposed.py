@@ -61,7 +61,7 @@ def write_transposed_convolution(
     if windows is None:
         return None
     main, last, border = (
-        None if handle is None else read_block(trial, handle, may_be_open=True)
+        None if handle is None else read_block(trial, handle, may_be_dynamic=True)
         for handle in (windows.main, windows.last, windows.border)
     )
     if main is None or last is None or (border is None) != (windows.border is None):

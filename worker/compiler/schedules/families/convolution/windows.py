@@ -26,9 +26,9 @@ class Windows:
     """The blocks of a function of windows: a border if any, the windows, the one that writes the output.
 
     ``last`` runs over batch, blocks, rows, columns and lanes, whose sizes are ``sizes``. If the batch
-    ``is_open``, it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter last
-    tile separately then (LoopPartition mixes the widths of indices). ``taps`` is the product of all reduced
-    axes, ``channels`` the outermost, ``taps_of_row`` the innermost.
+    ``is_dynamic``, it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter
+    last tile separately then (LoopPartition mixes the widths of indices). ``taps`` is the product of all
+    reduced axes, ``channels`` the outermost, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -39,7 +39,7 @@ class Windows:
     channels: int
     taps_of_row: int
     dtype_bits: int
-    is_open: bool
+    is_dynamic: bool
 
     @property
     def work(self) -> int:
@@ -52,10 +52,10 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     """The parts of a function of a family; None for functions of other families or with more blocks."""
     names = block_names(schedule)
     main = next((name for name in names if _family(schedule, name) == family), None)
-    block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_open=True)
+    block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_dynamic=True)
     if main is None or block is None or len(block.spatial) != _AXES:
         return None
-    if any(axis.is_open for axis in block.axes[1:]):
+    if any(axis.is_dynamic for axis in block.axes[1:]):
         return None
     epilogue = find_epilogue(schedule, block)
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
@@ -66,12 +66,12 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=(1 if block.is_open else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
+        sizes=(1 if block.is_dynamic else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
         taps=prod(axis.extent for axis in block.reduced),
         channels=block.reduced[0].extent if block.reduced else 1,
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
-        is_open=block.is_open,
+        is_dynamic=block.is_dynamic,
     )
 
 

@@ -23,7 +23,7 @@ the depth, the sums join a total, also in registers, after every ``steps``.
 Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
 some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:
 for at least a tile's rows, and for fewer, one by one. Open columns are copied into a panel and stored from
-memory in a loop. An open depth is summed in parts of ``steps`` and a rest.
+memory in a loop. A dynamic depth is summed in parts of ``steps`` and a rest.
 
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, section 4 (GEBP),
 without packing the left operand and without blocking the depth for the cache. On Zen 3 with two cores,
@@ -59,11 +59,11 @@ def write_matmul(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser
 
 
 def _write(product: Product, machine: Machine, choose: PlanChooser) -> tirx.Stmt:
-    """All loops; if the rows are open, one version for at least a tile and one for fewer."""
+    """All loops; if the rows are dynamic, one version for at least a tile and one for fewer."""
     right = right_operand(product)
     plan = choose(matmul_plans(product.shape, machine, right))
     loops = _Writer(product, plan).tasks()
-    if plan.tile.rows == 1 or not any(axis.is_open for axis in product.rows):
+    if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):
         return loops
     few = plan_matmul(replace(product.shape, rows=1), machine, right)
     return nest.either(product.row_count >= plan.tile.rows, loops, _Writer(product, few).tasks())
@@ -106,8 +106,10 @@ class _Writer:
         return loop(tasks, task, self._index)
 
     def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement that reads values from registers if open sizes make their expressions long."""
-        return nest.all_named(values, body) if self.product.is_open else body(*(value for value, _ in values))
+        """A statement that reads values from registers if dynamic sizes make their expressions long."""
+        return (
+            nest.all_named(values, body) if self.product.is_dynamic else body(*(value for value, _ in values))
+        )
 
     @property
     def _index(self) -> str:
@@ -119,8 +121,8 @@ class _Writer:
 
     @property
     def _narrow(self) -> bool:
-        """Whether the product has fewer columns than a tile; open columns are compared at run time."""
-        return not self.product.column.is_open and self.product.column.extent < self.plan.tile.columns
+        """Whether the product has fewer columns than a tile; dynamic columns are compared at run time."""
+        return not self.product.column.is_dynamic and self.product.column.extent < self.plan.tile.columns
 
     def _task(self, chunk: Any, panel: Any, batch: Any) -> tirx.Stmt:
         product, tile = self.product, self.plan.tile
@@ -276,8 +278,8 @@ class _Writer:
         return value
 
     def _stores(self, value: Element, origin: _Origin) -> list[tirx.Stmt]:
-        """Apply the epilogue to the tile and store it; in a loop if the columns are open."""
-        if not self.product.column.is_open:
+        """Apply the epilogue to the tile and store it; in a loop if the columns are dynamic."""
+        if not self.product.column.is_dynamic:
             return [self._results(value, origin)]
         tile = self.plan.tile
         kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")

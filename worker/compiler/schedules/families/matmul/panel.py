@@ -16,10 +16,10 @@ _FAR_BYTES = 1024
 
 
 def right_operand(product: Product) -> RightOperand:
-    """How the right operand lies in memory; columns of open size count as not contiguous."""
+    """How the right operand lies in memory; columns of dynamic size count as not contiguous."""
     if product.packed is not None:
         return RightOperand(columns=product.packed)
-    if product.column.is_open or not _is_contiguous(product):
+    if product.column.is_dynamic or not _is_contiguous(product):
         return RightOperand(contiguous=False)
     (load,) = nest.loads_of(product.right)
     return RightOperand(far=stride_bytes(load, product.depth) >= _FAR_BYTES)
@@ -39,18 +39,18 @@ def copy_panel(product: Product, columns: int, first: Any, batch: Places) -> tup
     """
     dtype, index, depth = nest.dtype_of(product.right), product.index_dtype, product.depth.size
     panel = nest.workspace((depth, columns), dtype, "panel")
-    width = columns if product.column.is_open else min(columns, product.shape.columns)
+    width = columns if product.column.is_dynamic else min(columns, product.shape.columns)
 
     def element(step: Any, lane: Any) -> tirx.Stmt:
         places = {**batch, product.depth.var: step, product.column.var: first + lane}
         value = nest.substitute(product.right, places)
-        if product.column.is_open:
+        if product.column.is_dynamic:
             is_inside = first + lane < product.column.size
             value = tirx.if_then_else(is_inside, value, nest.constant(0, dtype))
         return nest.store(panel, value, step, lane)
 
     def row(step: Any) -> tirx.Stmt:
-        is_vector = _is_contiguous(product) and width == columns and not product.column.is_open
+        is_vector = _is_contiguous(product) and width == columns and not product.column.is_dynamic
         loop = nest.vectorized if is_vector else nest.unrolled
         return loop(width, lambda lane: element(step, lane), index)
 

@@ -64,9 +64,9 @@ class Product:
         return None if columns is None else int(columns)
 
     @property
-    def is_open(self) -> bool:
-        """Whether any size is open until run time."""
-        return self.block.is_open
+    def is_dynamic(self) -> bool:
+        """Whether any size is known only at run time."""
+        return self.block.is_dynamic
 
     @property
     def row_count(self) -> nest.Size:
@@ -105,7 +105,7 @@ class Product:
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:
     """The product of a function of a product and at most an epilogue; None for other functions."""
-    blocks = read_blocks(schedule, may_be_open=True)
+    blocks = read_blocks(schedule, may_be_dynamic=True)
     if len(blocks) not in (1, 2):
         return None
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None

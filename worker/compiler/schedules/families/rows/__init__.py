@@ -20,7 +20,7 @@ Registers hold ``n`` vectors of partial results (4 by default), which hide the l
 rounding errors grow with the columns divided by ``n * lanes``. L1 holds a row and its intermediate results,
 so later blocks read from L1.
 
-Edges: the last vector of an elementwise block is shorter; with an open size, the rest is a scalar loop. The
+Edges: the last vector of an elementwise block is shorter; with a dynamic size, the rest is a scalar loop. The
 last part of the rows moves back over its neighbor.
 
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 2 (safe
@@ -95,6 +95,6 @@ def _shape(parts: tuple[Part, ...], machine: Machine) -> RowsShape:
 
 
 def _vectors(part: Part, machine: Machine) -> int:
-    """Whole vectors of the last dimension; if that is open, as many as any plan uses."""
+    """Whole vectors of the last dimension; if that is dynamic, as many as any plan uses."""
     last = part.columns[-1]
-    return max(_SUMS) if last.is_open else last.extent // machine.lanes(element_bits(part.block))
+    return max(_SUMS) if last.is_dynamic else last.extent // machine.lanes(element_bits(part.block))

@@ -78,7 +78,7 @@ class RowLoops:
             def end(lane: Any) -> tirx.Stmt:
                 return body({**outer, last.var: lane + whole * lanes})
 
-            if last.is_open:
+            if last.is_dynamic:
                 return nest.sequence(nest.serial(whole, vector, index), nest.serial(rest, end, index))
             return _sequence(self.times(whole, vector), self.vector(rest, end) if rest else None)
 
@@ -148,7 +148,7 @@ class _Reduction:
     def of(loops: RowLoops, part: Part, places: Places) -> _Reduction:
         """Choose the number of partial results: at most the number of vectors."""
         lanes, last, dtype = loops.lanes(part), part.columns[-1], str(part.output.dtype)
-        width = loops.sums if last.is_open else max(1, min(loops.sums, last.extent // lanes))
+        width = loops.sums if last.is_dynamic else max(1, min(loops.sums, last.extent // lanes))
         sums, rest = nest.registers((width, lanes), dtype, "sums"), nest.registers((1,), dtype, "rest")
         return _Reduction(loops, part, places, sums, rest)
 
@@ -230,11 +230,11 @@ class _Reduction:
 
     def _terms(self) -> list[Any]:
         """The partial results to combine at the end."""
-        is_open, lanes = self._last.is_open, self._lanes
+        is_dynamic, lanes = self._last.is_dynamic, self._lanes
         terms: list[Any] = []
-        if is_open or self._last.extent >= lanes:
+        if is_dynamic or self._last.extent >= lanes:
             terms += [self.sums[place, lane] for lane in range(lanes) for place in range(self._width)]
-        if is_open or self._last.extent % lanes:
+        if is_dynamic or self._last.extent % lanes:
             terms.append(self.rest[self.loops.number(0)])
         return terms
 

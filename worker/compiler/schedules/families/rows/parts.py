@@ -44,7 +44,7 @@ class Part:
 
 def find_parts(schedule: s_tir.Schedule) -> tuple[Part, ...] | None:
     """The blocks of a function that works row by row; None for other functions."""
-    blocks = read_blocks(schedule, may_be_open=True)
+    blocks = read_blocks(schedule, may_be_dynamic=True)
     reductions = [block for block in blocks if block.reduced]
     if not reductions or not all(map(_is_plain, blocks)):
         return None
