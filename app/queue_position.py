@@ -143,6 +143,14 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
     return sorted(busy)[turn] + rounds * median(recent)
 
 
+NOUNS = {
+    TaskKind.COMPILE: "compilation",
+    TaskKind.PREFLIGHT: "preflight",
+    TaskKind.INSPECT: "inspection",
+    TaskKind.INVOKE: "invocation",
+}
+
+
 def explain(kind: TaskKind, workers: int, ahead: int, rivals: int, recent: Sequence[float]) -> str:
     """Explain the estimate."""
     if not workers:
@@ -152,7 +160,7 @@ def explain(kind: TaskKind, workers: int, ahead: int, rivals: int, recent: Seque
     if rivals:
         line += ", taking turns with other tenants"
     if not recent:
-        return f"{line}; no {kind} has ended yet from which to estimate more"
+        return f"{line}; no {NOUNS[kind]} has ended yet from which to estimate more"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
     return f"estimate: {line}, and {took} {median(recent):.1f} s"
 

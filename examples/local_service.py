@@ -62,7 +62,7 @@ def local_app(data: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator
 def _running(
     module: tuple[str, ...], log: Path, settings: Mapping[str, str]
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", *module],

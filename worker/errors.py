@@ -175,6 +175,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__
 
 
+def describe_end(number: int) -> str:
+    """How a process ended, as the end of a sentence about it.
+
+    Args:
+        number: the signal that ended it; 0 if it exited.
+    """
+    return f"was ended by {signal_name(number)}" if number else "ended by itself"
+
+
 def signal_name(number: int) -> str:
     """``SIGSEGV``; ``signal 40`` for a signal without a name, such as most real-time signals."""
     try:

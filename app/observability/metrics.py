@@ -85,7 +85,7 @@ class StatisticsCollector:
     statistics: Statistics
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """One family for each metric of ``bessemer.telemetry.metrics.CENSUS``."""
+        """One family for each metric of ``bessemer.telemetry.metrics.DATABASE_METRICS``."""
         statistics = self.statistics
         backlogs = statistics.backlogs.items()
         yield metrics.QUEUE_TASKS.family([((queue,), backlog.count) for queue, backlog in backlogs])

@@ -79,7 +79,7 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
 
 
 def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> None:
-    context = _workshop(path.parent)
+    context = _stage_context(path.parent)
     outcome.reached = Reached.SAVED
     captured = capture(_upload(path, outcome.form, inputs), context)
     outcome.reached = Reached.CAPTURED
@@ -162,7 +162,7 @@ def _specs(path: Path, form: Form, inputs: Inputs) -> tuple[TensorSpec, ...]:
     )
 
 
-def _workshop(folder: Path) -> StageContext:
+def _stage_context(folder: Path) -> StageContext:
     return StageContext(
         scratch=folder,
         output=folder,

@@ -19,10 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.soak.audit import left_after, left_while_running, lost_invocations, lost_jobs
+from benchmarks.soak.kills import Kill, Killer, zygotes
 from benchmarks.soak.load import Users
+from benchmarks.soak.requests import Followed
 from benchmarks.soak.site import Site, running_site
-from benchmarks.soak.victims import Kill, Killer, zygotes
-from benchmarks.soak.wishes import Followed
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store, open_store
 from examples.environment import forget_settings

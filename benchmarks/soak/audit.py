@@ -8,8 +8,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from benchmarks.soak.requests import Followed, RequestKind
 from benchmarks.soak.site import ABANDONED_UPLOAD_SECONDS, Site
-from benchmarks.soak.wishes import Followed, Wish
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, Event, EventType, JobState
@@ -27,11 +27,11 @@ MOST_WORKERS = 16
 _STEP_SECONDS = 0.5
 
 ENDS = {
-    Wish.COMPILE: {JobState.SUCCEEDED},
-    Wish.TUNE: {JobState.SUCCEEDED},
-    Wish.PREFLIGHT: {JobState.SUCCEEDED},
-    Wish.CANCEL: {JobState.CANCELLED, JobState.SUCCEEDED},
-    Wish.INVOKE: {JobState.SUCCEEDED},
+    RequestKind.COMPILE: {JobState.SUCCEEDED},
+    RequestKind.TUNE: {JobState.SUCCEEDED},
+    RequestKind.PREFLIGHT: {JobState.SUCCEEDED},
+    RequestKind.CANCEL: {JobState.CANCELLED, JobState.SUCCEEDED},
+    RequestKind.INVOKE: {JobState.SUCCEEDED},
 }
 """A cancel may come too late. A job whose submission's answer was lost has no follower and must succeed."""
 
@@ -76,14 +76,14 @@ def _faults(store: Store, job_id: str, seen: Followed | None) -> list[str]:
     job = jobs.get(job_id)
     assert job is not None
     kept = jobs.events_after(job_id, 0, limit=1_000_000)
-    found = [*end_faults(job, seen.wish if seen else Wish.COMPILE), *event_faults(kept, job.state)]
+    found = [*end_faults(job, seen.wish if seen else RequestKind.COMPILE), *event_faults(kept, job.state)]
     if seen is not None and seen.events != kept:
         found.append("its user saw other events")
     found += [fault for artifact in job.artifacts if (fault := _blob_fault(store, artifact.digest))]
     return [f"{job_id}: {fault}" for fault in found]
 
 
-def end_faults(job: Compilation, wish: Wish) -> list[str]:
+def end_faults(job: Compilation, wish: RequestKind) -> list[str]:
     """List what is wrong with a job's end."""
     if job.state in ENDS[wish]:
         return []

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from benchmarks.soak.wishes import Followed, Wish
+from benchmarks.soak.requests import Followed, RequestKind
 from bessemer import BenchmarkOptions, Client, Stage, TuneOptions
 from bessemer.client import Job
 from bessemer.contract.base import now
@@ -41,7 +41,13 @@ IMAGE = np.ones((1, 784), np.float32)
 Result = TypeVar("Result")
 
 
-WEIGHTS = {Wish.COMPILE: 3, Wish.TUNE: 3, Wish.PREFLIGHT: 2, Wish.CANCEL: 2, Wish.INVOKE: 3}
+WEIGHTS = {
+    RequestKind.COMPILE: 3,
+    RequestKind.TUNE: 3,
+    RequestKind.PREFLIGHT: 2,
+    RequestKind.CANCEL: 2,
+    RequestKind.INVOKE: 3,
+}
 
 
 @dataclass
@@ -94,13 +100,13 @@ class Users:
         (wish,) = dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
         model = self._models.one(dice)
         job = outlasting(lambda: _post(client, model, wish))
-        ran, asked_at = wish is Wish.CANCEL and _cancel(job, dice), now()
+        ran, asked_at = wish is RequestKind.CANCEL and _cancel(job, dice), now()
         followed = _follow(job, wish)
         if ran and followed.failure is ErrorCode.CANCELLED:
             seconds = (followed.events[-1].at - asked_at).total_seconds()
             followed = replace(followed, cancel_seconds=max(0.0, seconds))
         self.harvest.followed.append(followed)
-        if wish is Wish.INVOKE:
+        if wish is RequestKind.INVOKE:
             for _ in range(INVOCATIONS):
                 self.harvest.invoked.append(_invoke(job))
 
@@ -145,13 +151,13 @@ def outlasting(action: Callable[[], Result]) -> Result:
             time.sleep(1)
 
 
-def _post(client: Client, model: bytes, wish: Wish) -> Job:
+def _post(client: Client, model: bytes, wish: RequestKind) -> Job:
     return client.submit(
         model,
         target="host",
-        tune=TuneOptions(trials=TRIALS) if wish is Wish.TUNE else None,
+        tune=TuneOptions(trials=TRIALS) if wish is RequestKind.TUNE else None,
         benchmark=BenchmarkOptions(seconds=BENCHMARK_SECONDS),
-        stop_after=Stage.TRANSLATE if wish is Wish.PREFLIGHT else None,
+        stop_after=Stage.TRANSLATE if wish is RequestKind.PREFLIGHT else None,
     )
 
 
@@ -181,7 +187,7 @@ def _wait_for_stage(job: Job) -> None:
             return
 
 
-def _follow(job: Job, wish: Wish) -> Followed:
+def _follow(job: Job, wish: RequestKind) -> Followed:
     events: list[Event] = []
 
     def follow_on() -> None:

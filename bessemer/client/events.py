@@ -156,7 +156,7 @@ class LogReader:
 
 
 class LogFollower:
-    """A reader's position in a job's log. The driver performs ``look()`` and ``pause()`` until ``done``."""
+    """A reader's position in a job's log. The driver performs ``poll()`` and ``pause()`` until ``done``."""
 
     def __init__(self, job_id: str) -> None:
         self.done = False
@@ -164,7 +164,7 @@ class LogFollower:
         self._reader = LogReader()
         self._last_contact = time.monotonic()
 
-    def look(self) -> Flow[str]:
+    def poll(self) -> Flow[str]:
         """The output since the last call; empty while the server is unreachable.
 
         Raises:
@@ -186,6 +186,6 @@ class LogFollower:
         return self._reader.whole(text) if kept else self._reader.end(text)
 
     def pause(self) -> Flow[None]:
-        """Wait between two calls of ``look()``."""
+        """Wait between two calls of ``poll()``."""
         if not self.done:
             yield Sleep(POLL_SECONDS)

@@ -228,7 +228,7 @@ class Job(JobOperations, Blocking):
         """
         follower = LogFollower(self.id)
         while not follower.done:
-            if text := self._transport.run(follower.look()):
+            if text := self._transport.run(follower.poll()):
                 yield text
             self._transport.run(follower.pause())
 
@@ -288,7 +288,7 @@ class AsyncJob(JobOperations, Asynchronous):
         """See ``Job.follow_logs``."""
         follower = LogFollower(self.id)
         while not follower.done:
-            if text := await self._transport.run(follower.look()):
+            if text := await self._transport.run(follower.poll()):
                 yield text
             await self._transport.run(follower.pause())
 

@@ -140,7 +140,7 @@ def test_a_candidate_that_crashes_hangs_or_leaves_fails_alone(
     outcomes = measure(server, built)
 
     assert [bool(outcome.seconds) for outcome in outcomes] == [True, False, False, True]
-    assert str(int(signal.SIGABRT)) in outcomes[1].error
+    assert "SIGABRT" in outcomes[1].error
     assert "ended by itself" in outcomes[2].error
 
 
@@ -164,7 +164,7 @@ def test_a_build_that_fails_hangs_or_dies_costs_its_candidate_only(
     outcomes = build(server, tmp_path, payloads, timeout_seconds=8.0)
     assert [outcome.library is None for outcome in outcomes] == [True, True, True, True, False]
     assert "longer than 8 s" in outcomes[1].error
-    assert str(int(signal.SIGABRT)) in outcomes[2].error
+    assert "SIGABRT" in outcomes[2].error
 
 
 def test_nothing_runs_once_the_client_has_closed(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def performed(flow: Flow[str], answers: Iterable[str]) -> str:
 
 def test_a_job_that_ends_during_a_poll_repeats_nothing() -> None:
     follower, running, ended = LogFollower(JOB.id), JOB.model_dump_json(), ENDED.model_dump_json()
-    assert performed(follower.look(), [running, "cd", running]) == "cd"
-    assert performed(follower.look(), [running, "abcdefgh", ended]) == ""
+    assert performed(follower.poll(), [running, "cd", running]) == "cd"
+    assert performed(follower.poll(), [running, "abcdefgh", ended]) == ""
     assert not follower.done
-    assert performed(follower.look(), [ended, "abcdefgh"]) == "efgh"
+    assert performed(follower.poll(), [ended, "abcdefgh"]) == "efgh"
     assert follower.done

@@ -195,7 +195,7 @@ def test_the_text_marks_an_estimate_or_explains_its_absence() -> None:
     assert placed(job(9), (waits(1),), two, (3.0, 5.0)).explanation == (
         "estimate: 1 ahead, 2 workers, and the last 2 took, in the median, 4.0 s"
     )
-    assert "no compile has ended yet" in placed(job(9), (), two).explanation
+    assert "no compilation has ended yet" in placed(job(9), (), two).explanation
     assert placed(job(9)).explanation == "no estimate: no live worker can take it"
 
 

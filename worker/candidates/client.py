@@ -37,7 +37,7 @@ from worker.candidates.requests import (
     OpenOriginal,
     Request,
 )
-from worker.errors import JobError, signal_name
+from worker.errors import JobError, describe_end
 from worker.measure.timed import WARM_UP_RUNS
 from worker.measure.turns import ANY_TIME, Turns
 
@@ -68,8 +68,7 @@ class CandidateServerLostError(JobError):
 
     def __init__(self, number: int) -> None:
         code = ErrorCode.CHILD_KILLED if number == SIGKILL else ErrorCode.CHILD_CRASHED
-        how = f"was ended by {signal_name(number)}" if number else "ended by itself"
-        super().__init__(code, f"the candidate server {how}")
+        super().__init__(code, f"the candidate server {describe_end(number)}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
-from worker.errors import short_message
+from worker.errors import describe_end, short_message
 
 _SLOW_SECONDS = 0.2
 _LEAST_REPEATS = 4
@@ -57,9 +57,7 @@ def _outcomes_of(
         try:
             outcomes.append(process.receive())
         except EOFError:
-            number = process.close()
-            reason = f"was ended by signal {number}" if number else "ended by itself"
-            return [*outcomes, _failed(f"the measuring process {reason}")]
+            return [*outcomes, _failed(f"the measuring process {describe_end(process.close())}")]
     process.kill()
     return outcomes
 

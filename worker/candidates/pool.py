@@ -28,7 +28,7 @@ from worker.candidates.requests import (
     CompileOutcome,
     CompileProgress,
 )
-from worker.errors import failure_of, short_message, signal_name
+from worker.errors import describe_end, failure_of, short_message
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,7 @@ def _build_error(end: CallEnd, timeout_seconds: float) -> str | None:
     if end.is_late:
         return f"the build took longer than {timeout_seconds:g} s"
     if end.signal is not None:
-        return (
-            f"the builder was ended by signal {end.signal}" if end.signal else "the builder ended by itself"
-        )
+        return f"the builder {describe_end(end.signal)}"
     return end.failure
 
 
@@ -241,5 +239,4 @@ def _compile_outcome(end: CallEnd) -> CompileOutcome:
     if end.signal == signal.SIGPROF:
         return CompileOutcome(is_late=True)
     code = ErrorCode.CHILD_KILLED if end.signal == signal.SIGKILL else ErrorCode.BUILD_FAILED
-    how = f"was ended by {signal_name(end.signal)}" if end.signal else "ended by itself"
-    return CompileOutcome((code, f"the compiler {how}"))
+    return CompileOutcome((code, f"the compiler {describe_end(end.signal)}"))

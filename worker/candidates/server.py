@@ -36,7 +36,7 @@ from worker.candidates.requests import (
     OpenOriginal,
     Request,
 )
-from worker.errors import signal_name
+from worker.errors import describe_end
 from worker.measure.turns import ANY_TIME, Turns
 
 
@@ -141,8 +141,3 @@ class Server:
         process = self._libraries.pop(handle, None)
         if process is not None:
             process.kill()
-
-
-def describe_end(number: int) -> str:
-    """Describe the end of a process, by the number of its signal; 0 if it exited."""
-    return f"was ended by {signal_name(number)}" if number else "ended by itself"

@@ -26,7 +26,7 @@ def test_only_queued_jobs_wait_each_with_kind_needs_and_priority(store: Store) -
     own(store).jobs.submit("job-running", a_request())
     started(store.jobs, "job-running", "worker")
     own(store).jobs.submit("job-like-the-first", a_request())
-    assert set(map(_told, store.queued_jobs.groups())) == {
+    assert set(map(_shown, store.queued_jobs.groups())) == {
         (TaskKind.COMPILE, NEEDS, 0, (("job-explicit", 1), ("job-like-the-first", 3))),
         (TaskKind.COMPILE, None, -3, (("job-on-host", 4),)),
         (TaskKind.PREFLIGHT, NEEDS, 0, (("job-quick", 2),)),
@@ -75,7 +75,7 @@ def test_the_jobs_that_ended_last_say_how_long_such_jobs_take(store: Store) -> N
     assert store.queued_jobs.recent_seconds(DEFAULT_TENANT, TaskKind.PREFLIGHT, 50) == ()
 
 
-def _told(group: QueuedGroup) -> tuple[object, ...]:
+def _shown(group: QueuedGroup) -> tuple[object, ...]:
     return (group.kind, group.needs, group.priority, tuple(sorted(group.ranks.items())))
 
 

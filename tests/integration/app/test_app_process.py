@@ -87,7 +87,7 @@ def test_a_cut_off_upload_leaves_nothing(shared_server: ServerProcess, framing: 
     body = half if b"Length" in framing else b"7A1200\r\n" + half + b"\r\n"
     before = shared_server.stored_files()
     with socket.create_connection(shared_server.address) as connection:
-        connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + body)
+        connection.sendall(b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n" + body)
         assert eventually(lambda: shared_server.stored_files() != before)
     assert eventually(lambda: shared_server.stored_files() == before)
     digest = hashlib.sha256(half).hexdigest()
@@ -95,7 +95,7 @@ def test_a_cut_off_upload_leaves_nothing(shared_server: ServerProcess, framing: 
 
 
 def test_an_upload_that_does_not_end_cannot_hold_up_the_stop(tmp_path: Path) -> None:
-    head = b"POST /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
+    head = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n"
     with running_app(tmp_path, stop_seconds=1) as server:
         with socket.create_connection(server.address) as connection:
             connection.sendall(head + bytes(90))
@@ -119,7 +119,8 @@ def test_a_refused_body_is_answered_and_not_read_to_its_end(
 ) -> None:
     head = (
         target
-        + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
+        + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        + b"Content-Length: 99999999999\r\n\r\n"
     )
     with socket.create_connection(shared_server.address, timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(head)

@@ -14,7 +14,7 @@ from server_process import ServerProcess
 from bessemer.store.blobs.object_stores import INCOMING
 
 PATIENCE_SECONDS = 30
-POST = b"POST /v1/models HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 DECLARED = POST + b"Content-Length: 10\r\n\r\n"
 CHUNK = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
@@ -72,8 +72,8 @@ NO_HTTP = {
     "a bad request line": b"GET /v1/models\r\n\r\n",
     "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "no host": b"GET /v1/models HTTP/1.1\r\n\r\n",
-    "a header without a colon": b"GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n",
-    "headers too large": b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (1 << 17),
+    "a header without a colon": b"GET / HTTP/1.1\r\nHost: localhost\r\nnonsense\r\n\r\n",
+    "headers too large": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (1 << 17),
     "two lengths": POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
     "a negative length": POST + b"Content-Length: -1\r\n\r\n",
     "a bad chunk size": CHUNKED + b"many\r\n",

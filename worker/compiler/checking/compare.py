@@ -93,10 +93,10 @@ def _excess(errors: Array, r: Array, tolerance: Tolerance) -> Array:
 
 
 def _worst(x: Array, r: Array, excess: Array) -> _Worst:
-    telling = np.where(np.isfinite(x) & np.isfinite(r), excess, np.where(excess > 0, excess, -1))
-    if telling.size == 0 or telling.max() < 0:
+    error = np.where(np.isfinite(x) & np.isfinite(r), excess, np.where(excess > 0, excess, -1))
+    if error.size == 0 or error.max() < 0:
         return _Worst()
-    index = np.unravel_index(int(telling.argmax()), telling.shape)
+    index = np.unravel_index(int(error.argmax()), error.shape)
     return _Worst(tuple(int(i) for i in index), float(x[index]), float(r[index]))
 
 

@@ -96,7 +96,7 @@ def choose_kernels(
         measure: times a use both ways; called once for each workload whose choice is ``auto``.
     """
     uses = tuple(_uses(module["main"], choices, book))
-    wanted = [use for use in uses if _wish(use, choices) in (AUTO, use.kernel.name)]
+    wanted = [use for use in uses if _requested(use, choices) in (AUTO, use.kernel.name)]
     timed: dict[tuple[str, str], Times | None] = {}
     decisions = [_decide(use, choices, timed, measure) for use in wanted]
     taken = list(_without_overlap(decision for decision in decisions if decision.takes_kernel))
@@ -120,7 +120,7 @@ def named_operator(key: str) -> str:
     return key.partition("[")[0]
 
 
-def _wish(use: Use, choices: Mapping[str, str]) -> str:
+def _requested(use: Use, choices: Mapping[str, str]) -> str:
     return choices.get(use.workload, choices.get(use.kernel.operator, OURS))
 
 
@@ -140,7 +140,7 @@ def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) ->
 def _decide(
     use: Use, choices: Mapping[str, str], timed: dict[tuple[str, str], Times | None], measure: Measure
 ) -> _Decision:
-    if _wish(use, choices) != AUTO:
+    if _requested(use, choices) != AUTO:
         return _Decision(use, takes_kernel=True, times=None)
     if use.has_dynamic_sizes:
         return _Decision(use, takes_kernel=False, times=None)

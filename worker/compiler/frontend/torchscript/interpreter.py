@@ -162,8 +162,8 @@ def call_at(place: SourcePlace, function: Callable[..., Any], *arguments: object
     """
     if place.file is None or place.line is None:
         return function(*arguments)
-    code = _relay.__code__.replace(co_filename=place.file, co_firstlineno=place.line, co_name="forward")
+    code = _call.__code__.replace(co_filename=place.file, co_firstlineno=place.line, co_name="forward")
     return FunctionType(code, {})(function, arguments)
 
 
-_relay: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - the frame needs a single line
+_call: Any = lambda function, arguments: function(*arguments)  # noqa: E731 - the frame needs a single line

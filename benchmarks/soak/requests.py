@@ -7,7 +7,7 @@ from bessemer.contract.job import Event
 from bessemer.contract.problem import ErrorCode
 
 
-class Wish(StrEnum):
+class RequestKind(StrEnum):
     """A kind of request."""
 
     COMPILE = "compile"
@@ -26,7 +26,7 @@ class Followed:
     """
 
     job_id: str
-    wish: Wish
+    wish: RequestKind
     events: tuple[Event, ...]
     failure: ErrorCode | None = None
     cancel_seconds: float | None = None
