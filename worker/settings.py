@@ -35,6 +35,7 @@ class Limits:
     memory_bytes: int
     disk_bytes: int
     inodes: int
+    file_bytes: int
     output_bytes: int
     cpu_seconds: float
     wall_seconds: float
@@ -169,6 +170,7 @@ class WorkerSettings(BaseSettings):
             memory_bytes=self.limit_memory_bytes,
             disk_bytes=self.limit_disk_bytes,
             inodes=self.limit_inodes,
+            file_bytes=self.limit_file_bytes,
             output_bytes=self.limit_output_bytes,
             cpu_seconds=self.limit_cpu_seconds,
             wall_seconds=self.limit_wall_seconds,

@@ -24,6 +24,7 @@ LIMITS = Limits(
     memory_bytes=100,
     disk_bytes=200,
     inodes=10,
+    file_bytes=100,
     output_bytes=50,
     cpu_seconds=4,
     wall_seconds=8,
@@ -33,7 +34,7 @@ AT_THE_LIMIT = Usage(
     memory_bytes=100, disk_bytes=200, inodes=10, output_bytes=50, cpu_seconds=4, wall_seconds=6
 )
 
-AMPLE = Limits(1 << 50, 1 << 50, 1 << 20, 1 << 50, cpu_seconds=1e9, wall_seconds=1e9)
+AMPLE = Limits(1 << 50, 1 << 50, 1 << 20, 1 << 50, 1 << 50, cpu_seconds=1e9, wall_seconds=1e9)
 CANCEL_AIM_SECONDS = 2.0
 
 

@@ -18,13 +18,13 @@ ALLOWED = _words(
     getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid
     getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid gettimeofday getuid
     getxattr kill lgetxattr link linkat listxattr llistxattr lseek lstat madvise membarrier mincore
-    mkdir mkdirat mlock mlock2 mlockall mmap mprotect mremap msync munlock munlockall munmap nanosleep
+    mkdir mkdirat mlock mlock2 mlockall mprotect mremap msync munlock munlockall munmap nanosleep
     newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free
-    pkey_mprotect poll ppoll prctl pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read
+    pkey_mprotect poll ppoll pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read
     readahead readlink readlinkat readv rename renameat renameat2 restart_syscall rmdir rseq
     rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
     rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr
-    sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_yield select
+    sched_getparam sched_getscheduler sched_rr_get_interval sched_yield select
     sendfile set_robust_list set_tid_address setitimer setrlimit sigaltstack signalfd signalfd4 splice
     stat statfs statx sync_file_range sysinfo tee tgkill time timer_create timer_delete timer_getoverrun
     timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill umask uname
@@ -66,8 +66,24 @@ FALL_BACK = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup")
 """These fail with ENOSYS: libraries then use the older call, whose arguments a filter can read."""
 
 NAMESPACE_FLAGS = 0x7E020000
+CLONE_FILES = 0x00000400
+CLONE_THREAD = 0x00010000
+"""A thread shares its process's descriptors, so that any of its threads shows them all to the supervisor."""
+
 CLONE_PARENT = 0x00008000
 """This flag would make the new process the zygote's child instead of the job's."""
+
+MAP_SHARED = 0x01
+MAP_ANONYMOUS = 0x20
+"""Shared anonymous memory stays when a process unmaps it, and ``/proc`` no longer shows it."""
+
+PRCTL_OPTIONS = (
+    *(1, 2),  # the signal at the parent's death
+    *(15, 16),  # the thread's name
+    *(3, 21, 23, 37, 39),  # read: dumpable, seccomp, capabilities, subreaper, no new privileges
+    *(29, 30, 38, 41, 42),  # timer slack, no new privileges, huge pages
+)
+"""Without PR_SET_DUMPABLE, which hides a process's memory and files from a supervisor of the same user."""
 
 FCNTL_COMMANDS = (
     *(0, 1, 2, 3, 4),  # descriptors and their flags

@@ -24,7 +24,7 @@ from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
 UMASK = 0o077
-DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "urandom"))
+DEVICES = tuple(Path("/dev") / name for name in ("null", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
 """What the loader and the libraries read to identify the machine."""
 

@@ -39,7 +39,7 @@ def filter_program(shared_user: bool) -> bytes:
         rules.add_rule(pyseccomp.ALLOW, name)
     for name in _known(denied):
         rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
-    _add_conditional(rules)
+    _add_conditional(rules, shared_user)
     return _export(rules)
 
 
@@ -57,15 +57,29 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0)
 
 
-def _add_conditional(rules: "pyseccomp.SyscallFilter") -> None:
+def _add_conditional(rules: "pyseccomp.SyscallFilter", shared_user: bool) -> None:
     import pyseccomp
 
     foreign = allowed_syscalls.NAMESPACE_FLAGS | allowed_syscalls.CLONE_PARENT
-    rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, foreign, 0))
+    thread, files = allowed_syscalls.CLONE_THREAD, allowed_syscalls.CLONE_FILES
+    for mask, value in ((foreign | thread, 0), (foreign | thread | files, thread | files)):
+        rules.add_rule(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, mask, value))
+    for flag in (allowed_syscalls.MAP_SHARED, allowed_syscalls.MAP_ANONYMOUS):
+        rules.add_rule(pyseccomp.ALLOW, "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, flag, 0))
+    shared = allowed_syscalls.MAP_SHARED | allowed_syscalls.MAP_ANONYMOUS
+    rules.add_rule(
+        pyseccomp.ERRNO(errno.EPERM), "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, shared, shared)
+    )
+    rules.add_rule(pyseccomp.ALLOW, "sched_setaffinity", pyseccomp.Arg(0, pyseccomp.EQ, 0))
+    # the kernel lets a user of its own change only its own threads, among them TVM's
+    others = pyseccomp.ERRNO(errno.EPERM) if shared_user else pyseccomp.ALLOW
+    rules.add_rule(others, "sched_setaffinity", pyseccomp.Arg(0, pyseccomp.NE, 0))
     rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))
     # with a mode, it reserves space beyond RLIMIT_FSIZE and the file's size
     rules.add_rule(pyseccomp.ALLOW, "fallocate", pyseccomp.Arg(1, pyseccomp.EQ, 0))
     rules.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), "fallocate", pyseccomp.Arg(1, pyseccomp.NE, 0))
+    for option in allowed_syscalls.PRCTL_OPTIONS:
+        rules.add_rule(pyseccomp.ALLOW, "prctl", pyseccomp.Arg(0, pyseccomp.EQ, option))
     for command in allowed_syscalls.FCNTL_COMMANDS:
         rules.add_rule(pyseccomp.ALLOW, "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, command))
     for request in allowed_syscalls.IOCTL_REQUESTS:

@@ -120,7 +120,7 @@ def signal_group(group: Group) -> bool:
 
 
 def _kill_user(uid: int) -> bool:
-    strays = [process for process in processes() if not process.zombie and user_of(process.pid) == uid]
+    strays = [process for process in processes() if not process.ended and user_of(process.pid) == uid]
     for process in strays:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ def _kill_user(uid: int) -> bool:
 def _kill_leader(group: Group) -> bool:
     """Kill the leader alone: just after the fork, it has not created its group yet."""
     leader = read_process(group.id)
-    if leader is None or leader.zombie or leader.start_ticks != group.start_ticks:
+    if leader is None or leader.ended or leader.start_ticks != group.start_ticks:
         return False
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(leader.pid, signal.SIGKILL)
@@ -138,7 +138,7 @@ def _kill_leader(group: Group) -> bool:
 
 
 def _living(group: Group) -> tuple[Process, ...]:
-    return tuple(process for process in processes() if process.group == group.id and not process.zombie)
+    return tuple(process for process in processes() if process.group == group.id and not process.ended)
 
 
 def _group(row: list[str]) -> Group:

@@ -14,7 +14,7 @@ _MAX_FILE_BYTES = 1 << 16
 class Process:
     """One process. ``cpu_seconds`` is its own time, ``waited_cpu_seconds`` the time of reaped children.
 
-    If only the main thread of a zombie has ended, it still has several threads.
+    A zombie with several threads still runs: only its main thread has ended.
     """
 
     pid: int
@@ -25,6 +25,22 @@ class Process:
     waited_cpu_seconds: float
     zombie: bool
     threads: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether no thread of the process runs."""
+        return self.zombie and self.threads <= 1
+
+    @property
+    def view(self) -> str:
+        """The folder of ``/proc`` that shows the process's memory and files.
+
+        The folder of a main thread that has ended shows neither; those of the other threads do.
+        """
+        folder = f"/proc/{self.pid}"
+        if not self.zombie:
+            return folder
+        return next((task for task in _tasks(folder) if not _has_ended(task)), folder)
 
 
 def processes(besides: frozenset[int] = frozenset()) -> tuple[Process, ...]:
@@ -73,30 +89,48 @@ def user_of(pid: int) -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
 
 
-def private_bytes(pid: int) -> int:
-    """An upper bound of a process's own memory: anonymous and shared memory, page tables.
+def private_bytes(view: str) -> int:
+    """An upper bound of a process's own memory: anonymous and shared memory, swap, page tables.
 
     Pages that forks still share count fully in each process.
+
+    Args:
+        view: the process's folder in ``/proc``: see ``Process.view``.
     """
     try:
-        status = _read(f"/proc/{pid}/status")
+        status = _read(f"{view}/status")
     except OSError:
         return 0
-    return sum(_kibibytes(status, field) for field in ("RssAnon:", "RssShmem:", "VmPTE:"))
+    return sum(_kibibytes(status, field) for field in ("RssAnon:", "RssShmem:", "VmSwap:", "VmPTE:"))
 
 
-def proportional_bytes(pid: int) -> int | None:
+def proportional_bytes(view: str) -> int | None:
     """The same, but each shared page is divided among its processes; None if access is denied.
 
     Takes milliseconds: the kernel walks the page table.
     """
     try:
-        text = _read(f"/proc/{pid}/smaps_rollup")
+        text = _read(f"{view}/smaps_rollup")
     except (FileNotFoundError, ProcessLookupError):
         return 0
     except OSError:
         return None
-    return _kibibytes(text, "Pss_Anon:") + _kibibytes(text, "Pss_Shmem:")
+    return sum(_kibibytes(text, field) for field in ("Pss_Anon:", "Pss_Shmem:", "SwapPss:"))
+
+
+def _tasks(folder: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(task) for task in Path(f"{folder}/task").iterdir())
+    except OSError:
+        return ()
+
+
+def _has_ended(task: str) -> bool:
+    try:
+        text = _read(f"{task}/stat")
+    except OSError:
+        return True
+    return text[text.rindex(")") + 2] in "ZX"
 
 
 def _kibibytes(text: str, name: str) -> int:

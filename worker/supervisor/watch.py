@@ -84,7 +84,7 @@ async def watch(
         Why the job was killed; None if its first process ended by itself. The caller must then kill the
         processes that it left behind.
     """
-    meter = Meter(job.pid, job.uid, job.folder, limits.memory_bytes, limits.inodes, job.baseline_bytes)
+    meter = Meter(job.pid, job.uid, job.folder, limits, job.baseline_bytes)
     began = time.monotonic()
 
     def overdue() -> Termination | None:

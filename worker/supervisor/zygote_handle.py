@@ -107,7 +107,7 @@ class ZygoteHandle:
             pipe = await open_pipe(messages)
             undo.pop_all()
         self._await_exit(group, child)
-        baseline = private_bytes(self._process.pid) if self._process else 0
+        baseline = private_bytes(f"/proc/{self._process.pid}") if self._process else 0
         return RunningJob(group, child.exited, Path(order.folder), pipe, self._groups, baseline)
 
     async def stop(self) -> None:
@@ -271,7 +271,7 @@ def _runs(group: Group) -> bool:
     leader = read_process(group.id)
     if leader is None or leader.start_ticks != group.start_ticks:
         return False
-    return not leader.zombie or leader.threads > 1
+    return not leader.ended
 
 
 def _group(pid: int, uid: int | None) -> Group:

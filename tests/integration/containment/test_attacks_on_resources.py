@@ -48,20 +48,6 @@ def test_memory_of_all_processes_together_is_limited(rig: Rig) -> None:
     assert outcome.left_running == ()
 
 
-def test_shared_memory_is_limited(rig: Rig) -> None:
-    attack = """
-        import mmap, time
-        shared = mmap.mmap(-1, 1 << 30)
-        for start in range(0, len(shared), 4096):
-            shared[start] = 1
-        time.sleep({rest})
-        return len(shared)
-    """
-    assert rig.unconfined(attack.format(rest=0)).did == 1 << 30
-    outcome = rig.confined(attack.format(rest=60), limit_memory_bytes=700 * MEBIBYTE)
-    assert outcome.code == "limit-memory"
-
-
 def test_a_pickle_cannot_fork_without_end(rig: Rig) -> None:
     attack = """
         import time

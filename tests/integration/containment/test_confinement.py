@@ -75,6 +75,7 @@ def test_a_denied_system_call_fails_and_does_not_kill(rig: Rig) -> None:
             if number >= 0:
                 answers[name] = [libc.syscall(number, -1, 0, 0, 0, 0, 0), ctypes.get_errno()]
         calls = dict(clone=(0x10000000,), fcntl=(0, 8, 1), prlimit64=(1, 7, 0, 0), ioctl=(0, 0x5412, 0))
+        calls["prctl"] = (4, 0)
         for name, call in calls.items():
             number = pyseccomp.resolve_syscall(0, name)
             answers[name] = [libc.syscall(number, *call), ctypes.get_errno()]
