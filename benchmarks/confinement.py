@@ -44,7 +44,6 @@ async def _probe(
     order = StartJob(
         job=str(number),
         folder=str(folder.path),
-        messages=str(folder.messages),
         confinement=settings.confinement(uid),
         cores=settings.cores,
         work=ProbeWork(),

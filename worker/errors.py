@@ -19,7 +19,7 @@ never caught, so that the zygote ends during warm-up and the worker does not sta
 ExtensionError                an entry point has the wrong type or is duplicated extensions.py
 
 caught within one part of the worker, never the end of a job by themselves:
-HostileTreeError              a tree of folders that only a hostile job makes    usage.py
+HostileTreeError              a tree of folders that only a hostile job makes    disk.py
 LinkError                     the linker failed                                  codegen/link.py
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
@@ -35,6 +35,7 @@ The code that catches a foreign exception, and knows what it was doing, converts
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 
@@ -118,7 +119,16 @@ _ALLOCATION_FAILED = (
 )
 """How torch, TVM and other processes report that memory ran out, in lower case."""
 
+_MISTAKES = (ArithmeticError, AttributeError, LookupError, NameError, SyntaxError, TypeError)
+"""Errors of a program; their texts may contain any word of it."""
+
 _DISK_FULL = "no space left on device"
+
+_SERVER_DETAILS = (
+    (re.compile(r"/[^\s'\":]*/(?:(?:site|dist)-packages|lib/python3\.\d+)/"), ""),
+    (re.compile(r"/[^\s'\":]*/jobs/[^\s'\":/]+/"), ""),
+    (re.compile(r"\b0x[0-9a-f]{8,16}\b"), "0x…"),
+)
 
 _CPP_FRAMES = "Exception raised from"
 
@@ -156,7 +166,16 @@ def short_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def without_server_details(text: str) -> str:
+    """A text in which paths begin at the package or at the job's folder, without addresses in memory."""
+    for pattern, replacement in _SERVER_DETAILS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def _is_failed_allocation(error: BaseException) -> bool:
+    if isinstance(error, _MISTAKES):
+        return False
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(sign in text for sign in _ALLOCATION_FAILED)
 

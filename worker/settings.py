@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
-from worker.protocol.order import Confinement, MeasuringLock, Rlimits
+from worker.protocol.order import Confinement, Rlimits
 
 KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
@@ -26,6 +26,21 @@ def _default_work_dir() -> Path:
 
 def _default_measuring_lock() -> Path:
     return Path(f"/tmp/bessemer-measuring-{os.geteuid()}")
+
+
+@dataclass(frozen=True)
+class TurnLimits:
+    """How jobs share their host.
+
+    Attributes:
+        lock: the file that all workers of the host lock.
+        patience_seconds: how long a job waits. After that, another supervisor is frozen, and both measure.
+        turn_seconds: how long a job measures alone. After that, the next turn begins, and both measure.
+    """
+
+    lock: Path
+    patience_seconds: float
+    turn_seconds: float
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,11 @@ class WorkerSettings(BaseSettings):
         gt=0,
         description="How long a job waits for its turn to measure; then it measures beside the other job.",
     )
+    measuring_turn_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="How long a job may measure alone; then the next turn begins, and both measure.",
+    )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
     )
@@ -136,9 +156,9 @@ class WorkerSettings(BaseSettings):
     )
     metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
 
-    def measuring(self) -> MeasuringLock:
-        """The lock that grants a job's child its turns."""
-        return MeasuringLock(path=str(self.measuring_lock), patience_seconds=self.measuring_patience_seconds)
+    def turn_limits(self) -> TurnLimits:
+        """How jobs share this host."""
+        return TurnLimits(self.measuring_lock, self.measuring_patience_seconds, self.measuring_turn_seconds)
 
     def confinement(self, uid: int | None) -> Confinement:
         """How to confine a job's child.

@@ -345,11 +345,18 @@ def split_safetensors(content: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np
     length = int.from_bytes(content[:8].tobytes(), "little")
     if content.size < 8 or length > min(MAX_HEADER_BYTES, content.size - 8):
         raise ValueError("the header is truncated")
-    header = json.loads(content[8 : 8 + length].tobytes())
+    header = json.loads(content[8 : 8 + length].tobytes(), object_pairs_hook=_once)
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
     header.pop("__metadata__", None)
     return header, content[8 + length :]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice in the header")
+    return found
 
 
 class Sessions:

@@ -131,6 +131,7 @@ def named_twice(first: str, second: str) -> bytes:
         (zipped("x.npy", array_of_shape("(True, 6)")), "cannot be read as an .npz file"),
         (safetensors({"x": entry("F8_E4M3", [6], 0, 6)}, bytes(6)), "'x' has the dtype F8_E4M3"),
         (struct.pack("<Q", 9000) + b"[" * 9000, "its header is not JSON"),
+        (struct.pack("<Q", 14) + b'{"x":1, "x":2}', "a key occurs twice"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_explained_in_terms_of_its_format(

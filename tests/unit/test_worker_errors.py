@@ -5,7 +5,14 @@ import pytest
 
 import worker.errors
 from bessemer.contract.problem import ErrorCode
-from worker.errors import MAX_MESSAGE_CHARACTERS, JobError, failure_of, ran_out_of_memory, short_message
+from worker.errors import (
+    MAX_MESSAGE_CHARACTERS,
+    JobError,
+    failure_of,
+    ran_out_of_memory,
+    short_message,
+    without_server_details,
+)
 
 
 def caused_by(error: Exception, cause: Exception) -> Exception:
@@ -58,6 +65,30 @@ def test_a_short_message_is_one_line_without_frames(error: Exception, message: s
 
 def test_a_short_message_is_short() -> None:
     assert len(short_message(ValueError("x" * 5000))) == len("ValueError: ") + MAX_MESSAGE_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "error", [NameError("name 'MemoryError_' is not defined"), KeyError("not enough memory")]
+)
+def test_a_mistake_in_a_program_is_not_a_memory_limit(error: Exception) -> None:
+    assert failure_of(ErrorCode.MODEL_RAISED, error).code is ErrorCode.MODEL_RAISED
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('File "/opt/x/lib/python3.11/site-packages/torch/nn.py", line 3', 'File "torch/nn.py", line 3'),
+        ("at /usr/lib/python3.11/json/decoder.py:12", "at json/decoder.py:12"),
+        ("cannot open /tmp/work/0/jobs/01ABC/scratch/bundle/lib.so", "cannot open scratch/bundle/lib.so"),
+        ("<Net object at 0x7f7e8c04b1d0>", "<Net object at 0x…>"),
+        (
+            "0xff is no address, and models/net.py:3 is the user's",
+            "0xff is no address, and models/net.py:3 is the user's",
+        ),
+    ],
+)
+def test_a_text_shows_neither_paths_of_the_server_nor_addresses(text: str, shown: str) -> None:
+    assert without_server_details(text) == shown
 
 
 def test_the_error_tree_shows_every_worker_error() -> None:

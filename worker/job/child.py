@@ -18,21 +18,21 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from worker.candidates.process import use_threads
-from worker.errors import failure_of
+from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
-from worker.measure.turns import open_lock
-from worker.protocol.messages import Confined, Failed, Message
+from worker.measure.turns import GrantedTurns, Turns
+from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
 from worker.protocol.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
-from worker.protocol.sender import Sender
+from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 
 
-def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoReturn:
+def main(order: StartJob, pipes: JobPipes, host_mcpu: str, started: float) -> NoReturn:
     """Run one job in this freshly forked process, and exit.
 
     Args:
         order: the job.
-        messages: the writing end of the job's FIFO.
+        pipes: the job's ends of its FIFOs.
         host_mcpu: LLVM's name of the processor.
         started: ``time.monotonic()`` when the order arrived.
     """
@@ -41,7 +41,7 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
         _reset_signals()
         _redirect(JobFolder(Path(order.folder)).log)
         faulthandler.enable(all_threads=False)
-        status = _run(order, Sender(messages, started), host_mcpu)
+        status = _run(order, pipes, Sender(pipes.messages, started), host_mcpu)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -52,19 +52,18 @@ def main(order: StartJob, messages: int, host_mcpu: str, started: float) -> NoRe
 def failed_by(error: BaseException, stage: Stage | None) -> Failed:
     """The message for an exception that ended the job."""
     failure = failure_of(ErrorCode.CHILD_CRASHED, error)
-    return Failed(code=failure.code, detail=failure.detail, stage=stage, places=failure.places)
+    detail = without_server_details(failure.detail)
+    return Failed(code=failure.code, detail=detail, stage=stage, places=failure.places)
 
 
-def _run(order: StartJob, sender: Sender, host_mcpu: str) -> int:
-    lock = _open_lock(order)
-    keep = (sender.descriptor,) if lock is None else (sender.descriptor, lock)
-    sandbox = confine(Path(order.folder), order.confinement, keep)
+def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> int:
+    sandbox = confine(Path(order.folder), order.confinement, pipes)
     sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
         sender.send(_refusal(sandbox))
         return 0
     try:
-        result = _work(order, sandbox, sender, host_mcpu, lock)
+        result = _work(order, sandbox, sender, host_mcpu, _turns(sender, pipes))
         if result is not None:
             sender.send(result)
     except BaseException as error:
@@ -75,22 +74,23 @@ def _run(order: StartJob, sender: Sender, host_mcpu: str) -> int:
     return 0
 
 
-def _open_lock(order: StartJob) -> int | None:
-    """Open the lock before the confinement, which blocks access to the file."""
-    if not isinstance(order.work, CompileWork) or order.work.measuring is None:
-        return None
-    return open_lock(Path(order.work.measuring.path))
+def _turns(sender: Sender, pipes: JobPipes) -> Turns:
+    return GrantedTurns(
+        request=lambda: sender.send(TurnRequested()),
+        end=lambda: sender.send(TurnEnded()),
+        grants=pipes.grants,
+    )
 
 
 def _work(
-    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, lock: int | None
+    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, turns: Turns
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
     works: dict[type, Callable[[], Message | None]] = {
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, lock),
+        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, turns),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -110,11 +110,11 @@ def _compile(
     sandbox: SandboxStatus,
     sender: Sender,
     host_mcpu: str,
-    lock: int | None,
+    turns: Turns,
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, lock)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, turns)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

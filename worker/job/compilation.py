@@ -27,11 +27,11 @@ from worker.compiler.values import Benchmarked, Built, Captured, StageContext, U
 from worker.errors import JobError
 from worker.job.folder import JobFolder
 from worker.measure.statistics import largest
-from worker.measure.turns import ANY_TIME, SharedTurns, Turns
+from worker.measure.turns import Turns
 from worker.package.document import make_report
 from worker.protocol.messages import Compiled
 from worker.protocol.observer import Observers
-from worker.protocol.order import CompileWork, MeasuringLock, StartJob
+from worker.protocol.order import CompileWork, StartJob
 from worker.protocol.sender import Sender
 from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
@@ -47,7 +47,7 @@ def compile_model(
     sandbox: SandboxStatus,
     sender: Sender,
     host_mcpu: str,
-    lock: int | None,
+    turns: Turns,
 ) -> Compiled:
     """Compile the upload in ``folder``.
 
@@ -57,7 +57,7 @@ def compile_model(
         sandbox: the layers of the confinement, for the report.
         sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
-        lock: the descriptor of the file that grants the host's jobs their turns to measure, if any.
+        turns: when this job may measure.
 
     Raises:
         JobError: this machine cannot run the target's code, the request names something that is not
@@ -71,7 +71,6 @@ def compile_model(
     refuse_unrunnable(target)
     check_names(request, target)
     use_threads(target.threads)
-    turns = _turns(order.work.measuring, lock)
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may run in parallel before the server is forked
         _set_torch_threads(target.threads)
@@ -111,12 +110,6 @@ def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> 
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
         stopped_after=stopped_after,
     )
-
-
-def _turns(measuring: MeasuringLock | None, lock: int | None) -> Turns:
-    if measuring is None or lock is None:
-        return ANY_TIME
-    return SharedTurns(lock, measuring.patience_seconds)
 
 
 def _figures(benchmarked: Benchmarked) -> Figures:

@@ -47,8 +47,13 @@ class JobFolder:
 
     @property
     def messages(self) -> Path:
-        """The FIFO; it exists only while the job is being started."""
+        """The FIFO of the job's messages; it exists only while the job is being started."""
         return self.path / "messages"
+
+    @property
+    def grants(self) -> Path:
+        """The FIFO that grants the job its turns; it exists only while the job is being started."""
+        return self.path / "grants"
 
 
 def make_job_folder(path: Path, uid: int | None) -> JobFolder:

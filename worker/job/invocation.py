@@ -73,8 +73,9 @@ def _unpacked(folder: JobFolder) -> Path:
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
             archive.extractall(bundle, filter="data")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-        raise JobError(ErrorCode.INVOCATION_FAILED, f"the bundle cannot be unpacked: {error}") from error
+    except (tarfile.TarError, zstandard.ZstdError, EOFError, OSError) as error:
+        detail = f"the bundle cannot be unpacked: {error}"
+        raise failure_of(ErrorCode.INVOCATION_FAILED, error, detail) from error
     return bundle
 
 

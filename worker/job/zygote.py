@@ -12,12 +12,17 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bessemer.contract.capability import Capability
+from worker.job.folder import JobFolder
 from worker.job.warmup import import_everything
 from worker.measure.machine import versions
 from worker.protocol.order import MAX_ORDER_BYTES, ORDERS, Answer, Exited, Ready, Started, StartJob
+from worker.protocol.sender import JobPipes
 from worker.sandbox.libc import Prctl, prctl
 
 _READ_BYTES = 1 << 16
@@ -69,28 +74,21 @@ class Zygote:
     def _start(self, order: StartJob) -> None:
         started = time.monotonic()
         try:
-            messages = os.open(order.messages, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with _opened_pipes(JobFolder(Path(order.folder))) as pipes:
+                pid = os.fork()
+                if pid == 0:
+                    self._become_child(order, pipes, started)
         except OSError as error:
             self._answer(_not_started(order.job, error))
             return
-        try:
-            os.set_blocking(messages, True)
-            pid = os.fork()
-            if pid == 0:
-                self._become_child(order, messages, started)
-        except OSError as error:
-            self._answer(_not_started(order.job, error))
-            return
-        finally:
-            os.close(messages)
         self._jobs[pid] = order.job
         self._answer(Started(job=order.job, pid=pid))
 
-    def _become_child(self, order: StartJob, messages: int, started: float) -> None:
+    def _become_child(self, order: StartJob, pipes: JobPipes, started: float) -> None:
         try:
             from worker.job import child
 
-            child.main(order, messages, self._mcpu, started)
+            child.main(order, pipes, self._mcpu, started)
         finally:
             os._exit(1)
 
@@ -121,6 +119,19 @@ class Zygote:
             groups = {group for group in groups if _kill_group(group)}
             self._reap()
             time.sleep(_KILL_STEP_SECONDS)
+
+
+@contextmanager
+def _opened_pipes(folder: JobFolder) -> Iterator[JobPipes]:
+    """The job's ends of its FIFOs, whose other ends the supervisor has opened."""
+    with ExitStack() as opened:
+        ends: list[int] = []
+        for path, mode in ((folder.messages, os.O_WRONLY), (folder.grants, os.O_RDONLY)):
+            end = os.open(path, mode | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened.callback(os.close, end)
+            os.set_blocking(end, True)
+            ends.append(end)
+        yield JobPipes(*ends)
 
 
 def main() -> None:

@@ -57,6 +57,18 @@ class ProgressMade(Document):
     detail: Readable = Field(default="", max_length=400)
 
 
+class TurnRequested(Document):
+    """The job waits for its turn to measure."""
+
+    kind: Literal["turn-requested"] = "turn-requested"
+
+
+class TurnEnded(Document):
+    """The job's turn to measure has ended."""
+
+    kind: Literal["turn-ended"] = "turn-ended"
+
+
 CODES = frozenset(
     {
         ErrorCode.MODEL_NOT_RECOGNIZED,
@@ -174,7 +186,16 @@ class Invoked(Document):
 
 
 Message = Annotated[
-    Confined | StageStarted | StageFinished | ProgressMade | Failed | Inspected | Compiled | Invoked,
+    Confined
+    | StageStarted
+    | StageFinished
+    | ProgressMade
+    | TurnRequested
+    | TurnEnded
+    | Failed
+    | Inspected
+    | Compiled
+    | Invoked,
     Field(discriminator="kind"),
 ]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

@@ -46,21 +46,11 @@ class InspectWork(Document):
     kind: Literal["inspect"] = "inspect"
 
 
-class MeasuringLock(Document):
-    """The file that lets only one job on a host measure at a time."""
-
-    path: str
-    patience_seconds: float
-
-
 class CompileWork(Document):
     """Run the pipeline."""
 
     kind: Literal["compile"] = "compile"
     request: CompilationRequest
-    measuring: MeasuringLock | None = Field(
-        default=None, description="Null if the job does not share its host."
-    )
     seconds: float = Field(description="The wall-clock time that the job may run.")
 
 
@@ -77,14 +67,13 @@ Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discr
 class StartJob(Document):
     """Fork a child for a job.
 
-    ``folder`` has ``model`` (the upload, read-only), ``output/`` (results), ``scratch/`` and ``log.txt``
-    (what the job prints). ``messages`` is the FIFO.
+    ``folder`` has ``model`` (the upload, read-only), ``output/`` (results), ``scratch/``, ``log.txt``
+    (what the job prints), and the FIFOs ``messages`` and ``grants``.
     """
 
     kind: Literal["start"] = "start"
     job: str
     folder: str
-    messages: str
     confinement: Confinement
     cores: int = Field(description="The worker's cores, and the target's if the request names none.")
     work: Work

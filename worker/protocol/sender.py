@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import NamedTuple
 
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
@@ -20,6 +21,18 @@ from worker.protocol.observer import JobObserver
 PROGRESS_INTERVAL_SECONDS = 0.1
 MAX_PLACES = 100
 MAX_TEXT_CHARACTERS = 4000
+
+
+class JobPipes(NamedTuple):
+    """A job's descriptors of its FIFOs.
+
+    Attributes:
+        messages: where the job writes its messages.
+        grants: where it reads one byte for each turn that the supervisor grants.
+    """
+
+    messages: int
+    grants: int
 
 
 class Sender(JobObserver):

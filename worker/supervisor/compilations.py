@@ -55,7 +55,6 @@ class CompilationTask(RowTask[Compilation]):
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
-            measuring=settings.measuring(),
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))

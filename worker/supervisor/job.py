@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,15 +12,28 @@ from functools import partial
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
-from worker.protocol.messages import Compiled, Confined, Failed, Inspected, Invoked
+from worker.protocol.conversation import Conversation, LastMessage
+from worker.protocol.messages import (
+    Compiled,
+    Confined,
+    Failed,
+    Inspected,
+    Invoked,
+    ProgressMade,
+    StageFinished,
+    StageStarted,
+    TurnEnded,
+    TurnRequested,
+)
 from worker.protocol.observer import JobObserver, observe
 from worker.protocol.order import StartJob
-from worker.settings import Limits
+from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.outcome import JobOutcome
 from worker.supervisor.retry import StoreRetry
 from worker.supervisor.running_job import RunningJob
+from worker.supervisor.turns import HostTurns
 from worker.supervisor.usage import Usage
 from worker.supervisor.watch import ignore_usage, watch
 from worker.supervisor.zygote_handle import ZygoteHandle
@@ -32,14 +46,12 @@ LOG_SHOWN_BYTES = 16_384
 
 log = logging.getLogger(__name__)
 
-LastMessage = Compiled | Inspected | Invoked | Failed | None
-
 
 @dataclass(frozen=True)
 class Reported:
     """The child's last message, or how it violated the protocol."""
 
-    last: LastMessage
+    last: LastMessage | None
     violation: str | None
 
 
@@ -50,6 +62,7 @@ async def run_job(
     limits: Limits,
     record: JobRecord,
     store_retry: StoreRetry,
+    turn_limits: TurnLimits,
     observers: tuple[JobObserver, ...] = (),
     on_usage: Callable[[Usage], None] = ignore_usage,
 ) -> JobOutcome:
@@ -64,6 +77,7 @@ async def run_job(
         limits: what the job may use.
         record: observes the job first; called again if the store was unavailable.
         store_retry: how long a report may wait for the store.
+        turn_limits: how the job shares its host while it measures.
         observers: observe what is recorded; they must neither block nor raise.
         on_usage: called with every measurement of what the job uses; must not block.
 
@@ -77,7 +91,8 @@ async def run_job(
         _cancel_flag(record) as cancelled,
         _log_kept(record, folder),
     ):
-        listening = asyncio.ensure_future(_listen(job, record, store_retry, observers))
+        turns = HostTurns(turn_limits, job.grant_turn)
+        listening = asyncio.ensure_future(_listen(job, record, store_retry, turns, observers))
         try:
             termination = await watch(job, limits, cancelled.is_set, on_usage)
             exit_ = await asyncio.shield(job.exited)
@@ -86,6 +101,7 @@ async def run_job(
             reported = await asyncio.wait_for(listening, LAST_MESSAGES_SECONDS + store_retry.seconds)
         finally:
             listening.cancel()
+            await turns.close()
         if exit_.zygote_lost and termination is None:
             raise ZygoteLostError("the zygote ended while the job ran")
         return JobOutcome(
@@ -101,21 +117,27 @@ async def run_job(
 
 
 async def _listen(
-    job: RunningJob, record: JobRecord, store_retry: StoreRetry, observers: tuple[JobObserver, ...]
+    job: RunningJob,
+    record: JobRecord,
+    store_retry: StoreRetry,
+    turns: HostTurns,
+    observers: tuple[JobObserver, ...],
 ) -> Reported:
-    last: LastMessage = None
-    confined = False
+    conversation, began = Conversation(), time.monotonic()
     try:
         async for message in job.messages():
-            if isinstance(message, Confined) and confined:
-                raise MisbehavedError("the job reported its confinement twice")
-            confined = confined or isinstance(message, Confined)
-            if isinstance(message, Compiled | Inspected | Invoked | Failed):
-                last = message
-            else:
-                await store_retry.call(partial(observe, message, record))
-                for observer in observers:
-                    observe(message, observer)
+            conversation = conversation.heard(message, time.monotonic() - began)
+            match message:
+                case TurnRequested():
+                    turns.begin()
+                case TurnEnded():
+                    turns.end()
+                case Confined() | StageStarted() | StageFinished() | ProgressMade():
+                    await store_retry.call(partial(observe, message, record))
+                    for observer in observers:
+                        observe(message, observer)
+                case Compiled() | Inspected() | Invoked() | Failed():
+                    pass
     except MisbehavedError as error:
         await job.kill()
         return Reported(last=None, violation=error.detail)
@@ -123,7 +145,7 @@ async def _listen(
         # without a reader, the child would block until its time is up
         await job.kill()
         raise
-    return Reported(last=last, violation=None)
+    return Reported(last=conversation.last, violation=None)
 
 
 @asynccontextmanager

@@ -113,7 +113,6 @@ class JobRunner:
         order = StartJob(
             job=name,
             folder=str(folder.path),
-            messages=str(folder.messages),
             confinement=self.settings.confinement(self.uid(slot)),
             cores=self.settings.cores,
             work=work,
@@ -127,6 +126,7 @@ class JobRunner:
                 limits,
                 record,
                 self.store_retry,
+                self.settings.turn_limits(),
                 (meter, *observers),
                 meter.used,
             )

@@ -9,7 +9,7 @@ from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from worker.errors import signal_name
+from worker.errors import signal_name, without_server_details
 from worker.protocol.messages import Compiled, Failed, Inspected, Invoked, Message
 from worker.supervisor.watch import Termination
 
@@ -103,7 +103,7 @@ def _crash_code(number: int) -> ErrorCode:
 def _describe_crash(outcome: JobOutcome) -> str:
     how = signal_name(outcome.signal) if outcome.signal else f"exit status {outcome.status}"
     site = crash_site(outcome.log) if outcome.signal else ""
-    tail = "" if site else outcome.log.strip()[-LOG_TAIL_CHARACTERS:]
+    tail = "" if site else without_server_details(outcome.log.strip()[-LOG_TAIL_CHARACTERS:])
     ends = f"its log ends: {tail}" if tail else ""
     return "; ".join(filter(None, (f"the job's process ended with {how}", site, ends)))
 
@@ -136,7 +136,7 @@ def crash_site(log: str) -> str:
 def _python_frames(log: str) -> list[str]:
     found = _PYTHON.findall(log)
     frames = _PYTHON_FRAME.findall(found[-1])[:MAX_FRAMES] if found else []
-    return [f"{file}:{line} ({function})" for file, line, function in frames]
+    return [f"{without_server_details(file)}:{line} ({function})" for file, line, function in frames]
 
 
 def _native_frames(log: str) -> list[str]:

@@ -21,7 +21,8 @@ from worker.supervisor.health_server import serve_health
 from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
-from worker.supervisor.work_dir import claim_work_dir, make_lock_file, sweep_abandoned
+from worker.supervisor.turns import make_lock_files
+from worker.supervisor.work_dir import claim_work_dir, sweep_abandoned
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SWEEP_SECONDS = 60.0
@@ -40,7 +41,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
     """
     opened = await asyncio.to_thread(open_store, store_settings)
     with closing(opened) as store, claim_work_dir(settings.work_dir) as work_dir:
-        make_lock_file(settings.measuring_lock)
+        make_lock_files(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
         lease = LeaseHealth(store_settings.worker_lost_seconds)
         zygote = ZygoteHandle(work_dir.groups, metrics.zygote_restarts.inc)

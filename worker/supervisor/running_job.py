@@ -44,6 +44,19 @@ class MessagePipe:
     transport: asyncio.ReadTransport
 
 
+@dataclass(frozen=True)
+class JobLink:
+    """The supervisor's ends of a job's FIFOs."""
+
+    messages: MessagePipe
+    grants: FileIO
+
+    def close(self) -> None:
+        """Close both."""
+        self.messages.transport.close()
+        self.grants.close()
+
+
 async def open_pipe(messages: FileIO) -> MessagePipe:
     """Read from a FIFO, which the pipe now owns."""
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
@@ -77,7 +90,7 @@ class RunningJob:
         group: Group,
         exited: asyncio.Future[Exit],
         folder: Path,
-        pipe: MessagePipe,
+        link: JobLink,
         groups: GroupsFile,
         baseline_bytes: int,
     ) -> None:
@@ -85,7 +98,7 @@ class RunningJob:
         self.folder = folder
         self.baseline_bytes = baseline_bytes
         self._group = group
-        self._pipe = pipe
+        self._link = link
         self._groups = groups
 
     async def __aenter__(self) -> Self:
@@ -95,7 +108,7 @@ class RunningJob:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.kill()
-        self._pipe.transport.close()
+        self._link.close()
 
     @property
     def pid(self) -> int:
@@ -106,6 +119,10 @@ class RunningJob:
     def uid(self) -> int | None:
         """The slot's user."""
         return self._group.uid
+
+    def grant_turn(self) -> None:
+        """Tell the job that its turn to measure has begun."""
+        self._link.grants.write(b"\0")
 
     def running(self) -> bool:
         """Whether the first process still runs."""
@@ -138,7 +155,7 @@ class RunningJob:
     async def _lines(self) -> AsyncIterator[bytes]:
         while True:
             try:
-                line = await self._pipe.reader.readline()
+                line = await self._link.messages.reader.readline()
             except ValueError as error:
                 raise MisbehavedError(f"the job sent a line longer than {MAX_LINE_BYTES} bytes") from error
             if not line:

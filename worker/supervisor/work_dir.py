@@ -11,7 +11,6 @@ from pathlib import Path
 
 from worker.errors import WorkDirError
 from worker.job.folder import remove_job_folder
-from worker.measure.turns import open_lock
 from worker.supervisor.groups import GroupsFile
 
 HOST_USERS = Path(f"/tmp/bessemer-users-{os.geteuid()}")
@@ -78,18 +77,6 @@ def _is_swept(folder: Path) -> bool:
     except (OSError, WorkDirError) as error:
         log.warning("cannot remove what a supervisor left in %s: %s", folder, error)
         return False
-
-
-def make_lock_file(lock: Path) -> None:
-    """Create the file that lets the jobs of this host measure one at a time.
-
-    Raises:
-        WorkDirError: the file can be neither opened nor created.
-    """
-    try:
-        os.close(open_lock(lock))
-    except OSError as error:
-        raise WorkDirError(f"the measuring lock {lock} cannot be opened: {error.strerror}") from error
 
 
 @contextmanager

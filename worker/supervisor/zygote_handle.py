@@ -16,11 +16,12 @@ from typing import TypeVar
 import worker
 from bessemer.contract.sandbox import SandboxMode
 from worker.errors import ZygoteLostError
+from worker.job.folder import JobFolder
 from worker.protocol.order import ANSWERS, Answer, Confinement, Exited, Ready, Started, StartJob
 from worker.sandbox.environment import ZYGOTE_ENVIRONMENT
 from worker.supervisor.groups import Group, GroupsFile
 from worker.supervisor.processes import private_bytes, read_process
-from worker.supervisor.running_job import Exit, RunningJob, end_group, open_pipe
+from worker.supervisor.running_job import Exit, JobLink, RunningJob, end_group, open_pipe
 
 IMPORT_SECONDS = 180.0
 STOP_SECONDS = 35.0
@@ -88,7 +89,7 @@ class ZygoteHandle:
             return self.ready
 
     async def start_job(self, order: StartJob) -> RunningJob:
-        """Have the zygote fork a child. The FIFO is created here, and loses its name before this returns.
+        """Have the zygote fork a child. Its FIFOs are created here, and lose their names before this returns.
 
         If this raises or is cancelled, the child is killed, even if the zygote forks it later.
 
@@ -97,9 +98,11 @@ class ZygoteHandle:
         """
         await self.ensure_running()
         await self._disposed(order.confinement)
+        folder = JobFolder(Path(order.folder))
         with ExitStack() as undo:
-            with _fifo(Path(order.messages)) as messages:
+            with _fifos(folder) as (messages, grants):
                 undo.callback(messages.close)
+                undo.callback(grants.close)
                 child = self._order(order)
                 undo.callback(self._dispose, child)
                 group = await self._answered(child.started)
@@ -108,7 +111,7 @@ class ZygoteHandle:
             undo.pop_all()
         self._await_exit(group, child)
         baseline = private_bytes(f"/proc/{self._process.pid}") if self._process else 0
-        return RunningJob(group, child.exited, Path(order.folder), pipe, self._groups, baseline)
+        return RunningJob(group, child.exited, folder.path, JobLink(pipe, grants), self._groups, baseline)
 
     async def stop(self) -> None:
         """Close the zygote's input. It then kills every job and exits."""
@@ -248,11 +251,20 @@ class ZygoteHandle:
 
 
 @contextmanager
-def _fifo(path: Path) -> Iterator[FileIO]:
-    """The reading end of a new FIFO, which has a name only while the context lasts."""
+def _fifos(folder: JobFolder) -> Iterator[tuple[FileIO, FileIO]]:
+    """The supervisor's ends of a job's new FIFOs, which have names only while the context lasts.
+
+    The grants' end is open for reading, too: otherwise it could be opened only after the job's end.
+    """
+    with _fifo(folder.messages, os.O_RDONLY) as messages, _fifo(folder.grants, os.O_RDWR) as grants:
+        yield FileIO(messages), FileIO(grants, "r+")
+
+
+@contextmanager
+def _fifo(path: Path, mode: int) -> Iterator[int]:
     os.mkfifo(path, 0o600)
     try:
-        yield FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        yield os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         path.unlink()
 

@@ -120,7 +120,6 @@ class Rig:
         return StartJob(
             job=name,
             folder=str(folder.path),
-            messages=str(folder.messages),
             confinement=settings.confinement(uid),
             cores=2,
             work=InspectWork(),

@@ -48,7 +48,7 @@ SUPERVISOR = """
             folder.model.write_bytes(model.read_bytes())
             seal(folder.model, uid)
             order = StartJob(
-                job="job", folder=str(folder.path), messages=str(folder.messages), cores=2,
+                job="job", folder=str(folder.path), cores=2,
                 confinement=settings.confinement(uid), work=InspectWork(),
             )
             zygote = ZygoteHandle(place.groups)
@@ -65,14 +65,16 @@ FORKLESS = """
     from pathlib import Path
     from worker.protocol.order import InspectWork, StartJob
     from worker.settings import WorkerSettings
+    from worker.job.folder import JobFolder
     from worker.job.zygote import Pipes, Zygote
 
-    fifo = Path(sys.argv[1])
-    os.mkfifo(fifo)
-    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    folder = JobFolder(Path(sys.argv[1]))
+    for fifo in (folder.messages, folder.grants):
+        os.mkfifo(fifo)
+    reading = os.open(folder.messages, os.O_RDONLY | os.O_NONBLOCK)
     orders, ordering = os.pipe()
     order = StartJob(
-        job="job", folder=str(fifo.parent), messages=str(fifo), cores=1,
+        job="job", folder=str(folder.path), cores=1,
         confinement=WorkerSettings().confinement(None), work=InspectWork(),
     )
     os.write(ordering, order.model_dump_json().encode() + b"\\n")
@@ -186,6 +188,6 @@ def test_neither_zygote_nor_job_outlive_the_supervisor(rig: Rig, tmp_path: Path)
 
 
 def test_a_zygote_that_cannot_fork_says_so_and_goes_on(tmp_path: Path) -> None:
-    script = [sys.executable, "-c", textwrap.dedent(FORKLESS), str(tmp_path / "messages")]
+    script = [sys.executable, "-c", textwrap.dedent(FORKLESS), str(tmp_path)]
     shown = subprocess.run(script, capture_output=True, text=True, check=True, cwd=CHECKOUT)
     assert ANSWERS.validate_json(shown.stdout) == Exited(job="job", status=errno.EAGAIN, signal=0)

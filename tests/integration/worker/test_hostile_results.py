@@ -3,16 +3,20 @@
 The jobs run without the sandbox, where they can leave more.
 """
 
+import fcntl
 import json
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
+from worker_samples import wait_until
 
 from bessemer.contract.job import Figures, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
+from tests.tenant_data import own
 from worker.protocol.messages import Compiled
 
 Rig = Any
@@ -116,3 +120,59 @@ def test_snapshots_of_a_job_that_crashed_are_taken_where_they_are_plain_files(ri
     row = rig.handle(rig.job(f"from pathlib import Path\n{plant}\nos._exit(3)"), sandbox=SandboxMode.OFF)
     assert row.problem.code is ErrorCode.CHILD_CRASHED
     assert [artifact.name for artifact in row.artifacts] == ["ir.json"]
+
+
+SAY = """
+    import gc, time
+    sender = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Sender")
+    for line in {lines!r}:
+        os.write(sender.descriptor, line)
+    time.sleep({rest})
+    return "said"
+"""
+
+
+def started_again_and_again() -> list[bytes]:
+    return [b'{"kind": "stage-started", "stage": "capture"}\n'] * 25_000
+
+
+def verdict_first() -> list[bytes]:
+    return [COMPILED.model_dump_json().encode() + b"\n"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (started_again_and_again(), "'stage-started' out of order"),
+        (verdict_first(), "after its last message"),
+    ],
+    ids=["many stages", "the verdict first"],
+)
+def test_a_job_that_speaks_out_of_turn_is_ended_at_once(rig: Rig, lines: list[bytes], why: str) -> None:
+    row = rig.handle(rig.job(SAY.format(lines=lines, rest=0)))
+    assert (row.state, row.problem.code) == (JobState.FAILED, ErrorCode.CHILD_MISBEHAVED)
+    assert why in row.problem.detail
+    assert len(row.stages) <= 1
+
+
+def test_a_job_that_keeps_its_turn_loses_it(rig: Rig, tmp_path: Path) -> None:
+    lock = tmp_path / "measuring"
+    task = rig.job(SAY.format(lines=[b'{"kind": "turn-requested"}\n'], rest=600))
+
+    def measure_too() -> None:
+        with lock.open("w") as other:
+            wait_until(lambda: _is_locked(other))
+            fcntl.flock(other, fcntl.LOCK_EX)
+        own(rig.store).jobs.request_cancel(task.id)
+
+    row = rig.handle_while(task, measure_too, measuring_lock=lock, measuring_turn_seconds=0.2)
+    assert row.state is JobState.CANCELLED
+
+
+def _is_locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False

@@ -1,10 +1,10 @@
 """What becomes of a job's row, and of its processes, however the job ends."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from bessemer.store.queue_port import Loss, TaskKind
 from bessemer.store.rows.lifecycle import Attempt
 from bessemer.telemetry.traces import Tracer
 from tests.tenant_data import inspection_of, own, started
-from worker.measure.turns import SharedTurns, open_lock
 from worker.supervisor.attempts import run_to_end
 from worker.supervisor.compilations import CompilationTask
 from worker.supervisor.in_flight import InFlight
@@ -250,18 +249,17 @@ def test_a_job_that_its_worker_stops_in_is_handed_back_and_not_lost(rig: Rig) ->
 
 def test_a_job_measures_only_in_its_turn_and_is_built_before(rig: Rig, tmp_path: Path) -> None:
     lock = tmp_path / "measuring"
-    other = SharedTurns(open_lock(lock), patience_seconds=1.0)
     task = rig.job("return 0")
     finished: list[Stage] = []
 
-    with ExitStack() as turn:
-        turn.enter_context(other.turn())
+    with lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
 
         def stages_until_the_turn() -> None:
             wait_until(lambda: rig.row(task).stage is Stage.BENCHMARK)
             time.sleep(0.5)  # what does not wait is done with it by then
             finished.extend(entry.stage for entry in rig.row(task).stages)
-            turn.close()
+            fcntl.flock(other, fcntl.LOCK_UN)
 
         row = rig.handle_while(task, stages_until_the_turn, measuring_lock=lock)
     assert finished[-1] is Stage.VERIFY

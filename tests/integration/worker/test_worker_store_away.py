@@ -87,7 +87,6 @@ def run(rig: Rig, body: str, record: JobRecord, retry: StoreRetry = IMPATIENT) -
     order = StartJob(
         job="noted",
         folder=str(folder.path),
-        messages=str(folder.messages),
         confinement=settings.confinement(uid),
         cores=1,
         work=InspectWork(),
@@ -95,7 +94,9 @@ def run(rig: Rig, body: str, record: JobRecord, retry: StoreRetry = IMPATIENT) -
 
     async def running() -> JobOutcome:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(rig.zygote, order, folder, settings.limits(None), record, retry)
+            return await run_job(
+                rig.zygote, order, folder, settings.limits(None), record, retry, settings.turn_limits()
+            )
 
     try:
         return rig.runner.run(running())

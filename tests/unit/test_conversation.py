@@ -1,0 +1,81 @@
+"""The order of a job's messages: what may follow what, and how many there may be."""
+
+from functools import reduce
+
+import pytest
+
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.stage import Stage
+from worker.errors import MisbehavedError
+from worker.protocol.conversation import FIRST_MESSAGES, MESSAGES_PER_SECOND, Conversation
+from worker.protocol.messages import (
+    Confined,
+    Failed,
+    Message,
+    ProgressMade,
+    StageFinished,
+    StageStarted,
+    TurnEnded,
+    TurnRequested,
+)
+
+CONFINED = Confined(sandbox=SandboxStatus(mode=SandboxMode.REQUIRED, layers=()), seconds=0.01)
+FAILED = Failed(code=ErrorCode.MODEL_RAISED, detail="no")
+CAPTURE, TUNE = StageStarted(stage=Stage.CAPTURE), StageStarted(stage=Stage.TUNE)
+CAPTURED = StageFinished(stage=Stage.CAPTURE, seconds=1.0)
+PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
+
+
+def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
+    return reduce(lambda said, message: said.heard(message, seconds), messages, Conversation())
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (CONFINED,),
+        (CONFINED, FAILED),
+        (CONFINED, CAPTURE, PROGRESS, PROGRESS, CAPTURED, TUNE, FAILED),
+        (CONFINED, CAPTURE, FAILED),
+        (CONFINED, CAPTURE, TurnRequested(), TurnEnded(), TurnRequested(), TurnEnded(), CAPTURED),
+        (CONFINED, CAPTURE, TurnRequested(), FAILED),
+    ],
+)
+def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> None:
+    assert heard(*messages).count == len(messages)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (CAPTURE,),
+        (FAILED,),
+        (CONFINED, CONFINED),
+        (CONFINED, FAILED, FAILED),
+        (CONFINED, FAILED, CAPTURE),
+        (CONFINED, CAPTURE, CAPTURE),
+        (CONFINED, CAPTURE, TUNE),
+        (CONFINED, CAPTURE, CAPTURED, CAPTURE),
+        (CONFINED, CAPTURE, CAPTURED, CAPTURED),
+        (CONFINED, TUNE, StageFinished(stage=Stage.TUNE, seconds=1.0), CAPTURE),
+        (CONFINED, CAPTURED),
+        (CONFINED, PROGRESS),
+        (CONFINED, CAPTURE, CAPTURED, PROGRESS),
+        (CONFINED, TurnEnded()),
+        (CONFINED, TurnRequested(), TurnRequested()),
+    ],
+)
+def test_a_message_out_of_order_is_misbehavior(messages: tuple[Message, ...]) -> None:
+    before = heard(*messages[:-1])
+    with pytest.raises(MisbehavedError):
+        before.heard(messages[-1], 1.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+def test_a_job_sends_only_as_many_messages_as_its_time_allows(seconds: float) -> None:
+    most = FIRST_MESSAGES + int(MESSAGES_PER_SECOND * seconds)
+    messages = (CONFINED, CAPTURE, *[PROGRESS] * (most - 2))
+    full = heard(*messages, seconds=seconds)
+    with pytest.raises(MisbehavedError, match=f"{most} messages"):
+        full.heard(PROGRESS, seconds)
