@@ -698,7 +698,7 @@ def _flatten(result: Any) -> Iterator[Any]:
         yield from _flatten(part)
 
 
-def _as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array if dtype == "int64" else array.astype(np.float64)
@@ -707,7 +707,7 @@ def _as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]
 def _compare(
     spec: Spec, output: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], tolerance: Mapping[str, Any]
 ) -> Comparison:
-    actual, expected = _as_numbers(output, spec.dtype), _as_numbers(reference, spec.dtype)
+    actual, expected = as_numbers(output, spec.dtype), as_numbers(reference, spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.abs(actual - expected)
         allowed = tolerance["absolute"] + tolerance["relative"] * np.abs(expected)
@@ -789,7 +789,7 @@ def _read_array(path: str) -> np.ndarray[Any, Any]:
 def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
     if array.size > SHOWN_ELEMENTS:
         return str(spec)
-    numbers = _as_numbers(array, spec.dtype) if spec.dtype == "bfloat16" else array
+    numbers = as_numbers(array, spec.dtype) if spec.dtype == "bfloat16" else array
     return f"{spec} {np.array2string(numbers, precision=6, separator=', ')}"
 
 

@@ -106,6 +106,19 @@ class ArtifactList(Document):
     items: tuple[Artifact, ...] = Field(description="Empty while the compilation runs.")
 
 
+class BundleCheck(Document):
+    """What a fresh process found that ran the bundle's library on the reference inputs.
+
+    It never opened the upload, so it does not rest on the word of a process that ran the upload's code. The
+    reference itself still comes from the uploaded model.
+    """
+
+    latency: Latency = Field(description="Latency of the library, on its own.")
+    max_absolute_error: float = Field(
+        description="The largest difference from the reference outputs in the bundle."
+    )
+
+
 class Figures(Document):
     """The main results of the benchmark and the verification."""
 
@@ -120,6 +133,9 @@ class Figures(Document):
     )
     max_absolute_error: float = Field(
         description="The largest difference from the model over all elements of all outputs."
+    )
+    check: BundleCheck | None = Field(
+        default=None, description="The check of the bundle by a fresh process, which the verdict rests on."
     )
     tune: TuneVerdict | None = Field(
         default=None, description="How the search ended; null if the request did not ask for one."

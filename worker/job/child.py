@@ -22,7 +22,7 @@ from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
-from worker.protocol.order import CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
+from worker.protocol.order import CheckWork, CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 
@@ -91,6 +91,7 @@ def _work(
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
         CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, turns),
+        CheckWork: lambda: _check(order.work, folder, turns),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -115,6 +116,14 @@ def _compile(
     from worker.job.compilation import compile_model
 
     return compile_model(order, folder, sandbox, sender, host_mcpu, turns)
+
+
+def _check(work: Work, folder: JobFolder, turns: Turns) -> Message:
+    from worker.job.bundle_check import check_bundle
+
+    if not isinstance(work, CheckWork):
+        raise TypeError(f"{work.kind} is not a check")
+    return check_bundle(work, folder, turns)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

@@ -6,15 +6,9 @@ ends, and the supervisor reports that.
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
-from pathlib import Path
-
-import zstandard
-from pydantic import ValidationError
 
 from bessemer.bundle import run
-from bessemer.bundle.manifest import MANIFEST, Manifest
 from bessemer.contract.invocation import OUTPUTS
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
@@ -24,6 +18,7 @@ from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
 from worker.job.input_files import Arrays, read_inputs
+from worker.job.unpacking import read_manifest, unpacked
 from worker.protocol.messages import Invoked
 from worker.protocol.order import InvokeWork, Work
 
@@ -38,8 +33,8 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     """
     if not isinstance(work, InvokeWork):
         raise TypeError(f"{work.kind} is not an invocation")
-    bundle = _unpacked(folder)
-    target = compile_target(_manifest(bundle).target)
+    bundle = unpacked(folder, ErrorCode.INVOCATION_FAILED)
+    target = compile_target(read_manifest(bundle, ErrorCode.INVOCATION_FAILED).target)
     refuse_unrunnable(target)
     use_threads(target.threads)
     inputs = read_inputs(folder.inputs)
@@ -61,28 +56,3 @@ def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invo
         latency=None if latency is None else Latency(**vars(latency)),
         outputs=tuple(TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype) for s in shaped),
     )
-
-
-def _unpacked(folder: JobFolder) -> Path:
-    """The bundle, unpacked in this job's own folder; no link in it can lead outside."""
-    bundle = folder.scratch / "bundle"
-    try:
-        with (
-            folder.model.open("rb") as packed,
-            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as archive,
-        ):
-            archive.extractall(bundle, filter="data")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, OSError) as error:
-        detail = f"the bundle cannot be unpacked: {error}"
-        raise failure_of(ErrorCode.INVOCATION_FAILED, error, detail) from error
-    return bundle
-
-
-def _manifest(bundle: Path) -> Manifest:
-    try:
-        return Manifest.model_validate_json((bundle / MANIFEST).read_bytes())
-    except (OSError, ValidationError) as error:
-        raise JobError(
-            ErrorCode.INVOCATION_FAILED, f"the bundle's manifest cannot be read: {error}"
-        ) from error

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Document, Readable
-from bessemer.contract.job import LOG, Figures
+from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Latency
@@ -137,7 +137,7 @@ class Inspected(Document):
     inspection: Inspection
 
 
-Measured = TypeVar("Measured", Figures, Latency)
+Measured = TypeVar("Measured", Figures, Latency, BundleCheck)
 
 
 def _finite(measured: Measured) -> Measured:
@@ -176,6 +176,13 @@ class Compiled(Document):
         return self
 
 
+class Checked(Document):
+    """A bundle's library computes what the bundle says. Last message."""
+
+    kind: Literal["checked"] = "checked"
+    check: Annotated[BundleCheck, AfterValidator(_finite)]
+
+
 class Invoked(Document):
     """An invocation succeeded; its outputs are in the job's ``output`` folder. Last message."""
 
@@ -195,6 +202,7 @@ Message = Annotated[
     | Failed
     | Inspected
     | Compiled
+    | Checked
     | Invoked,
     Field(discriminator="kind"),
 ]

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
+from bessemer.contract.options import VerifyOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 
@@ -61,7 +62,15 @@ class InvokeWork(Document):
     runs: int = Field(ge=0, le=MAX_RUNS, description="The number of timed runs.")
 
 
-Work = Annotated[ProbeWork | InspectWork | CompileWork | InvokeWork, Field(discriminator="kind")]
+class CheckWork(Document):
+    """Run and compare a new bundle's library once more; the bundle takes the place of the upload."""
+
+    kind: Literal["check"] = "check"
+    model: Digest = Field(description="The model that the bundle must name.")
+    verify: VerifyOptions
+
+
+Work = Annotated[ProbeWork | InspectWork | CompileWork | CheckWork | InvokeWork, Field(discriminator="kind")]
 
 
 class StartJob(Document):

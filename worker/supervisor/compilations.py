@@ -1,7 +1,9 @@
 """Compilations and preflights in the supervisor: their order, their record, and their files."""
 
+from functools import partial
 from math import inf
 
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.blobs.hashing import BlobKey
@@ -11,14 +13,14 @@ from bessemer.store.store import TenantStore
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
-from worker.protocol.messages import Compiled, Message
-from worker.protocol.order import CompileWork
+from worker.protocol.messages import Checked, Compiled, Message
+from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
-from worker.supervisor.collect import collect, collect_left
+from worker.supervisor.collect import collect, collect_file, collect_left
 from worker.supervisor.in_flight import InFlight
-from worker.supervisor.job_record import CompilationRecord
+from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
-from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_remedy
+from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
 from worker.supervisor.tracing import JobTrace
 
 
@@ -58,8 +60,30 @@ class CompilationTask(RowTask[Compilation]):
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
-        result = refuse_early_end(conclude(outcome), row.request)
+        result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
+        if isinstance(result, Compiled) and ARCHIVE in result.files:
+            result = await self._checked(row, attempt, folder, result)
         return with_remedy(result, row.request) if isinstance(result, Problem) else result
+
+    async def _checked(
+        self, row: Compilation, attempt: Attempt, folder: JobFolder, compiled: Compiled
+    ) -> Message | Problem:
+        """The compilation with the findings of a fresh process, or the problem that it found."""
+        runner, slot = self._runner, SLOTS[self.kind]
+        artifacts = runner.store.artifacts.for_tenant(attempt.tenant)
+        store = partial(collect_file, folder.path, ARCHIVE, artifacts, runner.settings.limit_disk_bytes)
+        try:
+            bundle = await runner.store_retry.call(store)
+        except MisbehavedError as error:
+            return error.problem(None)
+        record = CheckRecord(self._jobs, row.id, attempt)
+        work = CheckWork(model=row.request.model, verify=row.request.verify)
+        async with runner.folder(f"check-{row.id}", slot) as fresh:
+            await runner.fetch(BlobKey(attempt.tenant, bundle.digest), fresh.model, slot)
+            limit_seconds = runner.settings.limit_invoke_seconds
+            outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
+        result = conclude(outcome)
+        return with_check(compiled, result.check) if isinstance(result, Checked) else as_problem(result)
 
     def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)

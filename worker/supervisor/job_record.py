@@ -60,6 +60,20 @@ class InvocationRecord(JobRecord):
         return self._invocations.cancel_requested(*self._attempt)
 
 
+class CheckRecord(JobRecord):
+    """The check of a compilation's bundle has no events, but ends if the compilation is cancelled."""
+
+    stage = Stage.PACKAGE
+
+    def __init__(self, jobs: Jobs, job_id: str, attempt: Attempt) -> None:
+        self._jobs = jobs
+        self._attempt = (job_id, attempt)
+
+    def cancel_requested(self) -> bool:
+        """Whether the user has cancelled the compilation."""
+        return self._jobs.cancel_requested(*self._attempt)
+
+
 class CompilationRecord(JobRecord):
     """Turns each report of a compilation into an event and a column of the job's row.
 

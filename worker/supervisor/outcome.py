@@ -4,16 +4,16 @@ import re
 import signal
 from dataclasses import dataclass
 
-from bessemer.contract.job import Progress
+from bessemer.contract.job import BundleCheck, Progress
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.errors import signal_name, without_server_details
-from worker.protocol.messages import Compiled, Failed, Inspected, Invoked, Message
+from worker.protocol.messages import Checked, Compiled, Failed, Inspected, Invoked, Message
 from worker.supervisor.watch import Termination
 
-Result = Compiled | Inspected | Invoked
+Result = Compiled | Checked | Inspected | Invoked
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,
@@ -25,6 +25,7 @@ SIGNAL_CODES: dict[int, ErrorCode] = {
 OUT_OF_TIME = frozenset({ErrorCode.TIMEOUT, ErrorCode.LIMIT_WALL_CLOCK})
 
 LOG_TAIL_CHARACTERS = 400
+MOST_SLOWER = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,21 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
         return result
     detail = "the job stopped after another stage than the request asks for"
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
+
+
+def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
+    """A compilation with the check of its bundle.
+
+    Its figures are unsteady if the library was not even half as fast in the fresh process.
+    """
+    if compiled.figures is None:
+        return compiled
+    claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
+    unsteady = compiled.figures.unsteady
+    if fastest_ms > MOST_SLOWER * claimed_ms:
+        unsteady = unsteady or f"a fresh process took {fastest_ms:.3g} ms, the benchmark {claimed_ms:.3g} ms"
+    figures = compiled.figures.model_copy(update={"check": check, "unsteady": unsteady})
+    return compiled.model_copy(update={"figures": figures})
 
 
 def as_problem(result: Message | Problem) -> Problem:

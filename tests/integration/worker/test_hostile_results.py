@@ -15,6 +15,7 @@ from bessemer.contract.job import Figures, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
 from tests.tenant_data import own
 from worker.protocol.messages import Compiled
@@ -35,46 +36,50 @@ LEAVE = """
     import gc
     from pathlib import Path
     output = Path("../output")
-    archive = output / "bundle.tar.zst"
+    report = output / "report.json"
     {plant}
     teller = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Sender")
     os.write(teller.descriptor, {line!r})
     os._exit(0)
 """
-PLAIN = 'archive.write_text("a bundle")'
+PLAIN = 'report.write_text("{}")'
 
 
-def leaving(plant: str, files: tuple[str, ...] = ("bundle.tar.zst",)) -> str:
-    message = json.loads(COMPILED.model_dump_json()) | {"files": files}
+STOPPED = {"verified": None, "figures": None, "stopped_after": "build"}
+
+
+def leaving(plant: str, files: tuple[str, ...] = ("report.json",)) -> str:
+    """A job that is asked to stop after the build, and leaves files of its own."""
+    message = json.loads(COMPILED.model_dump_json()) | STOPPED | {"files": files}
     return LEAVE.format(plant=plant, line=json.dumps(message).encode() + b"\n")
 
 
 def test_plain_files_are_taken(rig: Rig) -> None:
-    row = rig.handle(rig.job(leaving(PLAIN)), sandbox=SandboxMode.OFF)
+    row = rig.handle(rig.job(leaving(PLAIN), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
     assert row.state is JobState.SUCCEEDED
-    assert [artifact.name for artifact in row.artifacts] == ["bundle.tar.zst", "log.txt"]
+    assert [artifact.name for artifact in row.artifacts] == ["report.json", "log.txt"]
 
 
 @pytest.mark.parametrize(
     "plant",
     [
-        pytest.param('archive.symlink_to("/etc/passwd")', id="symbolic link"),
-        pytest.param('Path("kept").write_text("x"); os.link("kept", archive)', id="hard link"),
-        pytest.param("os.mkfifo(archive)", id="pipe"),
-        pytest.param("archive.mkdir()", id="folder"),
+        pytest.param('report.symlink_to("/etc/passwd")', id="symbolic link"),
+        pytest.param('Path("kept").write_text("x"); os.link("kept", report)', id="hard link"),
+        pytest.param("os.mkfifo(report)", id="pipe"),
+        pytest.param("report.mkdir()", id="folder"),
         pytest.param("pass", id="missing"),
         pytest.param(PLAIN + '; os.unlink("../log.txt"); os.mkfifo("../log.txt")', id="beside a piped log"),
     ],
 )
-def test_a_bundle_that_is_no_plain_file_is_misbehavior(rig: Rig, plant: str) -> None:
-    row = rig.handle(rig.job(leaving(plant)), sandbox=SandboxMode.OFF)
+def test_a_result_that_is_not_a_plain_file_is_misbehavior(rig: Rig, plant: str) -> None:
+    row = rig.handle(rig.job(leaving(plant), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
     assert row.state is JobState.FAILED
     assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
 
 
 def test_a_folder_behind_a_link_is_refused_by_whoever_sees_it_first(rig: Rig) -> None:
     plant = PLAIN + '; os.rename(output, "moved"); output.symlink_to("scratch/moved")'
-    row = rig.handle(rig.job(leaving(plant)), sandbox=SandboxMode.OFF)
+    row = rig.handle(rig.job(leaving(plant), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
     assert row.state is JobState.FAILED
     assert row.problem.code in (ErrorCode.CHILD_MISBEHAVED, ErrorCode.LIMIT_INODES)
 
@@ -82,17 +87,17 @@ def test_a_folder_behind_a_link_is_refused_by_whoever_sees_it_first(rig: Rig) ->
 @pytest.mark.parametrize(
     "files",
     [
-        ("bundle.tar.zst", "../model"),
-        ("bundle.tar.zst", "log.txt"),
-        ("bundle.tar.zst", "bundle.tar.zst"),
-        ("bundle.tar.zst", "absent"),
-        ("other",),
+        ("report.json", "../model"),
+        ("report.json", "log.txt"),
+        ("report.json", "report.json"),
+        ("report.json", "absent"),
+        ("report.json", "bundle.tar.zst"),
     ],
     ids=" ".join,
 )
 def test_files_that_no_job_names_are_misbehavior(rig: Rig, files: tuple[str, ...]) -> None:
     plant = PLAIN + '; (output / "other").touch()'
-    row = rig.handle(rig.job(leaving(plant, files)), sandbox=SandboxMode.OFF)
+    row = rig.handle(rig.job(leaving(plant, files), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
     assert row.state is JobState.FAILED
     assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
 
@@ -106,11 +111,7 @@ def test_a_log_that_is_none_any_more_is_left_out(rig: Rig, log: str) -> None:
 
 
 def test_a_job_that_says_that_it_was_to_stop_early_is_misbehavior(rig: Rig) -> None:
-    stopped = {"verified": None, "figures": None, "files": ["report.json"], "stopped_after": "translate"}
-    message = json.loads(COMPILED.model_dump_json()) | stopped
-    plant = '(output / "report.json").write_text("{}")'
-    body = LEAVE.format(plant=plant, line=json.dumps(message).encode() + b"\n")
-    row = rig.handle(rig.job(body), sandbox=SandboxMode.OFF)
+    row = rig.handle(rig.job(leaving(PLAIN)), sandbox=SandboxMode.OFF)
     assert row.state is JobState.FAILED
     assert row.problem.code is ErrorCode.CHILD_MISBEHAVED
 
@@ -176,3 +177,58 @@ def _is_locked(file: IO[str]) -> bool:
         return True
     fcntl.flock(file, fcntl.LOCK_UN)
     return False
+
+
+FORGE = """
+    import os
+    if os.path.basename(os.getcwd()) == "scratch":
+        import worker.compiler.pipeline.{module} as stage
+        honest = stage.{name}
+        def forge(*arguments, **options):
+            {body}
+        stage.{name} = forge
+    return "forged"
+"""
+SHIFTED_REFERENCES = """path, specs, arrays = arguments
+            shift = 1 if "outputs" in str(path) else 0
+            return honest(path, specs, tuple(array + shift for array in arrays))"""
+WIDE_TOLERANCES = """manifest = honest(*arguments, **options)
+            wide = tuple(one.model_copy(update={"absolute": 1e6}) for one in manifest.tolerances)
+            return manifest.model_copy(update={"tolerances": wide})"""
+ANOTHER_MODEL = """return honest(*arguments, **options).model_copy(update={"model": "0" * 64})"""
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        ("write_arrays", SHIFTED_REFERENCES, "8 elements of the output 'output' differ"),
+        ("make_manifest", WIDE_TOLERANCES, "more than the request allows"),
+        ("make_manifest", ANOTHER_MODEL, "names another model"),
+    ],
+    ids=["references", "tolerances", "model"],
+)
+def test_a_bundle_is_checked_by_a_process_that_never_opened_the_upload(
+    rig: Rig, name: str, body: str, why: str
+) -> None:
+    row = rig.handle(rig.job(FORGE.format(module="package", name=name, body=body)))
+    assert (row.state, row.problem.code) == (JobState.FAILED, ErrorCode.VERIFY_MISMATCH)
+    assert why in row.problem.detail
+
+
+def test_a_bundle_that_is_not_one_fails(rig: Rig) -> None:
+    plant = '(output / "bundle.tar.zst").write_text("a bundle")'
+    row = rig.handle(rig.job(LEAVE.format(plant=plant, line=COMPILED.model_dump_json().encode() + b"\n")))
+    assert (row.state, row.problem.code) == (JobState.FAILED, ErrorCode.VERIFY_CRASHED)
+    assert "cannot be unpacked" in row.problem.detail
+
+
+def test_a_latency_that_a_fresh_process_contradicts_is_unsteady(rig: Rig) -> None:
+    instant = """result = honest(*arguments, **options)
+            figures = result.figures
+            tiny = figures.latency.model_copy(update={"p50_ms": 1e-7})
+            return result.model_copy(update={"figures": figures.model_copy(update={"latency": tiny})})"""
+    forge = FORGE.format(module="package", name="compiled", body=instant)
+    row = rig.handle(rig.job(forge.replace("worker.compiler.pipeline.package", "worker.job.compilation")))
+    assert row.state is JobState.SUCCEEDED
+    assert "a fresh process took" in row.figures.unsteady
+    assert row.figures.check.latency.runs >= 1

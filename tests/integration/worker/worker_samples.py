@@ -7,6 +7,7 @@ from pathlib import Path
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.options import BenchmarkOptions
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.store import Store
@@ -30,6 +31,7 @@ def submit(
     timeout_seconds: float | None = None,
     cores: int | None = None,
     tenant: str = DEFAULT_TENANT,
+    stop_after: Stage | None = None,
 ) -> Task:
     """Submit the compilation of a malicious model for this machine, or one like it with other cores."""
     request = CompilationRequest.model_validate(
@@ -39,6 +41,7 @@ def submit(
             "inputs": (TensorSpec(name="input", shape=(8,)),),
             "benchmark": BenchmarkOptions(seconds=0.05),
             "timeout_seconds": timeout_seconds,
+            "stop_after": stop_after,
         }
     )
     store.for_tenant(tenant).jobs.submit(job_id, request)

@@ -1,0 +1,98 @@
+"""Checks a new bundle inside a fresh confined child that never opened the upload.
+
+The process that opened the upload may have run any code, so its own verdict proves nothing. This process
+loads the bundle as its user will, runs the library on the reference inputs, compares the outputs with the
+reference outputs, and times it. It cannot check the reference itself: that comes from the uploaded model.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bessemer.bundle import run
+from bessemer.bundle.manifest import Manifest, OutputTolerance
+from bessemer.contract.job import BundleCheck
+from bessemer.contract.options import VerifyOptions
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Latency
+from worker.candidates.process import use_threads
+from worker.compiler.checking.compare import ALLOWED, scale_of, widen
+from worker.compiler.target import compile_target, refuse_unrunnable
+from worker.errors import JobError, failure_of
+from worker.job.folder import JobFolder
+from worker.job.unpacking import read_manifest, unpacked
+from worker.measure.turns import Turns
+from worker.protocol.messages import Checked
+from worker.protocol.order import CheckWork
+
+SECONDS = 0.3
+MAX_RUNS = 20
+
+
+def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
+    """Run the library of the bundle in ``folder`` and compare its outputs.
+
+    Raises:
+        JobError: ``verify-mismatch``: an output differs, or the bundle's tolerance exceeds what the request
+            allows; ``verify-crashed``: the bundle cannot be loaded, or the library raises.
+    """
+    bundle = unpacked(folder, ErrorCode.VERIFY_CRASHED)
+    manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
+    if manifest.model != work.model:
+        raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
+    target = compile_target(manifest.target)
+    refuse_unrunnable(target)
+    use_threads(target.threads)
+    try:
+        model = run.load(bundle)
+        inputs = model.reference_inputs()
+        with turns.turn():
+            outputs, latency = _timed(model, inputs)
+        _refuse_wide_tolerances(manifest, run.load_arrays(bundle / manifest.reference.outputs), work.verify)
+        comparisons = model.compare(outputs)
+    except Exception as error:
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
+    _refuse_mismatches(comparisons)
+    largest = max((comparison.max_absolute_error for comparison in comparisons), default=0.0)
+    return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
+
+
+def _timed(model: run.Model, inputs: run.Arrays) -> tuple[run.Arrays, run.Latency]:
+    """The outputs, and the latency of as many runs as fit in about ``SECONDS``."""
+    began = time.monotonic()
+    outputs = model.run(inputs)
+    first_seconds = time.monotonic() - began
+    return outputs, model.time(inputs, min(max(int(SECONDS / first_seconds), 1), MAX_RUNS))
+
+
+def _refuse_mismatches(comparisons: tuple[run.Comparison, ...]) -> None:
+    for comparison in comparisons:
+        if not comparison.matches:
+            detail = (
+                f"in a fresh process, {comparison.mismatches} elements of the output '{comparison.name}' "
+                f"differ from the bundle's reference, by up to {comparison.max_absolute_error:.3g}"
+            )
+            raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
+
+
+def _refuse_wide_tolerances(manifest: Manifest, references: run.Arrays, options: VerifyOptions) -> None:
+    """Refuse tolerances beyond those of the request, as far as ``widen`` may widen them."""
+    dtypes = {spec.name: spec.dtype for spec in manifest.outputs}
+    for claimed in manifest.tolerances:
+        asked = options.tolerance(dtypes[claimed.name])
+        if options.absolute is None:
+            reference = run.as_numbers(references[claimed.name], dtypes[claimed.name])
+            asked = widen(asked, claimed.absolute / ALLOWED, scale_of(reference))
+        if _exceeds(claimed.relative, asked.relative) or _exceeds(claimed.absolute, asked.absolute):
+            raise JobError(ErrorCode.VERIFY_MISMATCH, _describe(claimed))
+
+
+def _exceeds(claimed: float, asked: float) -> bool:
+    return claimed > asked * (1 + 1e-9)
+
+
+def _describe(claimed: OutputTolerance) -> str:
+    return (
+        f"the bundle allows the output '{claimed.name}' to differ by {claimed.absolute:g} + "
+        f"{claimed.relative:g} of the reference, more than the request allows"
+    )
