@@ -115,6 +115,12 @@ class WorkerSettings(BaseSettings):
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
     )
+    cgroup: Path | None = Field(
+        default=None,
+        description="A cgroup with the memory controller in which the worker may make others, such as "
+        "`/sys/fs/cgroup/bessemer`: each job then gets a memory cgroup of its own, which also counts kernel "
+        "memory and files on a tmpfs. Default: none.",
+    )
     limit_disk_bytes: int = Field(
         default=16 * GIBIBYTE, ge=MEBIBYTE, description="What a job may write to its folder."
     )

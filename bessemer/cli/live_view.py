@@ -258,5 +258,7 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
         yield f"            {_verdict(baseline, figures.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
+    if figures.check:
+        yield f"checked     in a fresh process: {shown_latency(figures.check.latency)}"
     library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)
     yield f"library     {library}, at most {memory} of memory while it loads and runs"

@@ -57,6 +57,8 @@ def failed_by(error: BaseException, stage: Stage | None) -> Failed:
 
 
 def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> int:
+    if order.cgroup is not None:
+        Path(order.cgroup).write_text("0")
     sandbox = confine(Path(order.folder), order.confinement, pipes)
     sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:

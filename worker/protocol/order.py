@@ -84,6 +84,7 @@ class StartJob(Document):
     job: str
     folder: str
     confinement: Confinement
+    cgroup: str | None = Field(default=None, description="The file by which the child joins its cgroup.")
     cores: int = Field(description="The worker's cores, and the target's if the request names none.")
     work: Work
 

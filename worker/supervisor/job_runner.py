@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, sea
 from worker.protocol.observer import JobObserver
 from worker.protocol.order import StartJob, Work
 from worker.settings import WorkerSettings
+from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
 from worker.supervisor.retry import StoreRetry
+from worker.supervisor.watch import Termination
 from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 
@@ -30,6 +33,8 @@ SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 """One slot per queue: a worker runs one task of each at a time."""
 
 PROBE_SLOT = len(QueueName)
+
+OUT_OF_MEMORY = "the kernel ended a process of the job at its memory limit"
 
 log = logging.getLogger(__name__)
 
@@ -109,17 +114,25 @@ class JobRunner:
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
     ) -> JobOutcome:
-        """Run a job in its folder. Raises the same errors as ``run_job``."""
-        order = StartJob(
-            job=name,
-            folder=str(folder.path),
-            confinement=self.settings.confinement(self.uid(slot)),
-            cores=self.settings.cores,
-            work=work,
-        )
+        """Run a job in its folder.
+
+        Raises:
+            WorkDirError: its cgroup cannot be made. Otherwise the same errors as ``run_job``.
+        """
         limits = self.settings.limits(timeout_seconds)
-        with self._metrics.job() as meter:
-            return await run_job(
+        with (
+            job_cgroup(self.settings.cgroup, name, limits.memory_bytes) as cgroup,
+            self._metrics.job() as meter,
+        ):
+            order = StartJob(
+                job=name,
+                folder=str(folder.path),
+                confinement=self.settings.confinement(self.uid(slot)),
+                cgroup=None if cgroup is None else str(cgroup.processes),
+                cores=self.settings.cores,
+                work=work,
+            )
+            outcome = await run_job(
                 self._zygote,
                 order,
                 folder,
@@ -130,6 +143,9 @@ class JobRunner:
                 (meter, *observers),
                 meter.used,
             )
+            if cgroup is not None and outcome.termination is None and cgroup.ran_out_of_memory():
+                return replace(outcome, termination=Termination(ErrorCode.LIMIT_MEMORY, OUT_OF_MEMORY))
+            return outcome
 
     def uid(self, slot: int) -> int | None:
         """The user of a slot's jobs; None if the worker is not root."""
