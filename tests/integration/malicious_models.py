@@ -32,14 +32,18 @@ class Bomb:
         return exec, (self.source, {})
 
 
+def payload(body: str) -> str:
+    """The source that runs a function's body and records its result or exception in ``evidence.json``."""
+    return HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))
+
+
 def malicious_model(body: str) -> bytes:
     """An FX file that runs a function's body when loaded and records its result or exception.
 
     If the body returns, the model works normally: it takes ``input`` and returns ``relu(input)``.
     """
     module = fx.symbolic_trace(nn.ReLU())
-    source = HARNESS.format(body=textwrap.indent(textwrap.dedent(body), "    "))
-    module.bomb = Bomb(source)  # type: ignore[assignment]
+    module.bomb = Bomb(payload(body))  # type: ignore[assignment]
     file = io.BytesIO()
     torch.save(module, file)
     return file.getvalue()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -17,7 +18,7 @@ from tests.integration.malicious_models import malicious_model
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.messages import Confined, Message
-from worker.protocol.order import InspectWork, StartJob
+from worker.protocol.order import InspectWork, InvokeWork, StartJob, Work
 from worker.settings import GIBIBYTE, Limits, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
@@ -27,6 +28,17 @@ from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
+
+
+@dataclass(frozen=True)
+class Upload:
+    """How a payload is delivered: the file that carries it, and the job that opens the file."""
+
+    make: Callable[[str], bytes] = malicious_model
+    work: Work = field(default_factory=InspectWork)
+
+
+FX = Upload()
 
 
 @dataclass(frozen=True)
@@ -71,13 +83,15 @@ class Rig:
     runner: asyncio.Runner
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def confined(self, body: str, timeout_seconds: float | None = None, **settings: Any) -> Outcome:
-        """Run a model's payload in a confined job."""
-        return self._run(body, SandboxMode.REQUIRED, timeout_seconds, settings)
+    def confined(
+        self, body: str, timeout_seconds: float | None = None, upload: Upload = FX, **settings: Any
+    ) -> Outcome:
+        """Run a payload in a confined job."""
+        return self._run(body, upload, SandboxMode.REQUIRED, timeout_seconds, settings)
 
-    def unconfined(self, body: str) -> Outcome:
+    def unconfined(self, body: str, upload: Upload = FX) -> Outcome:
         """The control: the same job without a sandbox and with limits out of reach."""
-        return self._run(body, SandboxMode.OFF, None, UNREACHABLE)
+        return self._run(body, upload, SandboxMode.OFF, None, UNREACHABLE)
 
     def model(self, body: str) -> bytes:
         """The file of a malicious model."""
@@ -85,7 +99,7 @@ class Rig:
 
     def start(self, body: str, mode: SandboxMode = SandboxMode.REQUIRED, **settings: Any) -> RunningJob:
         """Start a job and leave it running."""
-        return self.runner.run(self._start(body, self._settings(mode, settings)))
+        return self.runner.run(self._start(body, FX, self._settings(mode, settings)))
 
     def settings_limits(self, **settings: Any) -> Limits:
         return self._settings(SandboxMode.REQUIRED, settings).limits(None)
@@ -99,9 +113,14 @@ class Rig:
         return self.runner.run(_end(job))
 
     def _run(
-        self, body: str, mode: SandboxMode, timeout_seconds: float | None, settings: dict[str, Any]
+        self,
+        body: str,
+        upload: Upload,
+        mode: SandboxMode,
+        timeout_seconds: float | None,
+        settings: dict[str, Any],
     ) -> Outcome:
-        return self.runner.run(self._outcome(body, self._settings(mode, settings), timeout_seconds))
+        return self.runner.run(self._outcome(body, upload, self._settings(mode, settings), timeout_seconds))
 
     def _settings(self, mode: SandboxMode, settings: dict[str, Any]) -> WorkerSettings:
         defaults = {"sandbox": mode, "limit_memory_bytes": 2 * GIBIBYTE, "limit_wall_seconds": 120}
@@ -109,27 +128,33 @@ class Rig:
 
     def order(self, body: str, mode: SandboxMode = SandboxMode.REQUIRED, **settings: Any) -> StartJob:
         """An order for a job, whose folder is made."""
-        return self._order(body, self._settings(mode, settings))
+        return self._order(body, FX, self._settings(mode, settings))
 
-    def _order(self, body: str, settings: WorkerSettings) -> StartJob:
+    def _order(self, body: str, upload: Upload, settings: WorkerSettings) -> StartJob:
         uid = self.place.slot_uid(SLOT_UID_BASE, 0)
         name = f"attack-{next(self.numbers)}"
         folder = make_job_folder(self.place.jobs / name, uid)
-        folder.model.write_bytes(malicious_model(body))
+        folder.model.write_bytes(upload.make(body))
         seal(folder.model, uid)
+        if isinstance(upload.work, InvokeWork):
+            np.savez(folder.inputs, x=np.ones(2, np.float32))
+            folder.inputs.with_suffix(".npz").rename(folder.inputs)
+            seal(folder.inputs, uid)
         return StartJob(
             job=name,
             folder=str(folder.path),
             confinement=settings.confinement(uid),
             cores=2,
-            work=InspectWork(),
+            work=upload.work,
         )
 
-    async def _start(self, body: str, settings: WorkerSettings) -> RunningJob:
-        return await self.zygote.start_job(self._order(body, settings))
+    async def _start(self, body: str, upload: Upload, settings: WorkerSettings) -> RunningJob:
+        return await self.zygote.start_job(self._order(body, upload, settings))
 
-    async def _outcome(self, body: str, settings: WorkerSettings, allowed_seconds: float | None) -> Outcome:
-        job = await self._start(body, settings)
+    async def _outcome(
+        self, body: str, upload: Upload, settings: WorkerSettings, allowed_seconds: float | None
+    ) -> Outcome:
+        job = await self._start(body, upload, settings)
         reading = asyncio.create_task(_read(job))
         async with job:
             termination = await watch(job, settings.limits(allowed_seconds), lambda: False)
