@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deliveries import FX, Upload
 
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from tests.integration.malicious_models import malicious_model
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.messages import Confined, Message
-from worker.protocol.order import InspectWork, InvokeWork, StartJob, Work
+from worker.protocol.order import InvokeWork, StartJob
 from worker.settings import GIBIBYTE, Limits, WorkerSettings
 from worker.supervisor.processes import processes
 from worker.supervisor.running_job import Exit, RunningJob
@@ -28,17 +29,6 @@ from worker.supervisor.zygote_handle import ZygoteHandle
 
 SLOT_UID_BASE = 64_000
 UNREACHABLE = {"limit_processes": 100_000, "limit_memory_bytes": 1024 * GIBIBYTE}
-
-
-@dataclass(frozen=True)
-class Upload:
-    """How a payload is delivered: the file that carries it, and the job that opens the file."""
-
-    make: Callable[[str], bytes] = malicious_model
-    work: Work = field(default_factory=InspectWork)
-
-
-FX = Upload()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from torch import nn
 from torch._export.serde.schema import SCHEMA_VERSION
 
 from bessemer.bundle.manifest import LIBRARY, MANIFEST
+from bessemer.contract.options import VerifyOptions
 from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
 from tests.integration.malicious_models import Bomb, malicious_model, payload
+from worker.protocol.order import CheckWork, InspectWork, InvokeWork, Work
 
 TOP = "archive/"
 WEIGHTS = "data/weights/model_weights_config.json"
@@ -183,13 +186,23 @@ def _rest_of_the_manifest() -> dict[str, Any]:
     }
 
 
-MODELS: dict[str, Callable[[str], bytes]] = {
-    "fx": malicious_model,
-    "pt2-sample-inputs": sample_inputs,
-    "pt2-weight": pickled_weight,
-    "pt2-legacy-weights": legacy_weights,
-    "pt2-constant": pickled_constant,
-    "pt2-size": symbolic_size,
-    "pt2-older": older_file,
-    "pt2-aotinductor": ahead_of_time_library,
+@dataclass(frozen=True)
+class Upload:
+    """How a payload is delivered: the file that carries it, and the job that opens the file."""
+
+    make: Callable[[str], bytes]
+    work: Work = field(default_factory=InspectWork)
+
+
+FX = Upload(malicious_model)
+UPLOADS = {
+    "fx": FX,
+    "pt2-sample-inputs": Upload(sample_inputs),
+    "pt2-weight": Upload(pickled_weight),
+    "pt2-legacy-weights": Upload(legacy_weights),
+    "pt2-constant": Upload(pickled_constant),
+    "pt2-size": Upload(symbolic_size),
+    "pt2-older": Upload(older_file),
+    "bundle-invoked": Upload(forged_bundle, InvokeWork(runs=0)),
+    "bundle-checked": Upload(forged_bundle, CheckWork(model=MODEL, verify=VerifyOptions())),
 }

@@ -2,24 +2,15 @@
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import MODEL, MODELS, forged_bundle
-
-from bessemer.contract.options import VerifyOptions
-from worker.protocol.order import CheckWork, InspectWork, InvokeWork
+from deliveries import UPLOADS, Upload, ahead_of_time_library
 
 Rig = Any
 
-DELIVERIES = {
-    **{name: (make, InspectWork()) for name, make in MODELS.items()},
-    "bundle-invoked": (forged_bundle, InvokeWork(runs=0)),
-    "bundle-checked": (forged_bundle, CheckWork(model=MODEL, verify=VerifyOptions())),
-}
 ATTACK = """
     import socket
     attempts = dict(
@@ -54,12 +45,10 @@ def outside(rig: Rig, open_folder: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("upload", UPLOADS.values(), ids=UPLOADS)
 def test_code_in_an_upload_reaches_nothing_outside_its_folder(
-    rig: Rig, outside: dict[str, Any], delivery: str
+    rig: Rig, outside: dict[str, Any], upload: Upload
 ) -> None:
-    make, work = DELIVERIES[delivery]
-    upload = sys.modules[type(rig).__module__].Upload(make, work)
     body = ATTACK.format(**outside)
     assert rig.unconfined(body, upload).did == SUCCESS, "the attack is real"
     Path(outside["planted"]).unlink()
@@ -67,3 +56,10 @@ def test_code_in_an_upload_reaches_nothing_outside_its_folder(
     assert outcome.did == dict.fromkeys(SUCCESS, "PermissionError")
     assert outcome.left_running == ()
     assert not Path(outside["planted"]).exists()
+
+
+def test_a_compiled_library_beside_an_exported_program_is_not_loaded(rig: Rig) -> None:
+    upload = Upload(ahead_of_time_library)
+    outcome = rig.unconfined("return 'ran'", upload)
+    assert outcome.code == "inspected"
+    assert outcome.did is None

@@ -3,11 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
-from torch.export.pt2_archive._package import load_pt2
+from torch.export.pt2_archive._package import PT2ArchiveReader, _load_exported_programs
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.model import ModelFormat
@@ -121,7 +122,13 @@ def _read(path: Path) -> ExportedProgram:
     with path.open("rb") as file:
         if _is_legacy(path):
             return torch.export.load(file)
-        return load_pt2(file).exported_programs["model"]
+        return _read_program(file)
+
+
+def _read_program(file: BinaryIO) -> ExportedProgram:
+    """As ``load_pt2``, but without loading the libraries of AOTInductor that an archive may also have."""
+    with PT2ArchiveReader(file) as archive:
+        return _load_exported_programs(archive, archive.get_file_names(), None)["model"]
 
 
 def _is_legacy(path: Path) -> bool:
