@@ -36,6 +36,9 @@ test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
 flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
 
+test-containment: setup ## attack the sandbox as root, as a plain user and as in Docker; needs root
+	@ci/containment
+
 test-containers: setup ## test both images and the compose file; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
@@ -76,4 +79,4 @@ soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgres
 docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs
+.PHONY: help setup demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs
