@@ -10,12 +10,21 @@ import logging
 from dbos import DBOS
 from sqlalchemy.engine import URL
 
+from bessemer.contract.access import Tenant
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
-from bessemer.store.queue.dbos_private import claiming_only
+from bessemer.store.queue.dbos_private import claiming_in_turn
 from bessemer.store.queue.dbos_queue import DbosQueue
-from bessemer.store.queue_port import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
+from bessemer.store.queue_port import (
+    CanTake,
+    Consumer,
+    Handle,
+    MostRunning,
+    PostponedError,
+    Task,
+    TaskKind,
+)
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -34,10 +43,11 @@ class DbosConsumer:
     ``Queue.hand_back`` is called for it.
     """
 
-    def __init__(self, url: URL, worker_id: str, can_take: CanTake) -> None:
+    def __init__(self, url: URL, worker_id: str, can_take: CanTake, most_running: MostRunning) -> None:
         self._url = url
         self._worker_id = worker_id
         self._can_take = can_take
+        self._most_running = most_running
 
     async def run(self, handle: Handle) -> None:
         """Handle tasks until cancelled; then cancel the tasks in flight, wait for them, and hand them back.
@@ -46,7 +56,7 @@ class DbosConsumer:
             StoreUnavailableError: the engine's database cannot be reached at the start.
         """
         bridge = _Bridge(handle)
-        with claiming_only(self._can_take):
+        with claiming_in_turn(self._can_take, self._most_running):
             try:
                 await asyncio.to_thread(self._launch, bridge)
                 await asyncio.Event().wait()
@@ -148,12 +158,22 @@ def _takes_all(_needs: str) -> bool:
     return True
 
 
-def open_consumer(settings: StoreSettings, worker_id: str, can_take: CanTake = _takes_all) -> Consumer:
+def _unlimited(_tenant: Tenant) -> None:
+    return None
+
+
+def open_consumer(
+    settings: StoreSettings,
+    worker_id: str,
+    can_take: CanTake = _takes_all,
+    most_running: MostRunning = _unlimited,
+) -> Consumer:
     """A consumer of a store's queue.
 
     Args:
         settings: the location of the engine's database.
         worker_id: unique among all workers, and the same when this worker restarts.
         can_take: whether this worker meets a task's needs; tasks without needs are always taken.
+        most_running: how many tasks of a tenant may be in flight, the same in every worker.
     """
-    return DbosConsumer(settings.engine, worker_id, can_take)
+    return DbosConsumer(settings.engine, worker_id, can_take, most_running)

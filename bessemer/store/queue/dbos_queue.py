@@ -95,9 +95,8 @@ class DbosQueue:
             workflow_id=task.key,
             app_version=VERSION,
             priority=engine_priority(task.priority),
+            queue_partition_key=task.partition,
         )
-        if task.needs is not None:
-            options["queue_partition_key"] = task.needs
         self._client.enqueue(options, task.id)
 
     def _statuses(self, keys: list[str]) -> dict[str, str]:
@@ -124,7 +123,7 @@ class DbosQueue:
     def _rewind(self, task: Task) -> None:
         try:
             self._client.rewind_workflow(
-                task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.needs
+                task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.partition
             )
         except error.DBOSNonExistentWorkflowError:  # it was deleted in between
             self._enqueue(task)

@@ -1,0 +1,34 @@
+"""The order in which tenants get workers.
+
+Max-min fairness over the workers' slots: the tenant with the fewest running tasks is next, and among equals
+the one that was served least recently. A tenant with no running task never waits behind another's backlog.
+The queue and the simulation in ``benchmarks.fairness`` use this function.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bessemer.contract.access import Tenant
+
+
+class Standing(NamedTuple):
+    """A tenant that waits for a worker. Standings compare in the order of turns.
+
+    Attributes:
+        running: how many of its tasks are in flight.
+        served: the number of its last turn; 0 if it had none.
+        tenant: its name, which decides between tenants that had no turn.
+        most: how many of its tasks may be in flight; None if there is no limit.
+    """
+
+    running: int
+    served: int
+    tenant: Tenant
+    most: int | None = None
+
+
+def next_tenant(waiting: Iterable[Standing]) -> Tenant | None:
+    """The tenant whose turn it is; None if each is at its limit."""
+    able = (each for each in waiting if each.most is None or each.running < each.most)
+    first = min(able, default=None)
+    return None if first is None else first.tenant

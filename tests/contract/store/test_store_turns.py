@@ -1,0 +1,131 @@
+"""Workers take turns among the tenants, on both databases."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from dbos import DBOSClient
+from test_store_queue import Handler, consuming, enqueue, until
+
+from bessemer.contract.queue import QueueName
+from bessemer.store.queue.dbos_engine import VERSION, open_client
+from bessemer.store.queue.dbos_private import claiming_in_turn
+from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.queue_port import Queue, Task, TaskKind, split_partition
+from bessemer.store.settings import StoreSettings
+
+WORKERS = 4
+
+
+def tasks(tenant: str, count: int, priority: int = 0, needs: str | None = None) -> list[Task]:
+    return [Task(TaskKind.COMPILE, f"{tenant}-{number}", priority, needs, tenant) for number in range(count)]
+
+
+def owners(handler: Handler) -> list[str]:
+    """The tenants of the tasks that were begun, in order."""
+    return [task.id.split("-")[0] for task in handler.begun]
+
+
+@pytest.fixture
+def settings(queue_settings: StoreSettings) -> StoreSettings:
+    return queue_settings
+
+
+@pytest.fixture
+def queue(settings: StoreSettings) -> Iterator[Queue]:
+    opened = open_queue(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clients(settings: StoreSettings, queue: Queue) -> Iterator[list[DBOSClient]]:
+    """One for each of several workers."""
+    with ExitStack() as stack:
+        opened = [open_client(settings.engine) for _ in range(WORKERS)]
+        for client in opened:
+            stack.callback(client.destroy)
+        yield opened
+
+
+async def test_a_thousand_queued_tasks_delay_another_tenants_first_by_one_turn(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    handler = Handler(held=True)
+    await enqueue(queue, *tasks("heavy", 1000, priority=100))
+    async with consuming(settings, handler):
+        await until(lambda: len(handler.begun) == 1)
+        await enqueue(queue, *tasks("light", 1))
+        handler.release.set()
+        await until(lambda: len(handler.begun) >= 4)
+    assert owners(handler)[:4] == ["heavy", "light", "heavy", "heavy"]
+
+
+async def test_tenants_take_turns_whatever_their_tasks_priorities_and_needs(
+    settings: StoreSettings, queue: Queue
+) -> None:
+    handler = Handler()
+    first, *rest = tasks("b", 3)
+    urgent = Task(TaskKind.COMPILE, "b-urgent", 7, "x86_64 znver4", "b")
+    await enqueue(queue, *tasks("a", 4, 100), first, *rest, urgent, *tasks("c", 1, -100, "x86_64 other"))
+    async with consuming(settings, handler):
+        await until(lambda: len(handler.ended) == 9)
+    assert [task.id for task in handler.begun] == [
+        *("a-0", "b-urgent", "c-0"),
+        *("a-1", "b-0", "a-2", "b-1", "a-3", "b-2"),
+    ]
+
+
+async def test_a_tenant_at_its_limit_waits_and_delays_no_other(settings: StoreSettings, queue: Queue) -> None:
+    handler = Handler()
+    most = {"suspended": 0}
+    await enqueue(queue, *tasks("suspended", 2), *tasks("other", 2))
+    async with consuming(settings, handler, most_running=most.get):
+        await until(lambda: len(handler.ended) == 2)
+        assert owners(handler) == ["other", "other"]
+        most.clear()
+        await until(lambda: len(handler.ended) == 4)
+    assert owners(handler)[2:] == ["suspended", "suspended"]
+
+
+def test_claims_at_the_same_moment_leave_the_tenants_even(queue: Queue, clients: list[DBOSClient]) -> None:
+    for task in (*tasks("a", 40), *(task for name in "bcdef" for task in tasks(name, 3))):
+        queue.enqueue(task)
+    assert claimed_by_tenant(clients, rounds=3) == dict.fromkeys("abcdef", 2)
+
+
+def test_claims_at_the_same_moment_keep_within_the_limit(queue: Queue, clients: list[DBOSClient]) -> None:
+    for task in (*tasks("a", 9), *tasks("b", 9)):
+        queue.enqueue(task)
+    assert claimed_by_tenant(clients, rounds=3, most={"a": 2}) == {"a": 2, "b": 9}
+
+
+def claimed_by_tenant(
+    clients: list[DBOSClient], rounds: int, most: dict[str, int] | None = None
+) -> dict[str, int]:
+    """How many tasks each tenant has in flight after each worker has claimed ``rounds`` times at once."""
+
+    def claim(number: int) -> list[str]:
+        database = clients[number]._sys_db
+        queue = clients[number].retrieve_queue(QueueName.COMPILE)
+        assert queue is not None
+        claimed = [
+            database.start_queued_workflows(queue, f"worker-{number}", VERSION, None)[0]
+            for _ in range(rounds)
+        ]
+        return [key for keys in claimed for key in keys]
+
+    with (
+        claiming_in_turn(lambda _needs: True, (most or {}).get),
+        ThreadPoolExecutor(len(clients)) as threads,
+    ):
+        keys = [key for found in threads.map(claim, range(len(clients))) for key in found]
+    return dict(Counter(Task.of_key(key).id.split("-")[0] for key in keys))
+
+
+@pytest.mark.parametrize("needs", [None, "x86_64 znver4 +avx512vnni"])
+def test_a_tasks_partition_names_its_tenant_and_needs(needs: str | None) -> None:
+    task = Task(TaskKind.COMPILE, "task", needs=needs, tenant="vision")
+    assert split_partition(task.partition) == ("vision", needs)
