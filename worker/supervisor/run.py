@@ -37,6 +37,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         ZygoteLostError: the zygote could not be started.
         WorkDirError: the work folder, or the file for measuring in turns, cannot be used.
         SandboxIncompleteError: a required layer of the confinement does not hold.
+        QuotaFileError: the file of quotas cannot be used.
     """
     opened = await asyncio.to_thread(open_store, store_settings)
     with closing(opened) as store, claim_work_dir(settings.work_dir) as work_dir:

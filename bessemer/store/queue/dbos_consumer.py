@@ -10,7 +10,6 @@ import logging
 from dbos import DBOS
 from sqlalchemy.engine import URL
 
-from bessemer.contract.access import Tenant
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
@@ -25,6 +24,7 @@ from bessemer.store.queue_port import (
     Task,
     TaskKind,
 )
+from bessemer.store.quotas import read_quotas
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -158,22 +158,16 @@ def _takes_all(_needs: str) -> bool:
     return True
 
 
-def _unlimited(_tenant: Tenant) -> None:
-    return None
-
-
-def open_consumer(
-    settings: StoreSettings,
-    worker_id: str,
-    can_take: CanTake = _takes_all,
-    most_running: MostRunning = _unlimited,
-) -> Consumer:
-    """A consumer of a store's queue.
+def open_consumer(settings: StoreSettings, worker_id: str, can_take: CanTake = _takes_all) -> Consumer:
+    """A consumer of a store's queue, which keeps each tenant within its quota of running jobs.
 
     Args:
-        settings: the location of the engine's database.
+        settings: the location of the engine's database, and the quotas.
         worker_id: unique among all workers, and the same when this worker restarts.
         can_take: whether this worker meets a task's needs; tasks without needs are always taken.
-        most_running: how many tasks of a tenant may be in flight, the same in every worker.
+
+    Raises:
+        QuotaFileError: the file of quotas cannot be used.
     """
-    return DbosConsumer(settings.engine, worker_id, can_take, most_running)
+    quotas = read_quotas(settings)
+    return DbosConsumer(settings.engine, worker_id, can_take, lambda tenant: quotas.of(tenant).running_jobs)

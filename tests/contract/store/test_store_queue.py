@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from bessemer.store.database import SQLITE, Database
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.dbos_consumer import open_consumer
+from bessemer.store.queue.dbos_consumer import DbosConsumer, open_consumer
 from bessemer.store.queue.dbos_engine import SCHEMA
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.queue_port import CanTake, MostRunning, Queue, Task, TaskKind
@@ -82,7 +82,7 @@ async def consuming(
     can_take: CanTake = lambda _needs: True,
     most_running: MostRunning = lambda _tenant: None,
 ) -> AsyncIterator[None]:
-    consumer = open_consumer(settings, worker_id, can_take, most_running)
+    consumer = DbosConsumer(settings.engine, worker_id, can_take, most_running)
     running = asyncio.create_task(consumer.run(handle))
     try:
         yield
