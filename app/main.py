@@ -50,7 +50,7 @@ from app.sweeper import run_sweeps
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.quotas import read_quotas
+from bessemer.store.quotas import Quotas, read_quotas
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
 
@@ -139,7 +139,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            positions = QueuePositions(store, settings.worker_liveness_seconds)
+            quotas: Quotas = app.state.quotas
+            positions = QueuePositions(
+                store, queue, settings.worker_liveness_seconds, lambda tenant: quotas.of(tenant).running_jobs
+            )
             broadcaster = EventBroadcaster(
                 store.jobs,
                 app.state.stopping,
@@ -155,7 +158,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 stopping=app.state.stopping,
                 metrics=app.state.metrics,
                 id_secret=await run_in_threadpool(store.secret, ID_SECRET),
-                quotas=app.state.quotas,
+                quotas=quotas,
             )
             app.state.service = service
             async with _open_access(settings, store) as app.state.access, _working(service):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from bessemer.contract.access import DEFAULT_TENANT, Tenant
 from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind, job_kind
+from bessemer.store.queue.turns import Turns
 from bessemer.telemetry.logs import LogFields, task_fields
 
 __all__ = [
@@ -119,6 +120,9 @@ class Queue(Protocol):
         Returns:
             The tasks that were queued again.
         """
+
+    def turns(self, name: QueueName) -> Turns:
+        """The turns of the tenants in a queue, which decide whose task is taken next."""
 
     def delete_ended(self, older_than_seconds: float) -> int:
         """Delete some of the tasks that ended at least this long ago, none that is queued or in flight.

@@ -21,7 +21,7 @@ from dbos import DBOSClient, WorkflowStatusString
 from dbos._sys_db import SystemDatabase
 
 from bessemer.contract.access import Tenant
-from bessemer.store.queue.turns import Standing, next_tenant
+from bessemer.store.queue.turns import Turns, next_tenant
 from bessemer.store.queue_port import split_partition
 
 PENDING, ENQUEUED, DELAYED = (
@@ -87,6 +87,12 @@ _NOTE_TURN = sa.text(
     "ON CONFLICT (queue, tenant) DO UPDATE SET number = excluded.number"
 )
 _END_IF_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+
+
+def read_turns(client: DBOSClient, queue_name: str) -> Turns:
+    """The turns in a queue."""
+    with client._sys_db.engine.connect() as connection:
+        return _read_turns(client._sys_db, connection, queue_name)
 
 
 @contextmanager
@@ -160,15 +166,17 @@ def _choose(
         tenant, needs = split_partition(key)
         if needs is None or can_take(needs):
             waiting.setdefault(tenant, []).append(key)
+    turns = _read_turns(database, connection, queue_name)
+    chosen = next_tenant(turns.standing(tenant, most_running(tenant)) for tenant in waiting)
+    return None if chosen is None else (chosen, waiting[chosen])
+
+
+def _read_turns(database: SystemDatabase, connection: sa.Connection, queue_name: str) -> Turns:
     columns = database.tables.workflow_status.c
     in_flight = sa.select(columns.queue_partition_key).where(*_with_status(database, queue_name, PENDING))
     running = Counter(split_partition(key)[0] for key in connection.execute(in_flight).scalars())
-    turns = sa.select(TURNS.c.tenant, TURNS.c.number).where(TURNS.c.queue == queue_name)
-    served = {row.tenant: row.number for row in connection.execute(turns)}
-    chosen = next_tenant(
-        Standing(running[tenant], served.get(tenant, 0), tenant, most_running(tenant)) for tenant in waiting
-    )
-    return None if chosen is None else (chosen, waiting[chosen])
+    served = sa.select(TURNS.c.tenant, TURNS.c.number).where(TURNS.c.queue == queue_name)
+    return Turns(running, {row.tenant: row.number for row in connection.execute(served)})
 
 
 def _first_partition(

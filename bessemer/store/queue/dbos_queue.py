@@ -16,6 +16,7 @@ from bessemer.store.queue.dbos_engine import (
     prepare_engine,
 )
 from bessemer.store.queue.dbos_private import DELAYED, ENQUEUED, PENDING
+from bessemer.store.queue.turns import Turns
 from bessemer.store.queue_port import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
@@ -60,6 +61,11 @@ class DbosQueue:
                         self._rewind(task)
                     requeued.append(task)
         return tuple(requeued)
+
+    def turns(self, name: QueueName) -> Turns:
+        """The turns of the tenants in a queue."""
+        with mapped_errors():
+            return dbos_private.read_turns(self._client, name.value)
 
     def delete_ended(self, older_than_seconds: float) -> int:
         """Delete some of the tasks that ended at least this long ago; returns how many."""

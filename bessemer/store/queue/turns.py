@@ -5,7 +5,8 @@ the one that was served least recently. A tenant with no running task never wait
 The queue and the simulation in ``benchmarks.fairness`` use this function.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bessemer.contract.access import Tenant
@@ -26,9 +27,30 @@ class Standing(NamedTuple):
     tenant: Tenant
     most: int | None = None
 
+    @property
+    def may_run(self) -> bool:
+        """Whether the tenant is below its limit."""
+        return self.most is None or self.running < self.most
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns in one queue.
+
+    Attributes:
+        running: how many tasks of each tenant are in flight.
+        served: the number of each tenant's last turn.
+    """
+
+    running: Mapping[Tenant, int] = field(default_factory=dict)
+    served: Mapping[Tenant, int] = field(default_factory=dict)
+
+    def standing(self, tenant: Tenant, most: int | None = None) -> Standing:
+        """How a tenant stands that may have at most ``most`` tasks in flight."""
+        return Standing(self.running.get(tenant, 0), self.served.get(tenant, 0), tenant, most)
+
 
 def next_tenant(waiting: Iterable[Standing]) -> Tenant | None:
     """The tenant whose turn it is; None if each is at its limit."""
-    able = (each for each in waiting if each.most is None or each.running < each.most)
-    first = min(able, default=None)
+    first = min((each for each in waiting if each.may_run), default=None)
     return None if first is None else first.tenant

@@ -1,5 +1,6 @@
 """Workers take turns among the tenants, on both databases."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from bessemer.contract.queue import QueueName
 from bessemer.store.queue.dbos_engine import VERSION, open_client
 from bessemer.store.queue.dbos_private import claiming_in_turn
 from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.queue.turns import Standing, Turns
 from bessemer.store.queue_port import Queue, Task, TaskKind, split_partition
 from bessemer.store.settings import StoreSettings
 
@@ -123,6 +125,19 @@ def claimed_by_tenant(
     ):
         keys = [key for found in threads.map(claim, range(len(clients))) for key in found]
     return dict(Counter(Task.of_key(key).id.split("-")[0] for key in keys))
+
+
+async def test_the_turns_of_a_queue_can_be_read(settings: StoreSettings, queue: Queue) -> None:
+    handler = Handler(held=True)
+    await enqueue(queue, *tasks("a", 2), *tasks("b", 1))
+    async with consuming(settings, handler):
+        await until(lambda: len(handler.begun) == 1)
+        turns = await asyncio.to_thread(queue.turns, QueueName.COMPILE)
+        assert (dict(turns.running), turns.standing("b")) == ({"a": 1}, Standing(0, 0, "b"))
+        assert turns.standing("a") > turns.standing("b")
+        handler.release.set()
+        await until(lambda: len(handler.ended) == 3)
+    assert (await asyncio.to_thread(queue.turns, QueueName.QUICK)) == Turns({}, {})
 
 
 @pytest.mark.parametrize("needs", [None, "x86_64 znver4 +avx512vnni"])
