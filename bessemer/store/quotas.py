@@ -59,7 +59,8 @@ def read_quotas(settings: StoreSettings) -> Quotas:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {where}: {first['msg']}") from error
+        why = "unknown field" if first["type"] == "extra_forbidden" else first["msg"]
+        raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {where}: {why}") from error
     except (OSError, ValueError) as error:
         raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {error}") from error
     changed = {

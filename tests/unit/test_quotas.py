@@ -46,7 +46,7 @@ def test_without_settings_only_uploads_are_limited(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tenants.vision]\nruning_jobs = 4", "tenants.vision.runing_jobs: Extra inputs are not permitted"),
+        ("[tenants.vision]\nruning_jobs = 4", "tenants.vision.runing_jobs: unknown field"),
         ("[tenants.vision]\nrunning_jobs = -1", "tenants.vision.running_jobs: Input should be greater than"),
         ("[tenants.vision]\nrunning_jobs = '4'", "tenants.vision.running_jobs: Input should be a valid int"),
         ("[tenants.vision]\nqueued_jobs = 1.5", "tenants.vision.queued_jobs: Input should be a valid int"),

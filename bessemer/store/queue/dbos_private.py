@@ -86,7 +86,7 @@ _NOTE_TURN = sa.text(
     "INSERT INTO tenant_turns (queue, tenant, number) VALUES (:queue, :tenant, :number) "
     "ON CONFLICT (queue, tenant) DO UPDATE SET number = excluded.number"
 )
-_END_IF_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+END_IF_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 
 
 def read_turns(client: DBOSClient, queue_name: str) -> Turns:
@@ -127,7 +127,7 @@ def claiming_in_turn(
         if _choose(self, connection, queue_name, can_take, most_running) is None:
             return [sa.false()]
         if connection.dialect.name == "postgresql":  # a suspended process must not block the others' claims
-            connection.exec_driver_sql(_END_IF_IDLE)
+            connection.exec_driver_sql(END_IF_IDLE)
         number = connection.execute(_TAKE_TURN, {"queue": queue_name}).scalar_one()
         chosen = _choose(self, connection, queue_name, can_take, most_running)
         if chosen is None:

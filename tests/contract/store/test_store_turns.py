@@ -1,16 +1,23 @@
 """Workers take turns among the tenants, on both databases."""
 
 import asyncio
+import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from dbos import DBOSClient
+from postgresql_databases import Databases
 from test_store_queue import Handler, consuming, enqueue, until
 
 from bessemer.contract.queue import QueueName
+from bessemer.store.queue import dbos_private
+from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_engine import VERSION, open_client
 from bessemer.store.queue.dbos_private import claiming_in_turn
 from bessemer.store.queue.dbos_queue import open_queue
@@ -92,6 +99,18 @@ async def test_a_tenant_at_its_limit_waits_and_delays_no_other(settings: StoreSe
     assert owners(handler)[2:] == ["suspended", "suspended"]
 
 
+async def test_a_consumer_keeps_to_the_quota_of_its_settings(settings: StoreSettings, queue: Queue) -> None:
+    handler = Handler()
+    await enqueue(queue, *tasks("a", 1))
+    limited = settings.model_copy(update={"quota_running_jobs": 0})
+    for each, begun in ((limited, 0), (settings, 1)):
+        running = asyncio.create_task(open_consumer(each, "worker").run(handler))
+        await asyncio.sleep(0.5)
+        await until(lambda begun=begun: len(handler.begun) == begun)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 def test_claims_at_the_same_moment_leave_the_tenants_even(queue: Queue, clients: list[DBOSClient]) -> None:
     for task in (*tasks("a", 40), *(task for name in "bcdef" for task in tasks(name, 3))):
         queue.enqueue(task)
@@ -104,26 +123,61 @@ def test_claims_at_the_same_moment_keep_within_the_limit(queue: Queue, clients: 
     assert claimed_by_tenant(clients, rounds=3, most={"a": 2}) == {"a": 2, "b": 9}
 
 
+def test_a_suspended_claim_does_not_block_the_others(
+    databases: Databases, queue_template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL; a process that is suspended while it writes to SQLite blocks every writer anyway."""
+    monkeypatch.setattr(dbos_private, "END_IF_IDLE", dbos_private.END_IF_IDLE.replace("10s", "1s"))
+    url = databases.new(f"TEMPLATE {queue_template}")
+    settings = StoreSettings(data=tmp_path, database_url=url)
+    asked, resume = threading.Event(), threading.Event()
+    calls = itertools.count(1)
+
+    def most_running(_tenant: str) -> None:
+        if next(calls) == 2:  # the first claim has its lock
+            asked.set()
+            resume.wait(60)
+
+    with ExitStack() as stack:
+        queue = stack.enter_context(closing(open_queue(settings)))
+        for task in tasks("a", 2):
+            queue.enqueue(task)
+        suspended, other = (open_client(settings.engine) for _ in range(2))
+        stack.callback(suspended.destroy)
+        stack.callback(other.destroy)
+        stack.enter_context(claiming_in_turn(lambda _needs: True, most_running))
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+        stack.callback(resume.set)
+        first = threads.submit(claim, suspended, "worker-1")
+        assert asked.wait(60)
+        assert len(claim(other, "worker-2")) == 1
+        resume.set()
+        with pytest.raises(sa.exc.DBAPIError):
+            first.result()
+        assert len(claim(other, "worker-2")) == 1
+
+
+def claim(client: DBOSClient, worker_id: str) -> list[str]:
+    """Claim as an idle worker does; returns the key of the task, if any."""
+    queue = client.retrieve_queue(QueueName.COMPILE)
+    assert queue is not None
+    keys: list[str] = client._sys_db.start_queued_workflows(queue, worker_id, VERSION, None)[0]
+    return keys
+
+
 def claimed_by_tenant(
     clients: list[DBOSClient], rounds: int, most: dict[str, int] | None = None
 ) -> dict[str, int]:
     """How many tasks each tenant has in flight after each worker has claimed ``rounds`` times at once."""
 
-    def claim(number: int) -> list[str]:
-        database = clients[number]._sys_db
-        queue = clients[number].retrieve_queue(QueueName.COMPILE)
-        assert queue is not None
-        claimed = [
-            database.start_queued_workflows(queue, f"worker-{number}", VERSION, None)[0]
-            for _ in range(rounds)
-        ]
-        return [key for keys in claimed for key in keys]
+    def claim_often(number: int) -> list[str]:
+        return [key for _ in range(rounds) for key in claim(clients[number], f"worker-{number}")]
 
     with (
         claiming_in_turn(lambda _needs: True, (most or {}).get),
         ThreadPoolExecutor(len(clients)) as threads,
     ):
-        keys = [key for found in threads.map(claim, range(len(clients))) for key in found]
+        keys = [key for found in threads.map(claim_often, range(len(clients))) for key in found]
     return dict(Counter(Task.of_key(key).id.split("-")[0] for key in keys))
 
 
