@@ -1,13 +1,19 @@
 """Refuses what a tenant's quota does not allow. What delays a task is up to the queue."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+
+from starlette.concurrency import run_in_threadpool
 
 from app.http.problems import RefusalError
 from app.service import TenantService
-from bessemer.contract.base import now
+from bessemer.contract.base import Digest, now
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.usage import Quota, Usage, Use
+from bessemer.store.blobs.hashing import Blob
+from bessemer.store.errors import TooLargeError
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ def excess(what: Limited, quota: Quota, used: int, more: int = 1) -> str | None:
     limit = getattr(quota, what.name)
     if limit is None or used + more <= limit:
         return None
-    asked = f", and the request needs {more} more" if more > 1 else ""
+    asked = f", and the request needs at least {more} more" if more > 1 else ""
     return f"The tenant's quota `{what.name}` is {limit}: it has {used} {what.noun}{asked}. {what.advice}"
 
 
@@ -72,6 +78,42 @@ def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1) -
         if found is not None:
             retry_after = {"Retry-After": str(retry_seconds(what, now()))}
             raise RefusalError(make_problem(ErrorCode.QUOTA_EXCEEDED, found), retry_after)
+
+
+async def put_within_quota(
+    service: TenantService,
+    chunks: AsyncIterator[bytes],
+    expected: Digest | None,
+    max_bytes: int,
+    is_new: bool = True,
+) -> Blob:
+    """Store an upload unless it exceeds what is left of the tenant's quota.
+
+    Args:
+        service: the service as the tenant sees it.
+        chunks: the upload.
+        expected: the digest that the client named, if any.
+        max_bytes: the largest upload that is accepted.
+        is_new: whether it is not known that the tenant has stored the file already.
+
+    Raises:
+        RefusalError: 429; nothing is stored.
+        StoreError: as ``TenantArtifacts.put_stream``.
+    """
+    left = await run_in_threadpool(_bytes_left, service) if is_new else None
+    most = max_bytes if left is None else min(max_bytes, left)
+    rate, at_once = service.settings.upload_rate, service.quota.uploads
+    try:
+        return await service.data.artifacts.put_stream(chunks, expected, most, rate, at_once)
+    except TooLargeError:
+        if most < max_bytes:
+            await run_in_threadpool(partial(require_room, service, STORED, more_bytes=most + 1))
+        raise
+
+
+def _bytes_left(service: TenantService) -> int | None:
+    limit = service.quota.stored_bytes
+    return None if limit is None else max(0, limit - service.data.usage.stored_bytes())
 
 
 def usage_of(service: TenantService) -> Usage:

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from app.http.problems import refuse
-from app.quotas import STORED, WORKER, require_room
+from app.quotas import STORED, WORKER, put_within_quota, require_room
 from app.service import TenantService
 from bessemer.contract.base import Digest
 from bessemer.contract.model import Model, ModelState
@@ -41,17 +42,13 @@ async def receive_model(
             nothing is stored.
         StoreError: the file is too large, empty, stalled or has another digest, or the store is away.
     """
-    settings = service.settings
-    await run_in_threadpool(_require_room, service, expected, declared_bytes)
+    max_bytes = service.settings.max_upload_bytes
+    is_new = expected is None or await run_in_threadpool(service.data.models.get, expected) is None
+    if is_new:
+        await run_in_threadpool(partial(require_room, service, WORKER, STORED, more_bytes=declared_bytes))
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
-            blob = await service.data.artifacts.put_stream(
-                counted,
-                expected,
-                settings.max_upload_bytes,
-                settings.upload_rate,
-                service.quota.uploads,
-            )
+            blob = await put_within_quota(service, counted, expected, max_bytes, is_new)
     except ClientDisconnect as error:
         raise refuse(
             ErrorCode.UPLOAD_INCOMPLETE, "The connection closed before the body was complete."
@@ -77,12 +74,6 @@ def declared_bytes(request: Request) -> int:
     """The size of a body; 1 if the request does not declare it."""
     declared = request.headers.get("content-length", "")
     return int(declared[:20]) if declared.isdecimal() else 1
-
-
-def _require_room(service: TenantService, expected: Digest | None, declared: int) -> None:
-    """Refuse an upload that the quota does not allow, unless the model is stored already."""
-    if expected is None or service.data.models.get(expected) is None:
-        require_room(service, WORKER, STORED, more_bytes=declared)
 
 
 def _register(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:

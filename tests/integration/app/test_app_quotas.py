@@ -1,19 +1,22 @@
 """Quotas over HTTP: what is refused, with which answer, and what is not."""
 
+import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, request
+from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 from callers import client_of
 from fastapi import FastAPI
 
 from app.main import create_app
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import Scope
-from bessemer.contract.usage import Usage
+from bessemer.contract.usage import Quota, Usage
 from bessemer.store.quotas import QuotaFileError
 from tests.tenant_data import started
 
@@ -55,17 +58,42 @@ async def test_a_model_that_exceeds_the_stored_bytes_is_refused_before_and_after
     async with limited(settings, stored_bytes=len(MODEL_BYTES) + 10) as (client, app):
         declared = await client.post("/v1/models", content=os.urandom(11))
 
+        unseen = os.urandom(11)
+
         async def chunks() -> AsyncIterator[bytes]:
-            yield os.urandom(11)
+            yield unseen
 
         streamed = await client.post("/v1/models", content=chunks())
         assert refused(declared, "stored_bytes") and refused(streamed, "stored_bytes")
+        own = app.state.service.store.for_tenant("vision")
+        assert own.artifacts.size(hashlib.sha256(unseen).hexdigest()) is None
         assert (await client.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)).status_code == 200
         assert (await client.post("/v1/compilations", json=request())).status_code == 202
         assert (await client.post("/v1/models", content=os.urandom(10))).status_code == 201
         full = await client.post("/v1/compilations", json=request())
         assert refused(full, "stored_bytes") and full.headers["retry-after"] == "60"
-        assert app.state.service.store.for_tenant("vision").usage.stored_bytes() == len(MODEL_BYTES) + 10
+        assert own.usage.stored_bytes() == len(MODEL_BYTES) + 10
+
+
+async def test_invocations_count_as_queued_jobs_and_store_bytes(
+    settings: AppSettings, tmp_path: Path
+) -> None:
+    async with limited(settings, queued_jobs=1, stored_bytes=100_000) as (client, app):
+        played = PlayedWorker(app.state.service.store, tmp_path)
+        job = (await client.post("/v1/compilations", json=request())).json()["id"]
+        played.succeed(job, played.start(job))
+        path = f"/v1/compilations/{job}/invocations"
+        stored = app.state.service.store.for_tenant("vision").usage.stored_bytes
+        used = stored()
+        first = await client.post(path, content=b"arrays", headers=KEY)
+        assert (first.status_code, stored()) == (202, used + len(b"arrays"))
+        assert refused(await client.post(path, content=b"others"), "queued_jobs")
+        again = await client.post(path, content=b"arrays", headers=KEY)
+        assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+        started(app.state.service.store.invocations, first.json()["id"])
+        limited_to = replace(app.state.service.quotas, default=Quota(stored_bytes=stored() + 5))
+        app.state.service = replace(app.state.service, quotas=limited_to)
+        assert refused(await client.post(path, content=b"others"), "stored_bytes")
 
 
 async def test_a_tenant_that_has_used_its_worker_time_waits_for_the_next_day(settings: AppSettings) -> None:
