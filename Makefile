@@ -64,6 +64,9 @@ $(PEERS): pyproject.toml $(STAMP)
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
+bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share workers
+	@$(BIN)/python -m benchmarks.fairness
+
 bench-architectures: $(SURVEY) ## survey public architectures; NAMES="Bert swin" selects
 	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
 
@@ -79,4 +82,4 @@ soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgres
 docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs
+.PHONY: help setup demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs
