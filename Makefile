@@ -36,6 +36,9 @@ test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
 flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
 
+test-containment: setup ## attack the sandbox as root, as a plain user and as in Docker; needs root
+	@ci/containment
+
 test-containers: setup ## test both images and the compose file; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
@@ -60,6 +63,9 @@ $(PEERS): pyproject.toml $(STAMP)
 
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
+
+bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share workers
+	@$(BIN)/python -m benchmarks.fairness
 
 bench-architectures: $(SURVEY) ## survey public architectures; NAMES="Bert swin" selects
 	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
@@ -86,5 +92,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt; done
 
-.PHONY: lock audit sbom
-.PHONY: help setup demo serve test flakes test-containers lint format bench bench-models bench-service bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs

@@ -15,11 +15,19 @@ from app.main import create_app
 from app.settings import AppSettings
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.privacy import keep_private
+from bessemer.store.quotas import QuotaFileError
 from bessemer.store.settings import read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
 
 KEEP_ALIVE_SECONDS = 60
+CANNOT_START = (
+    OpenServiceError,
+    PolicyError,
+    QuotaFileError,
+    StoreUnavailableError,
+    TelemetryMissingError,
+)
 
 
 class Server(uvicorn.Server):
@@ -54,7 +62,7 @@ def main() -> None:
     try:
         require_access_control(settings)
         app = create_app(settings)
-    except (TelemetryMissingError, OpenServiceError, PolicyError, StoreUnavailableError) as error:
+    except CANNOT_START as error:
         sys.exit(f"the app cannot start: {error}")
     config = uvicorn.Config(
         app,

@@ -58,6 +58,20 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
     return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
 
 
+def priority_refusal(priority: int, highest: int) -> Problem | None:
+    """Why a tenant may not request a priority, or None if it may.
+
+    Args:
+        priority: the requested priority.
+        highest: the highest that the tenant may request.
+    """
+    if priority <= highest:
+        return None
+    message = f"{priority} is higher than your tenant's highest priority, {highest}"
+    error = FieldError(field="priority", message=message)
+    return make_problem(ErrorCode.REQUEST_INVALID, f"priority: {message}", errors=(error,))
+
+
 def _target_refusal(target: Target) -> Problem | None:
     """Refuse here what would end as a failed build.
 

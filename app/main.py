@@ -41,6 +41,7 @@ from app.routes import (
     models,
     submissions,
     targets,
+    usage,
     workers,
 )
 from app.service import Service
@@ -49,6 +50,7 @@ from app.sweeper import run_sweeps
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
 from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.quotas import Quotas, read_quotas
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
 
@@ -64,6 +66,7 @@ TAGS = [
     {"name": "compilations", "description": "Compiling a model to a library."},
     {"name": "artifacts", "description": "The files of a compilation."},
     {"name": "invocations", "description": "Running a compiled library."},
+    {"name": "usage", "description": "What your tenant uses, and its limits."},
     {"name": "targets", "description": "The targets to compile for."},
     {"name": "workers", "description": "The processes that compile."},
     {"name": "keys", "description": "API keys and the audit log, for administrators."},
@@ -76,6 +79,9 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
 
     Args:
         settings: by default, read from the environment.
+
+    Raises:
+        QuotaFileError: the file of quotas cannot be used.
     """
     app = FastAPI(
         title="Bessemer",
@@ -91,6 +97,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         dependencies=[Depends(name_subjects), Depends(refuse_unknown_parameters)],
     )
     app.state.settings = settings or AppSettings()
+    app.state.quotas = read_quotas(app.state.settings)
     app.state.stopping = asyncio.Event()
     app.state.metrics = AppMetrics()
     app.state.tracer = open_tracer("app")
@@ -111,6 +118,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         ir,
         invocations,
         targets,
+        usage,
         workers,
         keys,
         audit,
@@ -131,7 +139,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         queue = await run_in_threadpool(open_queue, settings)
         try:
-            positions = QueuePositions(store, settings.worker_liveness_seconds)
+            quotas: Quotas = app.state.quotas
+            positions = QueuePositions(
+                store, queue, settings.worker_liveness_seconds, lambda tenant: quotas.of(tenant).running_jobs
+            )
             broadcaster = EventBroadcaster(
                 store.jobs,
                 app.state.stopping,
@@ -147,6 +158,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 stopping=app.state.stopping,
                 metrics=app.state.metrics,
                 id_secret=await run_in_threadpool(store.secret, ID_SECRET),
+                quotas=quotas,
             )
             app.state.service = service
             async with _open_access(settings, store) as app.state.access, _working(service):

@@ -1,10 +1,10 @@
 """The queue positions of compilations, and estimates of when they start.
 
-A tenant sees its place among its own compilations only. The estimate adds the turns of other tenants: it
-assumes that each of those that wait now takes a turn before each of this tenant's compilations, which is how
-workers choose the next tenant. So it depends on how many tenants wait, and on nothing else of theirs. It also
-assumes that every compilation takes the median time of the tenant's recent ones, and that the workers that
-can take this one take those ahead of it as well. It does not foresee later submissions.
+A tenant sees its place among its own compilations only. The estimate adds the turns of other tenants that
+wait: before the tenant's next compilation, those that go first in the order in which workers choose; before
+each later one, all of them. So it depends on how many tenants wait and go first, and on nothing else of
+theirs. It also assumes that every compilation takes the median time of the tenant's recent ones, and that the
+workers that can take this one take those ahead of it as well. It does not foresee later submissions.
 """
 
 import threading
@@ -21,6 +21,8 @@ from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
 from bessemer.contract.service import Worker, missing, takers_of
+from bessemer.store.queue.turns import Standing, Turns
+from bessemer.store.queue_port import MostRunning, Queue
 from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.store import Store
 
@@ -34,12 +36,14 @@ class QueueSnapshot:
         ranks: the queued jobs' ranks within their tenant, by tenant, queue and needs, sorted.
         workers: the live workers.
         at: when this was read.
+        turns: the turns of the tenants in each queue.
     """
 
     groups: Sequence[QueuedGroup]
     ranks: Mapping[Tenant, Mapping[tuple[QueueName, str | None], Sequence[int]]]
     workers: tuple[Worker, ...]
     at: datetime
+    turns: Mapping[QueueName, Turns]
 
     def rank(self, tenant: Tenant, job: Compilation) -> int:
         """A queued job's rank in its tenant; one submitted since is behind all of its priority or higher."""
@@ -65,7 +69,11 @@ def ranks_by_needs(
 
 
 def queue_place(
-    tenant: Tenant, job: Compilation, snapshot: QueueSnapshot, recent: Sequence[float]
+    tenant: Tenant,
+    job: Compilation,
+    snapshot: QueueSnapshot,
+    recent: Sequence[float],
+    most_running: MostRunning = lambda _tenant: None,
 ) -> QueuePlace:
     """A queued compilation's position.
 
@@ -74,6 +82,7 @@ def queue_place(
         job: the compilation.
         snapshot: the queues.
         recent: how long the tenant's recent jobs of its kind took.
+        most_running: how many tasks of a tenant may be in flight.
     """
     kind = job_kind(job.request)
     queue = QUEUES[kind]
@@ -89,16 +98,22 @@ def queue_place(
         for owner, of_tenant in snapshot.ranks.items()
     }
     ahead = sum(bisect_left(ranks, rank) for ranks in competing.get(tenant, ()))
-    rivals = sum(1 for owner, ranks in competing.items() if owner != tenant and ranks)
-    turns = ahead + rivals * (ahead + 1)
+    turns = snapshot.turns[queue]
+    own = turns.standing(tenant, most_running(tenant))
+    waiting = [owner for owner, ranks in competing.items() if ranks and owner != tenant]
+    standings = [turns.standing(owner, most_running(owner)) for owner in waiting]
+    rivals = [standing for standing in standings if standing.may_run]
+    first = sum(1 for rival in rivals if rival < own)
     busy = [busy_seconds(worker, queue, snapshot.at, recent) for worker in takers]
     return QueuePlace(
         name=queue,
         position=ahead + 1,
         ahead=ahead,
         workers=len(takers),
-        estimated_start_seconds=start_seconds(turns, busy, recent),
-        explanation=explain(kind, len(takers), ahead, rivals, recent),
+        estimated_start_seconds=limited_start_seconds(
+            own, ahead, start_seconds(ahead + first + len(rivals) * ahead, busy, recent), recent
+        ),
+        explanation=explain(kind, len(takers), ahead, len(rivals), own.most, recent),
         waiting_for=missing(needs, queue, snapshot.workers),
     )
 
@@ -143,6 +158,26 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
     return sorted(busy)[turn] + rounds * median(recent)
 
 
+def limited_start_seconds(
+    own: Standing, ahead: int, seconds: float | None, recent: Sequence[float]
+) -> float | None:
+    """The time until a job starts, given that its tenant may be at its limit.
+
+    Args:
+        own: the tenant's running tasks and their limit.
+        ahead: the number of the tenant's jobs ahead of it.
+        seconds: the time if there were no limit.
+        recent: how long recent jobs of its kind took; each running task is assumed to take as long again.
+    """
+    if own.most is None or seconds is None or own.running + ahead < own.most:
+        return seconds
+    if own.most == 0 or not recent:
+        return None
+    slots = [0.0] * max(0, own.most - own.running) + [median(recent)] * min(own.most, own.running)
+    limited = start_seconds(ahead, slots, recent)
+    return None if limited is None else max(seconds, limited)
+
+
 NOUNS = {
     TaskKind.COMPILE: "compilation",
     TaskKind.PREFLIGHT: "preflight",
@@ -151,7 +186,9 @@ NOUNS = {
 }
 
 
-def explain(kind: TaskKind, workers: int, ahead: int, rivals: int, recent: Sequence[float]) -> str:
+def explain(
+    kind: TaskKind, workers: int, ahead: int, rivals: int, most: int | None, recent: Sequence[float]
+) -> str:
     """Explain the estimate."""
     if not workers:
         return "no estimate: no live worker can take it"
@@ -159,6 +196,8 @@ def explain(kind: TaskKind, workers: int, ahead: int, rivals: int, recent: Seque
     line = f"{ahead} ahead, {who}"
     if rivals:
         line += ", taking turns with other tenants"
+    if most is not None:
+        line += f", {most} of your tenant's at a time"
     if not recent:
         return f"{line}; no {NOUNS[kind]} has ended yet from which to estimate more"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
@@ -175,8 +214,12 @@ RECENT_JOBS = 50
 class QueuePositions:
     """Adds their positions to queued compilations. Its methods block and may run in any thread."""
 
-    def __init__(self, store: Store, liveness_seconds: float) -> None:
+    def __init__(
+        self, store: Store, queue: Queue, liveness_seconds: float, most_running: MostRunning
+    ) -> None:
         self._store = store
+        self._queue = queue
+        self._most_running = most_running
         self._liveness_seconds = liveness_seconds
         self._snapshot: QueueSnapshot | None = None
         self._stale_at = 0.0
@@ -193,7 +236,8 @@ class QueuePositions:
             return job
         snapshot = self._current()
         recent = self._recent_seconds(tenant, job_kind(job.request))
-        return job.model_copy(update={"queue": queue_place(tenant, job, snapshot, recent)})
+        place = queue_place(tenant, job, snapshot, recent, self._most_running)
+        return job.model_copy(update={"queue": place})
 
     def _recent_seconds(self, tenant: Tenant, kind: TaskKind) -> tuple[float, ...]:
         """How long a tenant's recent jobs of a kind took, read once for each snapshot."""
@@ -219,6 +263,7 @@ class QueuePositions:
             ranks=ranks_by_needs(groups),
             workers=self._store.workers.live(self._liveness_seconds),
             at=now(),
+            turns={name: self._queue.turns(name) for name in QueueName},
         )
         ended = time.monotonic()
         self._stale_at = ended + max(FRESH_SECONDS, REST_SHARE * (ended - began))

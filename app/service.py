@@ -16,6 +16,7 @@ from bessemer.contract.job import Compilation
 from bessemer.contract.service import Worker
 from bessemer.store.errors import StoreError
 from bessemer.store.queue_port import Queue, Task
+from bessemer.store.quotas import Quotas
 from bessemer.store.store import Store, TenantStore
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Service:
     stopping: asyncio.Event
     metrics: AppMetrics
     id_secret: bytes
+    quotas: Quotas
 
     def for_caller(self, caller: Caller) -> "TenantService":
         """The service as a caller's tenant sees it."""
@@ -75,6 +77,7 @@ class TenantService:
         self.broadcaster = service.broadcaster
         self.stopping = service.stopping
         self.id_secret = service.id_secret
+        self.quota = service.quotas.of(data.tenant)
         self._service = service
 
     def with_position(self, job: Compilation) -> Compilation:

@@ -90,11 +90,6 @@ class AppSettings(StoreSettings):
         description="An upload fails if its average rate after the first `upload_idle_seconds` is "
         "lower: only 32 uploads run at a time, others wait.",
     )
-    uploads_per_tenant: int = Field(
-        default=16,
-        ge=1,
-        description="How many uploads of more than 1 MiB a tenant may have in progress; more get 429.",
-    )
     request_head_seconds: float = Field(
         default=15.0, gt=0, description="How long a client may take to send the head of a request."
     )

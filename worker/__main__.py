@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.privacy import keep_private
+from bessemer.store.quotas import QuotaFileError
 from bessemer.store.settings import StoreSettings, read_settings
 from bessemer.telemetry.logs import LogSettings, set_up_logs
 from bessemer.telemetry.traces import TelemetryMissingError
@@ -35,7 +36,7 @@ def main() -> int:
     keep_private(store_settings.folder)
     try:
         asyncio.run(_run(settings, store_settings))
-    except* (StoreUnavailableError, TelemetryMissingError, WorkerError) as errors:
+    except* (StoreUnavailableError, QuotaFileError, TelemetryMissingError, WorkerError) as errors:
         for error in _leaves(errors):
             sys.stderr.write(f"the worker stopped: {str(error).splitlines()[0]}\n")
         status = 1

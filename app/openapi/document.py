@@ -24,6 +24,7 @@ from bessemer.contract.service import RunningTask, Worker, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.contract.usage import Usage, Use
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -149,6 +150,17 @@ WORKERS = WorkerList(
             seen_at=_AT + timedelta(seconds=9),
         ),
     )
+)
+
+USAGE = Usage(
+    tenant="vision",
+    running_jobs=Use(used=2, limit=4),
+    queued_jobs=Use(used=17, limit=1000),
+    uploads=Use(used=0, limit=16),
+    stored_bytes=Use(used=73_400_320, limit=10_737_418_240),
+    worker_seconds=Use(used=5120, limit=None),
+    highest_priority=100,
+    day_ends_at=datetime(2026, 1, 2, tzinfo=UTC),
 )
 
 

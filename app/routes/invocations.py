@@ -12,10 +12,11 @@ from app.http.downloads import artifact_response
 from app.http.idempotency import IdempotencyKey, resource_id
 from app.http.polling import cancellation, poll_later
 from app.http.problems import refuse
-from app.http.uploads import refuse_if_too_large
+from app.http.uploads import declared_bytes, refuse_if_too_large
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
+from app.quotas import QUEUED, STORED, WORKER, put_within_quota, require_room
 from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import ServiceDep, TenantService
@@ -105,9 +106,13 @@ async def invoke_library(
     _require_bundle(job)
     needs = _needs(job)
     await run_in_threadpool(_require_able_worker, service, job, needs)
-    blob = await _receive(service, request)
     invocation_id = resource_id(service.id_secret, idempotency_key, service.data.tenant, job.id)
     add_log_fields(invocation=invocation_id)
+    is_new = await run_in_threadpool(service.data.invocations.get, invocation_id) is None
+    if is_new:
+        room = partial(require_room, service, more_bytes=declared_bytes(request))
+        await run_in_threadpool(room, QUEUED, WORKER, STORED)
+    blob = await _receive(service, request, is_new)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     poll_later(response)
@@ -191,14 +196,12 @@ def _require_bundle(job: Compilation) -> None:
     raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} {why}: it has no bundle to run.")
 
 
-async def _receive(service: TenantService, request: Request) -> Blob:
-    settings = service.settings
-    refuse_if_too_large(request, settings.max_inputs_bytes, ErrorCode.INPUTS_TOO_LARGE)
+async def _receive(service: TenantService, request: Request, is_new: bool) -> Blob:
+    max_bytes = service.settings.max_inputs_bytes
+    refuse_if_too_large(request, max_bytes, ErrorCode.INPUTS_TOO_LARGE)
     try:
         async with aclosing(request.stream()) as chunks:
-            return await service.data.artifacts.put_stream(
-                chunks, None, settings.max_inputs_bytes, settings.upload_rate, settings.uploads_per_tenant
-            )
+            return await put_within_quota(service, chunks, None, max_bytes, is_new)
     except TooLargeError as error:
         detail = f"The inputs exceed {error.max_bytes} bytes."
         raise refuse(ErrorCode.INPUTS_TOO_LARGE, detail) from error

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.http.problems import refuse
-from app.http.uploads import receive_model, refuse_if_too_large
+from app.http.uploads import declared_bytes, receive_model, refuse_if_too_large
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
 from app.routes.lookup import look_up
@@ -149,7 +149,7 @@ async def _receive(
 ) -> Model:
     refuse_if_too_large(request, service.settings.max_upload_bytes)
     async with aclosing(request.stream()) as chunks:
-        model, created = await receive_model(service, chunks, expected, name)
+        model, created = await receive_model(service, chunks, expected, name, declared_bytes(request))
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/models/{model.digest}"
     return model

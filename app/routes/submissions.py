@@ -4,13 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from app.admission import refusal, time_refusal
+from app.admission import priority_refusal, refusal, time_refusal
 from app.http.forms import FORM, SubmissionRoute
 from app.http.idempotency import IdempotencyKey, resource_id
 from app.http.polling import poll_later
 from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
+from app.quotas import QUEUED, STORED, WORKER, require_room
 from app.service import ServiceDep, TenantService
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
@@ -104,7 +105,10 @@ def _require_model(service: TenantService, job: Compilation) -> None:
 
 
 def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
-    problem = refusal(request, service.data.models.get(request.model))
+    require_room(service, QUEUED, WORKER, STORED)
+    problem = refusal(request, service.data.models.get(request.model)) or priority_refusal(
+        request.priority, service.quota.highest_priority
+    )
     if problem is None and request.tune.seconds is not None and request.searches:
         workers = service.live_workers()
         problem = time_refusal(request.tune.seconds, workers)

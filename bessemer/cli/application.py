@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 import bessemer
-from bessemer.cli import audit, compiling, gating, invoking, jobs, models, running, serving, workers
+from bessemer.cli import audit, compiling, gating, invoking, jobs, models, running, serving, usage, workers
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
 from bessemer.cli.keys import keys
@@ -65,6 +65,7 @@ application.command("download")(jobs.download)
 application.command("invoke")(invoking.invoke)
 application.command("ir")(jobs.ir)
 application.command("targets")(models.targets)
+application.command("usage")(usage.usage)
 application.command("workers")(workers.workers)
 application.command("models")(models.list_models)
 application.command("inspect")(models.inspect)

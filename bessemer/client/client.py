@@ -31,6 +31,7 @@ from bessemer.contract.request import CompilationRequest, Parameters
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
+from bessemer.contract.usage import Usage
 
 AnyJob = TypeVar("AnyJob")
 
@@ -184,6 +185,11 @@ class ClientOperations(Generic[AnyJob]):
     def targets(self) -> Flow[TargetList]:
         """List the targets that a request can name."""
         return fetch(TargetList, Call("GET", "/v1/targets"))
+
+    @operation
+    def usage(self) -> Flow[Usage]:
+        """Get what the caller's tenant uses, and its limits."""
+        return fetch(Usage, Call("GET", "/v1/usage"))
 
     @operation
     def workers(self) -> Flow[WorkerList]:

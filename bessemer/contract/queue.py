@@ -67,8 +67,8 @@ class QueuePlace(Document):
     ahead: int = Field(description="Your tenant's queued compilations that the same workers will take first.")
     workers: int = Field(description="Number of live workers that can run it.")
     estimated_start_seconds: float | None = Field(
-        description="Estimated time until it starts, if workers take turns among the tenants that wait; "
-        "null if there is no basis for an estimate."
+        description="Estimated time until it starts, given that workers take turns among the tenants "
+        "that wait; null if there is no basis for an estimate."
     )
     explanation: str = Field(description="The basis of the estimate, or why there is none, in words.")
     waiting_for: str | None = Field(

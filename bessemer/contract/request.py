@@ -118,7 +118,8 @@ class CompilationRequest(Document):
         default=0,
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
-        description="Workers take queued compilations with a higher priority first, then older ones first.",
+        description="Workers take your tenant's queued compilations with a higher priority first, then older "
+        "ones first.",
     )
     timeout_seconds: float | None = Field(
         strict=True,

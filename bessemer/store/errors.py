@@ -92,7 +92,10 @@ class TooManyUploadsError(StoreError):
     """A tenant has as many large uploads in progress as it may have; nothing is stored."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"this tenant has {most} large uploads in progress, the most allowed")
+        super().__init__(
+            f"The tenant's quota `uploads` is {most}: it has as many uploads of more than 1 MiB in progress. "
+            "Wait until one of them has ended."
+        )
 
 
 class DigestMismatchError(StoreError):

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from bessemer.store.database import BUSY_TIMEOUT_SECONDS, Database
 from bessemer.store.errors import StoreUnavailableError
 
-_ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
+ADVISORY_LOCK = 0x6265_7373  # any constant that nothing else uses
 
 
 def migrate(database: Database) -> None:
@@ -27,7 +27,7 @@ def migrate(database: Database) -> None:
     if not database.is_sqlite:
         with database.write() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # another process may migrate for long
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
             _upgrade(connection)
         return
     path = Path(str(database.engine.url.database))

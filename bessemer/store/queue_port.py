@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bessemer.contract.access import DEFAULT_TENANT, Tenant
 from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind, job_kind
+from bessemer.store.queue.turns import Turns
 from bessemer.telemetry.logs import LogFields, task_fields
 
 __all__ = [
@@ -17,12 +19,14 @@ __all__ = [
     "Consumer",
     "Handle",
     "Loss",
+    "MostRunning",
     "Postponement",
     "Queue",
     "QueueName",
     "Task",
     "TaskKind",
     "job_kind",
+    "split_partition",
     "task_key",
 ]
 
@@ -32,25 +36,38 @@ def task_key(kind: str, task_id: str) -> str:
     return f"{kind}:{task_id}"
 
 
+def split_partition(partition: str) -> tuple[Tenant, str | None]:
+    """The tenant and the needs of a ``Task.partition``. A tenant's name contains no space."""
+    tenant, _, needs = partition.partition(" ")
+    return tenant, needs or None
+
+
 @dataclass(frozen=True)
 class Task:
     """A unit of work: a compilation, an inspection of a model or an invocation. Kind and id identify it.
 
     Attributes:
-        priority: higher is taken first; equal priorities are taken in order.
+        priority: among the tasks of one tenant, higher is taken first; equal priorities are taken in order.
         needs: what a worker must provide, as ``contract.capability.Needs`` writes it; None if any worker will
             do.
+        tenant: the owner; workers take turns among the owners of queued tasks.
     """
 
     kind: TaskKind
     id: str
     priority: int = field(default=0, compare=False)
     needs: str | None = field(default=None, compare=False)
+    tenant: Tenant = field(default=DEFAULT_TENANT, compare=False)
 
     @property
     def key(self) -> str:
         """The task's identity in the queue."""
         return task_key(self.kind, self.id)
+
+    @property
+    def partition(self) -> str:
+        """The tasks of the same tenant with the same needs; ``split_partition`` parses it."""
+        return self.tenant if self.needs is None else f"{self.tenant} {self.needs}"
 
     @classmethod
     def of_key(cls, key: str) -> "Task":
@@ -75,6 +92,8 @@ class PostponedError(Exception):
 Handle = Callable[[Task], Awaitable[None]]
 CanTake = Callable[[str], bool]
 """Whether a worker meets a task's needs."""
+MostRunning = Callable[[Tenant], int | None]
+"""How many tasks of a tenant may be in flight in one queue; None if there is no limit."""
 
 
 class Queue(Protocol):
@@ -101,6 +120,9 @@ class Queue(Protocol):
         Returns:
             The tasks that were queued again.
         """
+
+    def turns(self, name: QueueName) -> Turns:
+        """The turns of the tenants in a queue, which decide whose task is taken next."""
 
     def delete_ended(self, older_than_seconds: float) -> int:
         """Delete some of the tasks that ended at least this long ago, none that is queued or in flight.

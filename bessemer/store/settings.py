@@ -10,6 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from bessemer.contract.request import MAX_PRIORITY
+from bessemer.contract.usage import HighestPriority, Limit, UploadLimit
+
 POSTGRESQL = "postgresql"
 DATABASES = ("sqlite", POSTGRESQL, "postgres")
 ARTIFACT_SCHEMES = ("file", "s3", "gs", "az")
@@ -47,6 +50,40 @@ class StoreSettings(BaseSettings):
         ge=1.0,
         description="A worker's lease on its tasks, the same in every process: a worker without a "
         "heartbeat for this long is lost, and other workers take its tasks.",
+    )
+
+    quotas: Path | None = Field(
+        default=None,
+        description="A TOML file with the quotas of some tenants, the same in every process: see "
+        "docs/sharing.md. The other tenants have the quotas below; `unlimited` is no limit.",
+    )
+    quota_running_jobs: Limit = Field(
+        default=None,
+        description="How many compilations of a tenant run at once; more wait. As many of its inspections, "
+        "preflights and invocations may run beside them. The same in every process.",
+    )
+    quota_queued_jobs: Limit = Field(
+        default=None, description="How many compilations and invocations of a tenant may wait; more get 429."
+    )
+    quota_uploads: UploadLimit = Field(
+        default=16,
+        description="How many uploads of more than 1 MiB a tenant may have in progress in each app; more get "
+        "429. An app receives 32 at a time.",
+    )
+    quota_stored_bytes: Limit = Field(
+        default=None,
+        description="How many bytes of files a tenant may store; while it has as many, its uploads and "
+        "submissions get 429.",
+    )
+    quota_worker_seconds: Limit = Field(
+        default=None,
+        description="How many seconds a day (UTC) workers may spend on a tenant's tasks; after that, its "
+        "uploads and submissions get 429.",
+    )
+    quota_highest_priority: HighestPriority = Field(
+        default=MAX_PRIORITY,
+        description="The highest priority that a tenant may request; a higher one gets 422. Priorities order "
+        "the tasks of one tenant only.",
     )
 
     @field_validator("database_url", "engine_url")

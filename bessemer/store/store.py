@@ -23,7 +23,9 @@ from bessemer.store.rows.secrets import shared_secret
 from bessemer.store.rows.tenant_invocations import TenantInvocations
 from bessemer.store.rows.tenant_jobs import TenantJobs
 from bessemer.store.rows.tenant_models import TenantModels
+from bessemer.store.rows.tenant_usage import TenantUsage
 from bessemer.store.rows.totals import Statistics, read_statistics
+from bessemer.store.rows.worker_time import WorkerTime
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
 
@@ -40,6 +42,7 @@ class TenantStore:
     models: TenantModels
     invocations: TenantInvocations
     artifacts: TenantArtifacts
+    usage: TenantUsage
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Store:
     logs: Logs
     models: Models
     workers: Workers
+    worker_time: WorkerTime
     removal: Removal
     keys: Keys
     audit: Audit
@@ -69,6 +73,7 @@ class Store:
             models=TenantModels(self.database, tenant),
             invocations=TenantInvocations(self.database, tenant),
             artifacts=self.artifacts.for_tenant(tenant),
+            usage=TenantUsage(self.database, tenant),
         )
 
     def secret(self, name: str) -> bytes:
@@ -126,6 +131,7 @@ def open_store(settings: StoreSettings) -> Store:
             logs=Logs(database),
             models=Models(database),
             workers=Workers(database),
+            worker_time=WorkerTime(database),
             removal=Removal(database),
             keys=Keys(database),
             audit=Audit(database),

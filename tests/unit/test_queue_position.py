@@ -14,10 +14,12 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
+from bessemer.store.queue.turns import Turns
 from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.queued_jobs import QueuedGroup
 
 OWN = "own"
+NO_TURNS = Turns()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 V4 = "x86_64 x86-64-v4"
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
@@ -68,6 +70,8 @@ def placed(
     line: tuple[Waits, ...] = (),
     workers: tuple[Worker, ...] = (),
     recent: tuple[float, ...] = (),
+    turns: Turns = NO_TURNS,
+    most: int | None = None,
 ) -> QueuePlace:
     in_turn = sorted((*line, itself(wanted)), key=lambda waiting: (-waiting.priority, waiting.number))
     groups = [
@@ -76,7 +80,11 @@ def placed(
         )
         for turn, waiting in enumerate(in_turn, 1)
     ]
-    return queue_place(OWN, wanted, QueueSnapshot(groups, ranks_by_needs(groups), workers, NOON), recent)
+    return queue_place(OWN, wanted, seen(groups, workers, turns), recent, {OWN: most}.get)
+
+
+def seen(groups: list[QueuedGroup], workers: tuple[Worker, ...], turns: Turns = NO_TURNS) -> QueueSnapshot:
+    return QueueSnapshot(groups, ranks_by_needs(groups), workers, NOON, dict.fromkeys(QueueName, turns))
 
 
 def itself(job: Compilation) -> Waits:
@@ -111,8 +119,7 @@ def test_a_later_job_is_behind_jobs_of_equal_priority(priority: int, ahead: int)
         QueuedGroup(OWN, TaskKind.COMPILE, None, 0, {"waiting-2": 2, "waiting-3": 3}),
         QueuedGroup(OWN, TaskKind.COMPILE, None, -1, {"waiting-1": 4}),
     ]
-    seen = QueueSnapshot(groups, ranks_by_needs(groups), (worker("a"),), NOON)
-    assert queue_place(OWN, job(9, priority), seen, ()).ahead == ahead
+    assert queue_place(OWN, job(9, priority), seen(groups, (worker("a"),)), ()).ahead == ahead
 
 
 @pytest.mark.parametrize(
@@ -168,6 +175,44 @@ def test_another_tenant_costs_a_turn_for_each_of_the_tenants_own_jobs(
 ) -> None:
     found = placed(job(9), (waits(8), *others), (worker("a"),), (10.0,))
     assert (found.position, found.ahead, found.estimated_start_seconds) == (2, 1, seconds)
+
+
+@pytest.mark.parametrize(
+    ("turns", "seconds"),
+    [
+        (Turns(running={"b": 1}), 0.0),
+        (Turns(running={OWN: 1}), 10.0),
+        (Turns(served={"b": 2, OWN: 1}), 0.0),
+        (Turns(served={"b": 1, OWN: 2}), 10.0),
+        (Turns(running={"b": 2, OWN: 1}, served={"b": 1, OWN: 2}), 0.0),
+    ],
+    ids=["it runs more", "it runs fewer", "it was served later", "it was served earlier", "running decides"],
+)
+def test_another_tenant_goes_before_the_first_job_only_if_its_turn_is_earlier(
+    turns: Turns, seconds: float
+) -> None:
+    found = placed(job(9), (waits(1, tenant="b"), waits(2, tenant="b")), (worker("a"),), (10.0,), turns)
+    assert found.estimated_start_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("running", "most", "line", "seconds"),
+    [
+        (0, 1, (), 0.0),
+        (1, 1, (), 10.0),
+        (1, 2, (), 0.0),
+        (1, 2, (waits(1),), 10.0),
+        (2, 2, (waits(1), waits(2)), 20.0),
+        (0, 0, (), None),
+    ],
+)
+def test_a_tenant_at_its_limit_waits_for_its_own_jobs(
+    running: int, most: int, line: tuple[Waits, ...], seconds: float | None
+) -> None:
+    workers = tuple(map(worker, "abcdef"))
+    found = placed(job(9), line, workers, (10.0,), Turns(running={OWN: running}), most)
+    assert found.estimated_start_seconds == seconds
+    assert f", {most} of your tenant's at a time" in found.explanation
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])

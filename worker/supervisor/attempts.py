@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Generic, TypeVar
 
+from bessemer.contract.access import Tenant
 from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -177,7 +179,7 @@ async def run_to_end(task: TaskHandler, runner: JobRunner) -> None:
     """
     while (claim := await runner.store_retry.call(task.take)) is not None:
         try:
-            async with _handing_back(task, claim, runner.worker_id):
+            async with _charged(claim.tenant, runner), _handing_back(task, claim, runner.worker_id):
                 problem = await _attempted(task, claim, runner)
         except AttemptLostError as error:
             log.warning("lost %s: %s", task.describe(claim), error)
@@ -217,6 +219,20 @@ def _fail(task: TaskHandler, claim: Attempt, problem: Problem) -> Problem:
         return make_problem(ErrorCode.CANCELLED, f"cancelled before this failure: {problem.detail}")
     task.fail(claim, problem)
     return problem
+
+
+@asynccontextmanager
+async def _charged(tenant: Tenant, runner: JobRunner) -> AsyncIterator[None]:
+    """Add the time of an attempt to its tenant's, however it ends."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        add = partial(runner.store.worker_time.add, tenant, time.monotonic() - began)
+        try:
+            await asyncio.shield(asyncio.to_thread(add))
+        except StoreUnavailableError as error:
+            log.warning("cannot count the time of a task of tenant %s: %s", tenant, error)
 
 
 @asynccontextmanager

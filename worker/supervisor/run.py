@@ -12,6 +12,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
+from bessemer.store.quotas import read_quotas
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
@@ -38,7 +39,9 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         ZygoteLostError: the zygote could not be started.
         WorkDirError: the work folder, or the file for measuring in turns, cannot be used.
         SandboxIncompleteError: a required layer of the confinement does not hold.
+        QuotaFileError: the file of quotas cannot be used.
     """
+    read_quotas(store_settings)  # a mistake is reported before the zygote starts, which takes seconds
     opened = await asyncio.to_thread(open_store, store_settings)
     with closing(opened) as store, claim_work_dir(settings.work_dir) as work_dir:
         make_lock_files(settings.measuring_lock)

@@ -20,7 +20,7 @@ from bessemer.store.blobs.object_stores import (
     move,
 )
 from bessemer.store.blobs.trash import restore_blob, trashed_blobs
-from bessemer.store.blobs.uploads import UPLOADS_AT_ONCE, MinimumRate, UploadSlots, run_with_chunks
+from bessemer.store.blobs.uploads import MinimumRate, UploadSlots, run_with_chunks
 from bessemer.store.errors import BlobMissingError, DamagedError, DigestMismatchError, EmptyUploadError
 
 
@@ -39,13 +39,18 @@ class TenantArtifacts:
         self._slots = slots
         self._tenant = tenant
 
+    @property
+    def uploads(self) -> int:
+        """How many large uploads the tenant has in progress in this process."""
+        return self._slots.count(self._tenant)
+
     async def put_stream(
         self,
         chunks: AsyncIterator[bytes],
         expected: Digest | None,
         max_bytes: int,
         rate: MinimumRate | None = None,
-        most_at_once: int = UPLOADS_AT_ONCE,
+        most_at_once: int | None = None,
     ) -> Blob:
         """Store an upload in constant memory, and hash it.
 

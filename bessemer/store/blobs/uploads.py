@@ -51,14 +51,18 @@ class UploadSlots:
     def __init__(self) -> None:
         self._in_progress: Counter[str] = Counter()
 
+    def count(self, tenant: str) -> int:
+        """How many slots a tenant has."""
+        return self._in_progress[tenant]
+
     @contextmanager
-    def taken(self, tenant: str, most: int) -> Iterator[None]:
+    def taken(self, tenant: str, most: int | None) -> Iterator[None]:
         """Take a slot while the context lasts.
 
         Raises:
             TooManyUploadsError: the tenant has ``most`` slots already.
         """
-        if self._in_progress[tenant] >= most:
+        if most is not None and self._in_progress[tenant] >= most:
             raise TooManyUploadsError(most)
         self._in_progress[tenant] += 1
         try:

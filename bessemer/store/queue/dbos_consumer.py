@@ -13,9 +13,18 @@ from sqlalchemy.engine import URL
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
-from bessemer.store.queue.dbos_private import claiming_only
+from bessemer.store.queue.dbos_private import claiming_in_turn
 from bessemer.store.queue.dbos_queue import DbosQueue
-from bessemer.store.queue_port import CanTake, Consumer, Handle, PostponedError, Task, TaskKind
+from bessemer.store.queue_port import (
+    CanTake,
+    Consumer,
+    Handle,
+    MostRunning,
+    PostponedError,
+    Task,
+    TaskKind,
+)
+from bessemer.store.quotas import read_quotas
 from bessemer.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -34,10 +43,11 @@ class DbosConsumer:
     ``Queue.hand_back`` is called for it.
     """
 
-    def __init__(self, url: URL, worker_id: str, can_take: CanTake) -> None:
+    def __init__(self, url: URL, worker_id: str, can_take: CanTake, most_running: MostRunning) -> None:
         self._url = url
         self._worker_id = worker_id
         self._can_take = can_take
+        self._most_running = most_running
 
     async def run(self, handle: Handle) -> None:
         """Handle tasks until cancelled; then cancel the tasks in flight, wait for them, and hand them back.
@@ -46,7 +56,7 @@ class DbosConsumer:
             StoreUnavailableError: the engine's database cannot be reached at the start.
         """
         bridge = _Bridge(handle)
-        with claiming_only(self._can_take):
+        with claiming_in_turn(self._can_take, self._most_running):
             try:
                 await asyncio.to_thread(self._launch, bridge)
                 await asyncio.Event().wait()
@@ -149,11 +159,15 @@ def _takes_all(_needs: str) -> bool:
 
 
 def open_consumer(settings: StoreSettings, worker_id: str, can_take: CanTake = _takes_all) -> Consumer:
-    """A consumer of a store's queue.
+    """A consumer of a store's queue, which keeps each tenant within its quota of running jobs.
 
     Args:
-        settings: the location of the engine's database.
+        settings: the location of the engine's database, and the quotas.
         worker_id: unique among all workers, and the same when this worker restarts.
         can_take: whether this worker meets a task's needs; tasks without needs are always taken.
+
+    Raises:
+        QuotaFileError: the file of quotas cannot be used.
     """
-    return DbosConsumer(settings.engine, worker_id, can_take)
+    quotas = read_quotas(settings)
+    return DbosConsumer(settings.engine, worker_id, can_take, lambda tenant: quotas.of(tenant).running_jobs)

@@ -8,13 +8,15 @@ import logging
 from contextlib import closing
 from pathlib import Path
 
+import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer, error
 from sqlalchemy.engine import URL
 
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.database import SQLITE, Database, mapped_errors
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.migrate import set_wal, sqlite_starter_lock
+from bessemer.store.migrate import ADVISORY_LOCK, set_wal, sqlite_starter_lock
+from bessemer.store.queue.dbos_private import TURNS
 from bessemer.store.queue_port import PostponedError, QueueName
 
 APPLICATION = "bessemer"
@@ -111,3 +113,7 @@ def _migrate(url: URL) -> None:
             )
     finally:
         client.destroy()
+    with closing(Database(url)) as database, database.write() as connection:
+        if not database.is_sqlite:  # two processes cannot create a table at the same time
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+        TURNS.create(connection, checkfirst=True)

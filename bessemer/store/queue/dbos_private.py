@@ -4,17 +4,25 @@ Private names are used where the public interface has no equivalent:
 
 * listing keys alone: ``DBOSClient.list_workflows`` reads whole rows, and thousands of tasks may wait;
 * deleting with a condition: ``DBOSClient.delete_workflows`` would also delete a task requeued just before;
-* claiming only some tasks of a queue, which DBOS's own subclasses do by overriding the methods used here.
+* claiming only some tasks of a queue, which DBOS's own subclasses do by overriding the methods used here:
+  DBOS orders a queue by priority and age, not by tenant.
 """
 
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 from dbos import DBOSClient, WorkflowStatusString
 from dbos._sys_db import SystemDatabase
+
+from bessemer.contract.access import Tenant
+from bessemer.store.queue.turns import Turns, next_tenant
+from bessemer.store.queue_port import split_partition
 
 PENDING, ENQUEUED, DELAYED = (
     status.value
@@ -61,43 +69,142 @@ def delete_ended(client: DBOSClient, application: str, older_than_seconds: float
     return len(ids)
 
 
-@contextmanager
-def claiming_only(can_take: Callable[[str], bool]) -> Iterator[None]:
-    """Inside the context, this process claims tasks without needs, and tasks whose needs it can meet.
+TURNS = sa.Table(
+    "tenant_turns",
+    sa.MetaData(),
+    sa.Column("queue", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+)
+"""The number of each tenant's last turn in a queue. The row without a tenant counts the queue's turns."""
 
-    A task's needs are its ``queue_partition_key``, which DBOS keeps when it recovers or resumes a workflow,
-    and ignores on a queue without limits per partition. All tasks stay in one queue, so priority and order
-    hold across needs, and a worker's one slot per queue stays one slot.
+_TAKE_TURN = sa.text(
+    "INSERT INTO tenant_turns (queue, tenant, number) VALUES (:queue, '', 1) "
+    "ON CONFLICT (queue, tenant) DO UPDATE SET number = tenant_turns.number + 1 RETURNING number"
+)
+_NOTE_TURN = sa.text(
+    "INSERT INTO tenant_turns (queue, tenant, number) VALUES (:queue, :tenant, :number) "
+    "ON CONFLICT (queue, tenant) DO UPDATE SET number = excluded.number"
+)
+END_IF_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+
+
+def read_turns(client: DBOSClient, queue_name: str) -> Turns:
+    """The turns in a queue."""
+    with client._sys_db.engine.connect() as connection:
+        return _read_turns(client._sys_db, connection, queue_name)
+
+
+@contextmanager
+def claiming_in_turn(
+    can_take: Callable[[str], bool], most_running: Callable[[Tenant], int | None]
+) -> Iterator[None]:
+    """Inside the context, this process claims the first task of the tenant whose turn it is.
+
+    Only tasks without needs count, and tasks whose needs the process can meet. ``turns`` has the order.
+
+    A task's tenant and needs are its ``queue_partition_key``, which DBOS keeps when it recovers or resumes a
+    workflow, and ignores on a queue without limits per partition. All tasks stay in one queue, so a worker's
+    one slot per queue stays one slot.
+
+    The claims of one queue run one after the other, so that each sees what the others have claimed: each
+    begins by counting the queue's turns in its own transaction, which locks that row on PostgreSQL and the
+    file on SQLite.
 
     If no task is queued, nothing is claimed: an idle worker polls each queue ten times a second.
     """
+    claim = threading.local()
+
+    @contextmanager
+    def begin(self: SystemDatabase, isolation: str | None) -> Iterator[sa.Connection]:
+        with plain_begin(self, isolation) as claim.connection:
+            yield claim.connection
 
     def gate(
         self: SystemDatabase, queue_name: str, partition_key: str | None
     ) -> list[sa.ColumnElement[bool]]:
-        needs = self.tables.workflow_status.c.queue_partition_key
-        able = [queued for queued in self.get_queue_partitions(queue_name) if can_take(queued)]
-        return [sa.or_(needs.is_(None), needs.in_(able))]
+        connection: sa.Connection = claim.connection
+        if _choose(self, connection, queue_name, can_take, most_running) is None:
+            return [sa.false()]
+        if connection.dialect.name == "postgresql":  # a suspended process must not block the others' claims
+            connection.exec_driver_sql(END_IF_IDLE)
+        number = connection.execute(_TAKE_TURN, {"queue": queue_name}).scalar_one()
+        chosen = _choose(self, connection, queue_name, can_take, most_running)
+        if chosen is None:
+            return [sa.false()]
+        tenant, partitions = chosen
+        connection.execute(_NOTE_TURN, {"queue": queue_name, "tenant": tenant, "number": number})
+        first = _first_partition(self, connection, queue_name, partitions)
+        return [self.tables.workflow_status.c.queue_partition_key == first]
 
     def scopes(self: SystemDatabase, queue_name: str) -> list[str | None]:
         return plain_scopes(self, queue_name) if _has_queued(self, queue_name) else []
 
+    plain_begin = SystemDatabase._begin
     plain_gate, plain_scopes = SystemDatabase._claim_gate, SystemDatabase.dequeue_scopes
+    SystemDatabase._begin = begin  # type: ignore[method-assign]
     SystemDatabase._claim_gate = gate  # type: ignore[method-assign]
     SystemDatabase.dequeue_scopes = scopes  # type: ignore[method-assign]
     try:
         yield
     finally:
+        SystemDatabase._begin = plain_begin  # type: ignore[method-assign]
         SystemDatabase._claim_gate = plain_gate  # type: ignore[method-assign]
         SystemDatabase.dequeue_scopes = plain_scopes  # type: ignore[method-assign]
 
 
+def _choose(
+    database: SystemDatabase,
+    connection: sa.Connection,
+    queue_name: str,
+    can_take: Callable[[str], bool],
+    most_running: Callable[[Tenant], int | None],
+) -> tuple[Tenant, list[str]] | None:
+    """The tenant whose turn it is, and the partitions of its tasks that this process can do."""
+    waiting: dict[Tenant, list[str]] = {}
+    for key in database.get_queue_partitions(queue_name):
+        tenant, needs = split_partition(key)
+        if needs is None or can_take(needs):
+            waiting.setdefault(tenant, []).append(key)
+    turns = _read_turns(database, connection, queue_name)
+    chosen = next_tenant(turns.standing(tenant, most_running(tenant)) for tenant in waiting)
+    return None if chosen is None else (chosen, waiting[chosen])
+
+
+def _read_turns(database: SystemDatabase, connection: sa.Connection, queue_name: str) -> Turns:
+    columns = database.tables.workflow_status.c
+    in_flight = sa.select(columns.queue_partition_key).where(*_with_status(database, queue_name, PENDING))
+    running = Counter(split_partition(key)[0] for key in connection.execute(in_flight).scalars())
+    served = sa.select(TURNS.c.tenant, TURNS.c.number).where(TURNS.c.queue == queue_name)
+    return Turns(running, {row.tenant: row.number for row in connection.execute(served)})
+
+
+def _first_partition(
+    database: SystemDatabase, connection: sa.Connection, queue_name: str, partitions: Sequence[str]
+) -> str:
+    """The partition with the first queued task; each is one look into an index, however long it is."""
+    columns = database.tables.workflow_status.c
+
+    def head(key: str) -> tuple[int, int]:
+        queued = sa.select(columns.priority, columns.created_at).where(
+            *_with_status(database, queue_name, ENQUEUED), columns.queue_partition_key == key
+        )
+        row = connection.execute(queued.order_by(columns.priority, columns.created_at).limit(1)).first()
+        return (sys.maxsize, 0) if row is None else (row.priority, row.created_at)
+
+    return partitions[0] if len(partitions) == 1 else min(partitions, key=head)
+
+
+def _with_status(
+    database: SystemDatabase, queue_name: str, status: str
+) -> tuple[sa.ColumnElement[bool], ...]:
+    tasks = database.tables.workflow_status.c
+    return (tasks.queue_name == queue_name, tasks.status == status, database._in_flight_status_prover())
+
+
 def _has_queued(database: SystemDatabase, queue_name: str) -> bool:
-    tasks = database.tables.workflow_status
-    queued = sa.select(tasks.c.queue_name).where(
-        tasks.c.queue_name == queue_name,
-        tasks.c.status == ENQUEUED,
-        database._in_flight_status_prover(),
+    queued = sa.select(database.tables.workflow_status.c.queue_name).where(
+        *_with_status(database, queue_name, ENQUEUED)
     )
     with database.engine.connect() as connection:
         return connection.execute(queued.limit(1)).first() is not None

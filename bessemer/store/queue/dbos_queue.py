@@ -16,6 +16,7 @@ from bessemer.store.queue.dbos_engine import (
     prepare_engine,
 )
 from bessemer.store.queue.dbos_private import DELAYED, ENQUEUED, PENDING
+from bessemer.store.queue.turns import Turns
 from bessemer.store.queue_port import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 
@@ -61,6 +62,11 @@ class DbosQueue:
                     requeued.append(task)
         return tuple(requeued)
 
+    def turns(self, name: QueueName) -> Turns:
+        """The turns of the tenants in a queue."""
+        with mapped_errors():
+            return dbos_private.read_turns(self._client, name.value)
+
     def delete_ended(self, older_than_seconds: float) -> int:
         """Delete some of the tasks that ended at least this long ago; returns how many."""
         with mapped_errors():
@@ -95,9 +101,8 @@ class DbosQueue:
             workflow_id=task.key,
             app_version=VERSION,
             priority=engine_priority(task.priority),
+            queue_partition_key=task.partition,
         )
-        if task.needs is not None:
-            options["queue_partition_key"] = task.needs
         self._client.enqueue(options, task.id)
 
     def _statuses(self, keys: list[str]) -> dict[str, str]:
@@ -124,7 +129,7 @@ class DbosQueue:
     def _rewind(self, task: Task) -> None:
         try:
             self._client.rewind_workflow(
-                task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.needs
+                task.key, queue_name=QUEUES[task.kind].value, queue_partition_key=task.partition
             )
         except error.DBOSNonExistentWorkflowError:  # it was deleted in between
             self._enqueue(task)

@@ -91,13 +91,14 @@ class Lifecycle:
         return "cancel_requested" in self.table.c
 
     @property
-    def tasks(self) -> sa.Select[str, str, int, str]:
+    def tasks(self) -> sa.Select[str, str, int, str, str]:
         """Select the columns that ``read_tasks`` turns into a ``Task``."""
         return sa.select(
             self.kind.label("kind"),
             self.key.label("id"),
             self.priority.label("priority"),
             self.needs.label("needs"),
+            self.table.c.tenant,
         )
 
     @property
@@ -166,7 +167,7 @@ class Lifecycle:
         """The tasks of the rows that meet the conditions, oldest first, without the keys in ``besides``."""
         query = self.tasks.where(*conditions).order_by(self.table.c.created_at)
         return tuple(
-            Task(TaskKind(row.kind), row.id, row.priority, row.needs)
+            Task(TaskKind(row.kind), row.id, row.priority, row.needs, row.tenant)
             for row in connection.execute(query)
             if task_key(row.kind, row.id) not in besides
         )

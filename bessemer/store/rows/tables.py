@@ -98,6 +98,7 @@ JOB_BLOBS = sa.Table(
     sa.Column("tenant", sa.String(64), nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Index("job_blobs_digest", "digest", "tenant", "size_bytes"),
+    sa.Index("job_blobs_stored", "tenant", "digest", "size_bytes"),
 )
 
 EVENTS = sa.Table(
@@ -134,6 +135,7 @@ MODELS = sa.Table(
     sa.Index("models_used", "used_at"),
     sa.Index("models_digest", "digest", "tenant"),
     sa.Index("models_sizes", "size_bytes"),
+    sa.Index("models_stored", "tenant", "digest", "size_bytes"),
     sa.UniqueConstraint("tenant", "digest", name="models_once"),
 )
 
@@ -170,6 +172,7 @@ INVOCATIONS = sa.Table(
     sa.Index("invocations_inputs", "inputs", "tenant", "inputs_bytes"),
     sa.Index("invocations_outputs", "outputs_digest", "tenant", "outputs_bytes"),
     sa.Index("invocations_finished", "finished_at"),
+    sa.Index("invocations_stored", "tenant", "inputs", "inputs_bytes", "outputs_digest", "outputs_bytes"),
 )
 
 WORKERS = sa.Table(
@@ -178,6 +181,14 @@ WORKERS = sa.Table(
     sa.Column("id", sa.String(200), primary_key=True),
     sa.Column("document", _document(), nullable=False),
     sa.Column("seen_at", UtcTime, nullable=False),
+)
+
+WORKER_TIME = sa.Table(
+    "worker_time",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("day", sa.Date, primary_key=True),
+    sa.Column("seconds", sa.Float, nullable=False),
 )
 
 KEYS = sa.Table(

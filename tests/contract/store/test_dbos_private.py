@@ -11,8 +11,17 @@ from bessemer.store.queue import dbos_private
 from bessemer.store.queue.dbos_engine import open_client, prepare_engine
 from bessemer.store.settings import StoreSettings
 
-METHODS = ("_claim_gate", "dequeue_scopes", "get_queue_partitions", "_in_flight_status_prover")
-COLUMNS = ("workflow_uuid", "status", "completed_at", "application_name", "queue_name", "queue_partition_key")
+METHODS = ("_begin", "_claim_gate", "dequeue_scopes", "get_queue_partitions", "_in_flight_status_prover")
+COLUMNS = (
+    "workflow_uuid",
+    "status",
+    "completed_at",
+    "application_name",
+    "queue_name",
+    "queue_partition_key",
+    "priority",
+    "created_at",
+)
 OF_CLIENT = (
     "_sys_db.engine",
     *(f"_sys_db.{name}" for name in METHODS),
@@ -37,7 +46,13 @@ def test_dbos_has_the_private_attribute(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "parameters"),
-    [("_claim_gate", 3), ("dequeue_scopes", 2), ("get_queue_partitions", 2), ("_in_flight_status_prover", 1)],
+    [
+        ("_begin", 2),
+        ("_claim_gate", 3),
+        ("dequeue_scopes", 2),
+        ("get_queue_partitions", 2),
+        ("_in_flight_status_prover", 1),
+    ],
 )
 def test_the_private_method_takes_as_many_parameters(method: str, parameters: int) -> None:
     signature = inspect.signature(getattr(dbos_private.SystemDatabase, method))

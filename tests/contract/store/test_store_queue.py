@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from bessemer.store.database import SQLITE, Database
 from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.queue.dbos_consumer import open_consumer
+from bessemer.store.queue.dbos_consumer import DbosConsumer, open_consumer
 from bessemer.store.queue.dbos_engine import SCHEMA
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue_port import CanTake, Queue, Task, TaskKind
+from bessemer.store.queue_port import CanTake, MostRunning, Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
 
 ROOT = Path(__file__).parents[3]
@@ -80,8 +80,10 @@ async def consuming(
     handle: Callable[[Task], object],
     worker_id: str = "worker",
     can_take: CanTake = lambda _needs: True,
+    most_running: MostRunning = lambda _tenant: None,
 ) -> AsyncIterator[None]:
-    running = asyncio.create_task(open_consumer(settings, worker_id, can_take).run(handle))
+    consumer = DbosConsumer(settings.engine, worker_id, can_take, most_running)
+    running = asyncio.create_task(consumer.run(handle))
     try:
         yield
     finally:

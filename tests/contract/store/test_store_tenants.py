@@ -26,7 +26,7 @@ from tests.tenant_data import started
 
 VICTIM, ATTACKER = "victim", "attacker"
 CONTENT = b"a model of the victim's"
-DONE, QUEUED, RUN = "job-00000001", "job-00000002", "invocation-1"
+DONE, QUEUED, RUNNING, RUN = "job-00000001", "job-00000002", "job-00000003", "invocation-1"
 MISSING = "missing"
 """The result of a call that raises ``BlobMissingError``."""
 CONFLICT = "conflict"
@@ -97,6 +97,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
         len(CONTENT),
     ),
+    "usage.running_jobs": (lambda own, _: own.usage.running_jobs(), 0),
+    "usage.queued_jobs": (lambda own, _: own.usage.queued_jobs(), 0),
+    "usage.stored_bytes": (lambda own, _: own.usage.stored_bytes(), 0),
+    "usage.worker_seconds": (lambda own, _: own.usage.worker_seconds(), 0),
 }
 """What each method gives a tenant that asks for another's data."""
 
@@ -107,7 +111,7 @@ def of(world: World) -> Any:
 
 @pytest.fixture
 def world(store: Store, tmp_path: Path) -> World:
-    """The victim has a rejected model, a failed job with an invocation, and a queued job."""
+    """The victim has a rejected model, a failed job with an invocation, a queued and a running job."""
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
@@ -120,6 +124,9 @@ def world(store: Store, tmp_path: Path) -> World:
     store.logs.write(DONE, attempt, "the victim's output")
     store.jobs.fail(DONE, attempt, a_problem(), ARTIFACTS)
     victim.invocations.submit(RUN, DONE, DIGEST, 1, 1)
+    victim.jobs.submit(RUNNING, of(found))
+    started(store.jobs, RUNNING)
+    store.worker_time.add(VICTIM, 5.0)
     return found
 
 

@@ -106,7 +106,7 @@ def test_a_second_request_has_its_own_time(server: ServerProcess) -> None:
 
 
 def test_a_small_upload_is_answered_while_slow_ones_hang(tmp_path: Path) -> None:
-    settings = {"BESSEMER_UPLOADS_PER_TENANT": "4"}
+    settings = {"BESSEMER_QUOTA_UPLOADS": "4"}
     stop = threading.Event()
 
     def send_slowly(first_bytes: int) -> None:

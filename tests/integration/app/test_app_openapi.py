@@ -33,6 +33,7 @@ PATHS = {
     "/v1/compilations/{id}/invocations/{invocation}/cancel": {"post"},
     "/v1/compilations/{id}/invocations/{invocation}/outputs": {"get", "head"},
     "/v1/targets": {"get"},
+    "/v1/usage": {"get"},
     "/v1/workers": {"get"},
     "/healthz": {"get"},
     "/readyz": {"get"},

@@ -22,7 +22,9 @@ PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}
 def look_anew(app: FastAPI) -> None:
     """Have the next answer look at the queue; else it may be half a second old."""
     service: Service = app.state.service
-    positions = QueuePositions(service.store, service.settings.worker_liveness_seconds)
+    positions = QueuePositions(
+        service.store, service.queue, service.settings.worker_liveness_seconds, lambda _tenant: None
+    )
     app.state.service = replace(service, queue_positions=positions)
 
 

@@ -99,10 +99,17 @@ class Shared:
     path: str
 
 
+@dataclass(frozen=True)
+class Own:
+    """The answer is about the caller's tenant, whatever the victim does."""
+
+    path: str
+
+
 JOB, FAILED, QUEUED = "/v1/compilations/{done}", "/v1/compilations/{failed}", "/v1/compilations/{queued}"
 RUN = JOB + "/invocations/{run}"
 MODEL = "/v1/models/{digest}"
-ROUTES: dict[str, Hidden | Empty | New | Operators | Shared] = {
+ROUTES: dict[str, Hidden | Empty | New | Operators | Shared | Own] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
     "GET /v1/models": Empty("/v1/models", ({}, {"name": NAME}, {"state": "ready"}, {"format": "pt2"})),
@@ -144,6 +151,7 @@ ROUTES: dict[str, Hidden | Empty | New | Operators | Shared] = {
     "HEAD /v1/compilations/{id}/invocations/{invocation}/outputs": Hidden(RUN + "/outputs"),
     "POST /v1/compilations/{id}/invocations/{invocation}/cancel": Hidden(RUN + "/cancel"),
     "GET /v1/targets": Shared("/v1/targets"),
+    "GET /v1/usage": Own("/v1/usage"),
     "GET /v1/workers": Operators("/v1/workers"),
     "GET /v1/keys": Operators("/v1/keys"),
     "POST /v1/keys": Operators("/v1/keys"),
@@ -325,6 +333,17 @@ async def test_an_upload_that_another_tenant_has_is_received_whole_and_is_a_new_
     assert sizes == [len(MODEL_BYTES)] * 2
     assert (await world.attacker.delete(f"/v1/models/{DIGEST}")).status_code == 204
     assert await world.victims_data() == before
+
+
+@pytest.mark.parametrize("route", [route for route, row in ROUTES.items() if isinstance(row, Own)])
+async def test_the_callers_own_numbers_do_not_depend_on_another_tenant(world: World, route: str) -> None:
+    row = ROUTES[route]
+    assert isinstance(row, Own)
+    before = await world.attacker.get(row.path)
+    assert (await world.victim.post("/v1/compilations", json=request())).status_code == 202
+    told = await world.attacker.get(row.path)
+    assert (told.json(), world.leaks(told)) == (before.json(), [])
+    assert (await world.victim.get(row.path)).json() != told.json()
 
 
 @pytest.mark.parametrize("route", [route for route, row in ROUTES.items() if isinstance(row, Shared)])

@@ -24,6 +24,7 @@ from bessemer.contract.model import Model, ModelState
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.service import RunningTask, WorkerList
 from bessemer.contract.stage import Stage
+from bessemer.contract.usage import Usage
 from bessemer.errors import NotFoundError
 
 ROOT = Path(__file__).parents[3]
@@ -269,6 +270,15 @@ def test_workers_are_listed_with_their_tasks(server: str, fake_worker: FakeWorke
     assert "compile a-long-job tune for" in row
     (worker,) = WorkerList.model_validate_json(document.stdout).items
     assert worker.running == (running,)
+
+
+def test_a_tenants_usage_is_shown_with_its_limits(server: str, client: Client) -> None:
+    table, document = bessemer(server, "usage"), bessemer(server, "usage", "--json")
+    heading, *rows = table.stdout.splitlines()
+    assert heading.split() == ["default", "used", "limit"]
+    assert re.search(r"^uploads +0 +16$", table.stdout, re.MULTILINE)
+    assert len(rows) == len(Usage.model_fields) - 2  # the tenant is the heading; the day's end is not shown
+    assert Usage.model_validate_json(document.stdout) == client.usage()
 
 
 def test_targets_are_listed(server: str) -> None:

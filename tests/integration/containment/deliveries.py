@@ -4,6 +4,7 @@ import functools
 import hashlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -131,7 +132,8 @@ def _native_template() -> bytes:
         code, library = Path(folder) / "library.c", Path(folder) / "library.so"
         code.write_text(source)
         zig = [sys.executable, "-m", "ziglang", "cc", "-O0", "-shared", "-fPIC"]
-        subprocess.run([*zig, "-o", library, code], check=True)
+        caches = {"ZIG_LOCAL_CACHE_DIR": folder, "ZIG_GLOBAL_CACHE_DIR": folder}
+        subprocess.run([*zig, "-o", library, code], check=True, env=os.environ | caches)
         return library.read_bytes()
 
 

@@ -4,11 +4,13 @@ import io
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 from worker_samples import submit, upload
 
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelState
 from bessemer.store.queue_port import Task, TaskKind
+from bessemer.store.rows.tables import WORKER_TIME
 from tests.tenant_data import inspection_of, own
 
 Rig = Any
@@ -34,6 +36,10 @@ def test_a_tenants_tasks_read_and_write_only_its_own_files(rig: Rig) -> None:
     rig.runner.run(supervisor.handle(Task(TaskKind.INVOKE, "run-of-alpha")))
     run = alpha.invocations.get("run-of-alpha")
     assert run.state is JobState.SUCCEEDED
+
+    with rig.store.database.read() as connection:
+        times = connection.execute(sa.select(WORKER_TIME.c.tenant, WORKER_TIME.c.seconds)).all()
+    assert [seconds > 0 for tenant, seconds in times if tenant == TENANT] == [True]
 
     kept = [digest, run.inputs, run.artifact.digest, job.artifacts[0].digest]
     assert all(map(alpha.artifacts.size, kept))

@@ -23,6 +23,7 @@ def upgrade() -> None:
     _create_models()
     _create_invocations()
     _create_workers()
+    _create_worker_time()
     _create_keys()
     _create_audit()
     _create_secrets()
@@ -116,6 +117,7 @@ def _create_job_parts() -> None:
         sa.Column("size_bytes", sa.BigInteger, nullable=False),
     )
     op.create_index("job_blobs_digest", "job_blobs", ["digest", "tenant", "size_bytes"])
+    op.create_index("job_blobs_stored", "job_blobs", ["tenant", "digest", "size_bytes"])
     op.create_table(
         "events",
         _job("job", primary_key=True),
@@ -154,6 +156,7 @@ def _create_models() -> None:
     op.create_index("models_by_state", "models", ["state", "created_at"])
     op.create_index("models_newest", "models", ["tenant", "created_at", "digest"])
     op.create_index("models_digest", "models", ["digest", "tenant"])
+    op.create_index("models_stored", "models", ["tenant", "digest", "size_bytes"])
     for name, column in (("used", "used_at"), ("sizes", "size_bytes")):
         op.create_index(f"models_{name}", "models", [column])
 
@@ -193,6 +196,8 @@ def _create_invocations() -> None:
     op.create_index("invocations_inputs", "invocations", ["inputs", "tenant", "inputs_bytes"])
     op.create_index("invocations_outputs", "invocations", ["outputs_digest", "tenant", "outputs_bytes"])
     op.create_index("invocations_finished", "invocations", ["finished_at"])
+    stored = ["tenant", "inputs", "inputs_bytes", "outputs_digest", "outputs_bytes"]
+    op.create_index("invocations_stored", "invocations", stored)
 
 
 def _create_workers() -> None:
@@ -201,6 +206,15 @@ def _create_workers() -> None:
         sa.Column("id", sa.String(200), primary_key=True),
         sa.Column("document", sa.JSON, nullable=False),
         _time("seen_at", nullable=False),
+    )
+
+
+def _create_worker_time() -> None:
+    op.create_table(
+        "worker_time",
+        sa.Column("tenant", sa.String(64), primary_key=True),
+        sa.Column("day", sa.Date, primary_key=True),
+        sa.Column("seconds", sa.Float, nullable=False),
     )
 
 

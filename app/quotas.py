@@ -1,0 +1,131 @@
+"""Refuses what a tenant's quota does not allow. What delays a task is up to the queue."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from starlette.concurrency import run_in_threadpool
+
+from app.http.problems import RefusalError
+from app.service import TenantService
+from bessemer.contract.base import Digest, now
+from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.contract.usage import Quota, Usage, Use
+from bessemer.store.blobs.hashing import Blob
+from bessemer.store.errors import TooLargeError
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A part of a quota that refuses requests.
+
+    Attributes:
+        name: the field of ``Quota``.
+        noun: what is counted.
+        advice: what the tenant can do.
+        retry_seconds: when a retry may succeed; None for the end of the day.
+    """
+
+    name: str
+    noun: str
+    advice: str
+    retry_seconds: int | None
+
+
+QUEUED = Limited("queued_jobs", "queued jobs", "Wait until workers have taken some, or cancel some.", 10)
+STORED = Limited("stored_bytes", "stored bytes", "Delete models and compilations that you do not need.", 60)
+WORKER = Limited("worker_seconds", "worker seconds of today", "They start again at 00:00 UTC.", None)
+
+
+def excess(what: Limited, quota: Quota, used: int, more: int = 1) -> str | None:
+    """How a request would exceed a quota, and what to do; None if it would not."""
+    limit = getattr(quota, what.name)
+    if limit is None or used + more <= limit:
+        return None
+    asked = f", and the request needs at least {more} more" if more > 1 else ""
+    return f"The tenant's quota `{what.name}` is {limit}: it has {used} {what.noun}{asked}. {what.advice}"
+
+
+def retry_seconds(what: Limited, at: datetime) -> int:
+    """When to try again."""
+    if what.retry_seconds is not None:
+        return what.retry_seconds
+    return int((day_end(at) - at).total_seconds()) + 1
+
+
+def day_end(at: datetime) -> datetime:
+    """The end of the day (UTC) of a time."""
+    return at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1) -> None:
+    """Check some of a tenant's limits. Requests at the same moment can exceed them by their number. Blocks.
+
+    Args:
+        service: the service as the tenant sees it.
+        kinds: what the request adds to.
+        more_bytes: how much it stores, as far as that is known.
+
+    Raises:
+        RefusalError: 429.
+    """
+    quota, usage = service.quota, service.data.usage
+    for what in kinds:
+        if getattr(quota, what.name) is None:
+            continue
+        found = excess(what, quota, getattr(usage, what.name)(), more_bytes if what is STORED else 1)
+        if found is not None:
+            retry_after = {"Retry-After": str(retry_seconds(what, now()))}
+            raise RefusalError(make_problem(ErrorCode.QUOTA_EXCEEDED, found), retry_after)
+
+
+async def put_within_quota(
+    service: TenantService,
+    chunks: AsyncIterator[bytes],
+    expected: Digest | None,
+    max_bytes: int,
+    is_new: bool = True,
+) -> Blob:
+    """Store an upload unless it exceeds what is left of the tenant's quota.
+
+    Args:
+        service: the service as the tenant sees it.
+        chunks: the upload.
+        expected: the digest that the client named, if any.
+        max_bytes: the largest upload that is accepted.
+        is_new: whether it is not known that the tenant has stored the file already.
+
+    Raises:
+        RefusalError: 429; nothing is stored.
+        StoreError: as ``TenantArtifacts.put_stream``.
+    """
+    left = await run_in_threadpool(_bytes_left, service) if is_new else None
+    most = max_bytes if left is None else min(max_bytes, left)
+    rate, at_once = service.settings.upload_rate, service.quota.uploads
+    try:
+        return await service.data.artifacts.put_stream(chunks, expected, most, rate, at_once)
+    except TooLargeError:
+        if most < max_bytes:
+            await run_in_threadpool(partial(require_room, service, STORED, more_bytes=most + 1))
+        raise
+
+
+def _bytes_left(service: TenantService) -> int | None:
+    limit = service.quota.stored_bytes
+    return None if limit is None else max(0, limit - service.data.usage.stored_bytes())
+
+
+def usage_of(service: TenantService) -> Usage:
+    """What a tenant uses, and its limits. Blocks."""
+    quota, data = service.quota, service.data
+    return Usage(
+        tenant=data.tenant,
+        running_jobs=Use(used=data.usage.running_jobs(), limit=quota.running_jobs),
+        queued_jobs=Use(used=data.usage.queued_jobs(), limit=quota.queued_jobs),
+        uploads=Use(used=data.artifacts.uploads, limit=quota.uploads),
+        stored_bytes=Use(used=data.usage.stored_bytes(), limit=quota.stored_bytes),
+        worker_seconds=Use(used=data.usage.worker_seconds(), limit=quota.worker_seconds),
+        highest_priority=quota.highest_priority,
+        day_ends_at=day_end(now()),
+    )

@@ -1,0 +1,1 @@
+"""How tenants share workers: a simulation with the policy of the service."""

@@ -1,0 +1,67 @@
+"""What a tenant may use, and what it uses."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import Document
+from bessemer.contract.request import MAX_PRIORITY
+
+UNLIMITED = "unlimited"
+
+
+def _none_if_unlimited(value: object) -> object:
+    return None if value == UNLIMITED else value
+
+
+Limit = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_none_if_unlimited)]
+"""A number, or ``unlimited``, which is None."""
+UploadLimit = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_none_if_unlimited)]
+HighestPriority = Annotated[int, Field(ge=0, le=MAX_PRIORITY)]
+"""Not negative, so that a request without a priority is always allowed."""
+
+
+class Quota(Document):
+    """What a tenant may use; None is no limit.
+
+    Attributes:
+        running_jobs: compilations in flight, and as many tasks of the other queue; more wait.
+        queued_jobs: compilations and invocations that wait.
+        uploads: uploads of more than 1 MiB in progress in one app.
+        stored_bytes: size of all stored files.
+        worker_seconds: time of workers in a day (UTC).
+        highest_priority: the highest priority that a request may have.
+    """
+
+    running_jobs: Limit = None
+    queued_jobs: Limit = None
+    uploads: UploadLimit = None
+    stored_bytes: Limit = None
+    worker_seconds: Limit = None
+    highest_priority: HighestPriority = MAX_PRIORITY
+
+
+class Use(Document):
+    """How much of something a tenant uses, and its limit."""
+
+    used: int = Field(description="What the tenant uses now.")
+    limit: int | None = Field(description="What it may use; null if there is no limit.")
+
+
+class Usage(Document):
+    """What a tenant uses, and its quota."""
+
+    tenant: Tenant = Field(description="The caller's tenant.")
+    running_jobs: Use = Field(
+        description="Compilations that workers run. More wait in the queue until one of them ends."
+    )
+    queued_jobs: Use = Field(description="Compilations and invocations that wait for a worker.")
+    uploads: Use = Field(description="Uploads of more than 1 MiB in progress in the app that answers.")
+    stored_bytes: Use = Field(
+        description="Bytes of models, inputs, artifacts and outputs; equal files count once."
+    )
+    worker_seconds: Use = Field(description="Seconds that workers have spent on its tasks since 00:00 UTC.")
+    highest_priority: int = Field(description="The highest `priority` that a request may have.")
+    day_ends_at: datetime = Field(description="When `worker_seconds` starts again from zero.")
