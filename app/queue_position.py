@@ -21,7 +21,7 @@ from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
 from bessemer.contract.service import Worker, missing, takers_of
-from bessemer.store.queue.turns import Standing, Turns
+from bessemer.contract.tenant_turns import Standing, Turns
 from bessemer.store.queue_port import MostRunning, Queue
 from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.store import Store

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
-from bessemer.store.queue.turns import Standing, next_tenant
+from bessemer.contract.tenant_turns import Standing, next_tenant
 
 
 class Job(NamedTuple):

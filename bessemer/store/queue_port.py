@@ -10,7 +10,7 @@ from typing import Protocol
 
 from bessemer.contract.access import DEFAULT_TENANT, Tenant
 from bessemer.contract.queue import QUEUES, Loss, Postponement, QueueName, TaskKind, job_kind
-from bessemer.store.queue.turns import Turns
+from bessemer.contract.tenant_turns import Turns
 from bessemer.telemetry.logs import LogFields, task_fields
 
 __all__ = [

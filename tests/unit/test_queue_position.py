@@ -14,7 +14,7 @@ from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
-from bessemer.store.queue.turns import Turns
+from bessemer.contract.tenant_turns import Turns
 from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.queued_jobs import QueuedGroup
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bessemer.store.queue.turns import Standing, next_tenant
+from bessemer.contract.tenant_turns import Standing, next_tenant
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dbos import DBOSClient, WorkflowStatusString
 from dbos._sys_db import SystemDatabase
 
 from bessemer.contract.access import Tenant
-from bessemer.store.queue.turns import Turns, next_tenant
+from bessemer.contract.tenant_turns import Turns, next_tenant
 from bessemer.store.queue_port import split_partition
 
 PENDING, ENQUEUED, DELAYED = (

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dbos import DBOSClient, EnqueueOptions, WorkflowStatus, error
 from sqlalchemy.engine import URL
 
+from bessemer.contract.tenant_turns import Turns
 from bessemer.store.database import mapped_errors
 from bessemer.store.queue import dbos_private
 from bessemer.store.queue.dbos_engine import (
@@ -16,7 +17,6 @@ from bessemer.store.queue.dbos_engine import (
     prepare_engine,
 )
 from bessemer.store.queue.dbos_private import DELAYED, ENQUEUED, PENDING
-from bessemer.store.queue.turns import Turns
 from bessemer.store.queue_port import QUEUES, Queue, QueueName, Task
 from bessemer.store.settings import StoreSettings
 

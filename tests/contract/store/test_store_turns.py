@@ -16,12 +16,12 @@ from postgresql_databases import Databases
 from test_store_queue import Handler, consuming, enqueue, until
 
 from bessemer.contract.queue import QueueName
+from bessemer.contract.tenant_turns import Standing, Turns
 from bessemer.store.queue import dbos_private
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_engine import VERSION, open_client
 from bessemer.store.queue.dbos_private import claiming_in_turn
 from bessemer.store.queue.dbos_queue import open_queue
-from bessemer.store.queue.turns import Standing, Turns
 from bessemer.store.queue_port import Queue, Task, TaskKind, split_partition
 from bessemer.store.settings import StoreSettings
 
