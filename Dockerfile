@@ -17,14 +17,8 @@ FROM python AS build
 RUN apt-get update && apt-get install --no-install-recommends --yes binutils && rm -rf /var/lib/apt/lists/*
 COPY ci/containers/dependencies /usr/local/bin/
 
-# Dependencies are a separate layer, which stays cached until these lists change, even if pyproject.toml changes otherwise.
-FROM python AS requirements
-COPY ci/containers/requirements /usr/local/bin/
-COPY pyproject.toml ./
-RUN requirements pyproject.toml server telemetry > app.txt && requirements pyproject.toml server telemetry worker > worker.txt
-
 FROM build AS app-dependencies
-COPY --from=requirements /srv/bessemer/app.txt /build/
+COPY locks/app.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \
@@ -36,7 +30,7 @@ RUN slim /opt/venv
 FROM build AS worker-dependencies
 # torch's CPU builds: the default index would install CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY --from=requirements /srv/bessemer/worker.txt /build/
+COPY locks/worker.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \

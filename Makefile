@@ -20,7 +20,7 @@ help: ## list targets
 
 setup: $(STAMP) ## create the environment in .venv
 
-$(STAMP): pyproject.toml ci/install $(wildcard worker/compiler/kernels/c/*)
+$(STAMP): pyproject.toml locks/dev.txt ci/install $(wildcard worker/compiler/kernels/c/*)
 	@ci/install "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -82,4 +82,14 @@ soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgres
 docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs
 
-.PHONY: help setup demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs
+lock: setup ## write the lock files again; UPGRADE=1 takes newer versions
+	@ci/lock "$(VENV)"
+
+audit: setup ## look for known vulnerabilities of the locked packages
+	@$(BIN)/pip-audit --disable-pip --require-hashes --requirement locks/worker.txt
+
+sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
+	@mkdir -p sbom && for image in app worker; do \
+	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt; done
+
+.PHONY: help setup lock audit sbom demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs
