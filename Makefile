@@ -86,7 +86,8 @@ lock: setup ## write the lock files again; UPGRADE=1 takes newer versions
 	@ci/lock "$(VENV)"
 
 audit: setup ## look for known vulnerabilities of the locked packages
-	@$(BIN)/pip-audit --disable-pip --require-hashes --requirement locks/worker.txt
+	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement locks/worker.txt || \
+	  { echo "found vulnerabilities, or cannot reach PyPI's JSON API, which lists them"; exit 1; }
 
 sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
