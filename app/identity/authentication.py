@@ -15,7 +15,7 @@ from app.identity.scopes import READING, required_scope
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import StoreError
 from bessemer.store.rows.audit import Audit
-from bessemer.telemetry.logs import add_log_fields
+from bessemer.telemetry.logs import add_log_fields, without_secrets
 
 UNKNOWN = "unknown"
 
@@ -99,8 +99,8 @@ class _Recorder:
         self._audit.record(
             subject=caller.subject if caller else UNKNOWN,
             tenant=caller.tenant if caller else None,
-            action=f"{request.method} {path}",
-            resource=headers.get("location", request.scope["path"]),
+            action=without_secrets(f"{request.method} {path}"),
+            resource=without_secrets(headers.get("location", request.scope["path"])),
             status=status,
             request_id=getattr(request.state, "request_id", None),
             address=request.client.host if request.client else None,

@@ -21,6 +21,8 @@ OWN_LOGGERS = ("app", "bessemer", "worker")
 OTHERS_LEVEL = logging.WARNING
 _ADDRESS = re.compile(r"://\S+")
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
+_KEY = re.compile(r"\b(bsm_[0-9a-f]{12}_)[\w-]+")
+_TOKEN = re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]+")
 _WEB_ADDRESS = re.compile(r"\bhttps?://[^\s\"']+")
 _CONTROL_CODES = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 _ESCAPES = str.maketrans({chr(code): repr(chr(code))[1:-1] for code in _CONTROL_CODES})
@@ -170,7 +172,8 @@ class JsonLines(JsonFormatter):
 
 
 def without_secrets(text: str) -> str:
-    """Hide the passwords and queries of URLs; the query of a signed URL contains a key."""
+    """Hide API keys, JSON Web Tokens, and the passwords and queries of URLs; signed URLs contain keys."""
+    text = _TOKEN.sub(HIDDEN, _KEY.sub(rf"\1{HIDDEN}", text))
     return _WEB_ADDRESS.sub(_without_query, _ADDRESS.sub(_without_password, text))
 
 

@@ -88,9 +88,12 @@ def test_no_line_has_a_password_the_traceback_neither(form: LogFormat) -> None:
         ("a://u:p@h,b://v:q@k", "a://u:***@h,b://v:***@k"),
         ("://a:" * 20_000, "://a:" * 20_000),
         ("http://" * 20_000, "http://" * 20_000),
+        ("GET /bsm_4f1d2a90c3b7_fhF0Jk3m0jvYb-Y2 404", "GET /bsm_4f1d2a90c3b7_*** 404"),
+        ("Bearer eyJhbGci.eyJpc3M.c2ln-X_", "Bearer ***"),
+        ("-eyJa" * 20_000, "-eyJa" * 20_000),
     ],
 )
-def test_addresses_lose_passwords_and_queries(text: str, shown: str) -> None:
+def test_texts_lose_passwords_queries_keys_and_tokens(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
