@@ -51,7 +51,7 @@ lint: setup ## check style, types, container files and shell scripts
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement and uploads
+bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement, keys and uploads
 	@$(BIN)/python -m benchmarks
 
 bench-models: $(PEERS) ## benchmark the example models against other runtimes; MODELS="bert mlp" selects

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.authentication import measure_authentication
 from benchmarks.cancelling import measure_cancelling
 from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
@@ -21,6 +22,7 @@ from examples.environment import forget_settings
 RESULTS = Path(__file__).parent / "results"
 MEASURES = (
     measure_upload,
+    measure_authentication,
     measure_idling,
     measure_confinement,
     measure_turnaround,
