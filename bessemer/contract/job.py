@@ -135,7 +135,9 @@ class Figures(Document):
         description="The largest difference from the model over all elements of all outputs."
     )
     check: BundleCheck | None = Field(
-        default=None, description="The check of the bundle by a fresh process, which the verdict rests on."
+        default=None,
+        description="The check of the bundle by a fresh process, which the verdict rests on; null if it did "
+        "not run.",
     )
     tune: TuneVerdict | None = Field(
         default=None, description="How the search ended; null if the request did not ask for one."
