@@ -1,6 +1,6 @@
 """Whether a request for a compilation can be accepted. Pure functions of the documents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from pydantic_core import PydanticCustomError
@@ -9,7 +9,7 @@ from bessemer.contract.dynamic import EXPORT_DYNAMIC
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.service import Worker
 from bessemer.contract.target import Target
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
@@ -34,8 +34,10 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     problem = _target_refusal(request.target)
     if problem is not None or model.inspection is None:
         return problem
-    return _inputs_refusal(request.inputs, model.inspection.signature) or _names_refusal(
-        request.inputs, model.inspection
+    return (
+        _constants_refusal(request.constants, model.inspection.signature)
+        or _inputs_refusal(request.inputs, model.inspection.signature)
+        or _names_refusal(request.inputs, model.inspection)
     )
 
 
@@ -106,6 +108,20 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
         return None
     detail = f"{'; '.join(error.message for error in errors)}. {EXPORT_DYNAMIC}"
     return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, errors=errors)
+
+
+def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) -> Problem | None:
+    missing = [each for each in signature.constants if each.required and each.name not in constants]
+    if not missing:
+        return None
+    errors = tuple(
+        FieldError(
+            field=f"constants.{each.name}", message=f"required: the argument '{each.name}' is {each.type}"
+        )
+        for each in missing
+    )
+    detail = f"{'; '.join(f'{each.name} has the type {each.type} and no default' for each in missing)}."
+    return make_problem(ErrorCode.CONSTANTS_MISSING, detail, errors=errors)
 
 
 def _inputs_refusal(inputs: tuple[InputSpec, ...], signature: Signature) -> Problem | None:

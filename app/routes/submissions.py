@@ -68,6 +68,7 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
         ErrorCode.MODEL_MISSING,
         ErrorCode.MODEL_NOT_RECOGNIZED,
         ErrorCode.INPUTS_MISSING,
+        ErrorCode.CONSTANTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
         ErrorCode.IDEMPOTENCY_CONFLICT,
         ErrorCode.REQUEST_TOO_LARGE,

@@ -30,6 +30,7 @@ REFERENCE_OUTPUTS = "reference/outputs.npz"
 REPORT = "report.json"
 REPORT_PAGE = "report.html"
 README = "README.md"
+STATE_FOLDER = "state"
 RECORDS_FOLDER = "records"
 LICENSES_FOLDER = "LICENSES"
 
@@ -87,6 +88,12 @@ class SeparateParameters(Document):
     )
 
 
+class StateTensor(TensorSpec):
+    """A tensor that the model keeps between runs."""
+
+    file: BundlePath = Field(description="The value before the first run, as `.npy`.")
+
+
 class Manifest(Document):
     """The contents of a bundle. ``run.py`` needs nothing else to run the library."""
 
@@ -98,6 +105,11 @@ class Manifest(Document):
         description="The inputs, in the order of the entry point's arguments."
     )
     outputs: tuple[TensorSpec, ...] = Field(description="The outputs, in the order of the flattened result.")
+    state: tuple[StateTensor, ...] = Field(
+        default=(),
+        description="What the model keeps between runs. The entry point takes it after the inputs, and "
+        "returns its new value after the outputs.",
+    )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Dynamic sizes, which each run chooses; `inputs` and `outputs` show those of the "

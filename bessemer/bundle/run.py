@@ -2,8 +2,9 @@
 
 Every bundle contains this file. It needs only Python 3.9 or later, NumPy and apache-tvm-ffi; everything about
 the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run`` and
-``Model.time``. You can call a loaded model from any number of threads at once. NumPy lacks
-bfloat16, so such arrays hold the bits as uint16.
+``Model.time``. You can call a loaded model from any number of threads at once; if it keeps state, each
+sequence of runs needs its own ``Model.session()``. NumPy lacks bfloat16, so such arrays hold the bits as
+uint16.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ __all__ = [
     "Model",
     "Outcome",
     "ParameterReader",
+    "Session",
     "Sessions",
     "Sizes",
     "Spec",
@@ -383,7 +385,12 @@ class Sessions:
 
 
 class Model:
-    """A loaded library, callable from any number of threads. Keep it alive while you use its results."""
+    """A loaded library. Keep it alive while you use its results.
+
+    Any number of threads may call it at once, unless the model keeps state between runs: then each sequence
+    of runs needs a ``session`` of its own, which one thread uses at a time. ``run``, ``state`` and ``reset``
+    of the model itself belong to a first session.
+    """
 
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], function: Callable[..., Any], threads: int
@@ -392,34 +399,33 @@ class Model:
         self.manifest = manifest
         self.inputs = _specs(manifest["inputs"])
         self.outputs = _specs(manifest["outputs"])
+        self.states = _specs(manifest.get("state", ()))
         self.sizes = Sizes(manifest.get("dynamic", {}))
         self._function = function
         self.threads = threads
+        self._initial = self._read_initial_state()
+        self._first = Session(self)
+
+    def session(self) -> Session:
+        """A new sequence of runs, which begins with the initial state."""
+        return Session(self)
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-        """Run once.
+        """Run once in the first session; see ``Session.run``."""
+        return self._first.run(inputs)
 
-        Args:
-            inputs: one array for each of ``self.inputs``, with its dtype and shape; the shape may differ in
-                dynamic sizes.
+    @property
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The state of the first session, by name. Assign arrays to continue from another."""
+        return self._first.state
 
-        Returns:
-            One array for each of ``self.outputs``.
+    @state.setter
+    def state(self, arrays: Arrays) -> None:
+        self._first.state = arrays
 
-        Raises:
-            InputError: a name, shape or dtype does not match the model.
-            BundleError: the library failed, or its outputs do not match the manifest.
-        """
-        given, chosen = self._tensors(inputs)
-        tensors = list(_flatten(self._guarded(partial(self._function, *given))))
-        if len(tensors) != len(self.outputs):
-            raise BundleError(f"the library returned {len(tensors)} tensors, expected {len(self.outputs)}")
-        for spec, tensor in zip(self.outputs, tensors):  # noqa: B905
-            if not self.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
-                raise BundleError(
-                    f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
-                )
-        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self.outputs, tensors)}  # noqa: B905
+    def reset(self) -> None:
+        """Return the first session to the initial state."""
+        self._first.reset()
 
     def time(self, inputs: Arrays, repeat: int) -> Latency:
         """Time ``repeat`` runs one by one after a warm-up. Raises the same errors as ``run``."""
@@ -439,8 +445,8 @@ class Model:
         Raises:
             InputError: see ``run``.
         """
-        tensors, _ = self._tensors(inputs)
-        return partial(self._function, *tensors)
+        tensors, _ = self._tensors(self._without_state(inputs))
+        return partial(self._function, *tensors, *self._first._tensors)
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
@@ -465,11 +471,91 @@ class Model:
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
         return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
+    def _without_state(self, inputs: Arrays) -> Arrays:
+        names = {spec.name for spec in self.states}
+        return {name: array for name, array in inputs.items() if name not in names}
+
+    def _state_tensors(self, arrays: Arrays) -> list[Any]:
+        tensors = []
+        for spec in self.states:
+            array = _checked(spec, np.asarray(arrays[spec.name]))
+            if array.shape != spec.shape:
+                raise InputError(
+                    f"the state '{spec.name}' has the shape {array.shape}, expected {spec.shape}"
+                )
+            tensors.append(_to_tensor(spec, array))
+        return tensors
+
+    def _read_initial_state(self) -> list[Any]:
+        """The tensors before the first run. The library does not write to them."""
+        with _using(self.folder):
+            files = {entry["name"]: entry["file"] for entry in self.manifest.get("state", ())}
+            arrays = {name: _read_array(str(_inside(self.folder, file))) for name, file in files.items()}
+            return self._state_tensors(arrays)
+
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:
             raise BundleError(f"the library failed: {error}") from error
+
+
+class Session:
+    """A sequence of runs of a model that keeps state; one run at a time."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.reset()
+
+    def reset(self) -> None:
+        """Return to the initial state."""
+        self._tensors = self._model._initial
+
+    @property
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The current state, by name. Assign arrays to continue from another; others keep their values."""
+        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self._model.states, self._tensors)}  # noqa: B905
+
+    @state.setter
+    def state(self, arrays: Arrays) -> None:
+        names = [spec.name for spec in self._model.states]
+        strange = [name for name in arrays if name not in names]
+        if strange:
+            raise InputError(
+                f"unknown state '{strange[0]}': the model keeps {', '.join(names) or 'no state'}"
+            )
+        self._tensors = self._model._state_tensors({**self.state, **arrays})
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once, and keep the new state.
+
+        Args:
+            inputs: one array for each of the model's inputs, with its dtype and shape; the shape may differ
+                in dynamic sizes. Arrays with the names of the state replace it before the run.
+
+        Returns:
+            One array for each of the model's outputs.
+
+        Raises:
+            InputError: a name, shape or dtype does not match the model.
+            BundleError: the library failed, or its outputs do not match the manifest.
+        """
+        model = self._model
+        own = model._without_state(inputs)
+        given, chosen = model._tensors(own)
+        if len(own) < len(inputs):
+            self.state = {name: array for name, array in inputs.items() if name not in own}
+        tensors = list(_flatten(model._guarded(partial(model._function, *given, *self._tensors))))
+        specs = (*model.outputs, *model.states)
+        if len(tensors) != len(specs):
+            raise BundleError(f"the library returned {len(tensors)} tensors, expected {len(specs)}")
+        for spec, tensor in zip(specs, tensors):  # noqa: B905
+            if not model.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+                raise BundleError(
+                    f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
+                )
+        self._tensors = tensors[len(model.outputs) :]
+        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(model.outputs, tensors)}  # noqa: B905
 
 
 def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
@@ -796,12 +882,15 @@ def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
 def execute(model: Model, inputs: Arrays, repeat: int, compares: bool = True) -> Outcome:
     """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
-    ``compares`` is False if the parameters differ from those of the references.
+    The outputs include the state after the run. ``compares`` is False if the parameters differ from those of
+    the references.
     """
     given = inputs or model.reference_inputs()
-    outputs = model.run(given)
+    outputs = {**model.run(given), **model.state}
     return Outcome(
-        specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in model.outputs),
+        specs=tuple(
+            replace(spec, shape=outputs[spec.name].shape) for spec in (*model.outputs, *model.states)
+        ),
         outputs=outputs,
         threads=model.threads,
         comparisons=None if inputs or not compares else model.compare(outputs),

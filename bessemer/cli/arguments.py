@@ -1,6 +1,7 @@
 """Arguments and options that commands share, and how they become a request."""
 
 import difflib
+import json
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,6 +76,15 @@ DimensionsOption = Annotated[
     ),
 ]
 
+ConstantsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="NAME=VALUE",
+        help="Value of an argument that is not a tensor, as JSON or plain text, such as sr=16000.",
+    ),
+]
+
 AfterOption = Annotated[
     datetime | None,
     typer.Option(help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00."),
@@ -84,7 +94,7 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum numbe
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
-ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions"})
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants"})
 _PLACEHOLDER_DIGEST = "0" * 64
 
 
@@ -119,6 +129,7 @@ def read_draft(
     labels: Sequence[str] | None = None,
     dimensions: Sequence[str] | None = None,
     name: str | None = None,
+    constants: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -128,6 +139,7 @@ def read_draft(
             ``kernels.linear=auto``.
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
+        constants: such as ``sr=16000``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -142,6 +154,8 @@ def read_draft(
     ranges = _read_dimensions(dimensions or ())
     if inputs and ranges:
         fields["dimensions"] = ranges
+    if constants:
+        fields["constants"] = _read_constants(constants)
     if name is not None:
         fields["name"] = name
     if labels:
@@ -232,6 +246,20 @@ def _read_dimensions(texts: Sequence[str]) -> dict[str, DimensionRange]:
         if name in found:
             raise InvalidArgumentError(f"--dimension {name} is given twice")
         found[name] = limits
+    return found
+
+
+def _read_constants(texts: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name in found:
+            reason = "is given twice" if equals else "is not of the form NAME=VALUE"
+            raise InvalidArgumentError(f"--constant {name if equals else text} {reason}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
     return found
 
 

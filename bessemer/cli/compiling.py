@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bessemer.bundle.manifest import REPORT
 from bessemer.cli.arguments import (
+    ConstantsOption,
     DimensionsOption,
     FieldsOption,
     InputsOption,
@@ -51,6 +52,7 @@ def compile_model(
     target: TargetOption = None,
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
+    constants: ConstantsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -75,7 +77,7 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:
@@ -134,6 +136,7 @@ def check(
     target: TargetOption = None,
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
+    constants: ConstantsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -147,7 +150,8 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name).until(Stage.TRANSLATE)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
+        draft = draft.until(Stage.TRANSLATE)
         if no_wait:
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)

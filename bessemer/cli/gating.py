@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.arguments import InputsOption, ModelArgument, read_bytes, read_draft
+from bessemer.cli.arguments import ConstantsOption, InputsOption, ModelArgument, read_bytes, read_draft
 from bessemer.cli.gate_files import (
     VARIABLE_PREFIX,
     Expected,
@@ -57,6 +57,7 @@ def gate(
         list[str] | None,
         typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
     ] = None,
+    constants: ConstantsOption = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
@@ -166,7 +167,7 @@ def gate(
     )
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):

@@ -159,6 +159,9 @@ def _model_lines(model: Model) -> Iterator[str]:
     known = {spec.name: shown_shape(spec, signature.dynamic.inputs) for spec in signature.inputs}
     yield f"format      {model.inspection.format}"
     yield f"parameters  {signature.parameters}"
+    for constant in signature.constants:
+        needed = f": pass --constant {constant.name}=VALUE" if constant.required else ", optional"
+        yield f"constant    {constant.name} ({constant.type}{needed})"
     for name in signature.input_names:
         yield f"input       {known.get(name, f'{name}=(shape unknown: pass --input)')}"
     yield from other_method_lines(model.inspection.other_methods)

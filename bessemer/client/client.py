@@ -100,6 +100,8 @@ class ClientOperations(Generic[AnyJob]):
         *,
         inputs: Inputs = (),
         dimensions: Dimensions = NO_DIMENSIONS,
+        constants: Mapping[str, bool | int | float | str | None] | None = None,
+        stateless: bool | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
@@ -126,6 +128,8 @@ class ClientOperations(Generic[AnyJob]):
                 accepts a tuple of example tensors; given shapes, it is exported with seeded random tensors.
                 A size can be a name, ``("batch", 784)``: the library accepts every size in its range.
             dimensions: the ranges of named sizes, ``{"batch": (1, 64)}``.
+            constants: values for arguments that are not tensors, such as ``{"sr": 16000}``.
+            stateless: whether the library's users pass the state of a model that keeps some.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
             optimize: how to rewrite and fuse the graph.
@@ -148,6 +152,8 @@ class ClientOperations(Generic[AnyJob]):
             ProblemError: the server refused the model or the request.
         """
         options = {
+            "constants": None if constants is None else dict(constants),
+            "stateless": stateless,
             "target": target,
             "translate": translate,
             "optimize": optimize,

@@ -44,6 +44,7 @@ class ErrorCode(GrowingEnum):
     MODEL_STATEFUL = "model-stateful"
     MODEL_RAISED = "model-raised"
     INPUTS_MISSING = "inputs-missing"
+    CONSTANTS_MISSING = "constants-missing"
     INPUTS_MISMATCH = "inputs-mismatch"
     # the invocation
     INPUTS_TOO_LARGE = "inputs-too-large"

@@ -148,8 +148,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,
         "The model is stateful or nondeterministic",
-        "Call `eval()` before you save the model. Make state and random numbers inputs of `forward`, return "
-        "the new state as an output, and clone an input before you write into it.",
+        "Call `eval()` before you save the model. Make random numbers inputs of `forward`, keep state in "
+        "tensors of fixed shape, and clone an input before you write into it.",
     ),
     ErrorCode.MODEL_RAISED: ErrorText(
         422,
@@ -160,6 +160,11 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The model file does not contain input shapes",
         "Name every input: `--input NAME=1x3x224x224:float32`.",
+    ),
+    ErrorCode.CONSTANTS_MISSING: ErrorText(
+        422,
+        "An argument that is not a tensor has no value",
+        "Fix its value with `--constant NAME=VALUE`, or in the request's `constants`.",
     ),
     ErrorCode.INPUTS_MISMATCH: ErrorText(
         422,

@@ -8,7 +8,7 @@ from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.names import Name
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import TensorName, TensorSpec
 
 
 class ModelFormat(GrowingEnum):
@@ -27,6 +27,14 @@ class ModelState(GrowingEnum):
     REJECTED = "rejected"
 
 
+class ConstantSpec(Document):
+    """An argument that is not a tensor."""
+
+    name: TensorName = Field(description="The model's own name for it.")
+    type: str = Field(description="Its type, as TorchScript writes it.", examples=["int", "Optional[float]"])
+    required: bool = Field(description="Whether it has no default, so that a request must fix it.")
+
+
 class Signature(Document):
     """The inputs and the size of a model. Only a `.pt2` always has the shapes of its inputs."""
 
@@ -36,6 +44,10 @@ class Signature(Document):
     input_names: tuple[str, ...] = Field(
         description="The names of all arguments, including those with defaults. A request's `inputs` may "
         "name these."
+    )
+    constants: tuple[ConstantSpec, ...] = Field(
+        default=(),
+        description="The arguments that are not tensors. A request fixes their values in `constants`.",
     )
     parameters: int = Field(ge=0, description="Number of elements in all parameters and buffers.")
     dynamic: DynamicShapes = Field(

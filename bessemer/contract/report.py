@@ -368,6 +368,9 @@ class Report(Document):
     target: ResolvedTarget = Field(description="The target with every choice made.")
     inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the model's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the model's order.")
+    state: tuple[TensorSpec, ...] = Field(
+        default=(), description="What the model keeps between runs; the comparisons include it."
+    )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Dynamic sizes of the library; `inputs` and `outputs` show those of the reference.",

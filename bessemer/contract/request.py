@@ -2,7 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
@@ -18,7 +27,7 @@ from bessemer.contract.options import (
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target
 from bessemer.contract.target_names import read_target
-from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec
+from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec, TensorName
 
 
 class Parameters(GrowingEnum):
@@ -31,6 +40,11 @@ class Parameters(GrowingEnum):
 AUTO, OURS = "auto", "none"
 MAX_KERNELS = 256
 MAX_PRIORITY = 100
+MAX_CONSTANTS = 64
+
+ConstantText = Annotated[str, Field(strict=True, max_length=1024)]
+Constant = StrictBool | StrictInt | StrictFloat | ConstantText | None
+"""The value of an argument that is not a tensor."""
 
 KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
 KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
@@ -64,6 +78,19 @@ class CompilationRequest(Document):
         description="A range for each dimension that shapes in `inputs` name. One library accepts every "
         "size in it.",
         examples=[{"batch": {"minimum": 1, "maximum": 64}}],
+    )
+    constants: dict[TensorName, Constant] = Field(
+        default={},
+        max_length=MAX_CONSTANTS,
+        description="Values for arguments that are not tensors: numbers, booleans, texts or null. The "
+        "library is compiled for them and does not take them.",
+        examples=[{"sr": 16000}],
+    )
+    stateless: bool = Field(
+        strict=True,
+        default=False,
+        description="For a model that keeps state between runs: whether the library's users pass the state, "
+        "as inputs and outputs named `state.…`. By default, `run.py` keeps it.",
     )
     translate: TranslateOptions = Field(
         default=TranslateOptions(), description="By default, operators become Relax operators."

@@ -1,6 +1,7 @@
 """Uploads for the tests of the capture stage."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,25 +25,27 @@ def capture_file(
     seed: int = 0,
     translate: TranslateOptions | None = None,
     dimensions: tuple[str, ...] = (),
+    **request: Any,
 ) -> Captured:
-    """Capture a file for inputs in the command line's form."""
-    request = CompilationRequest(
+    """Capture a file for inputs in the command line's form; ``request`` holds further fields."""
+    wanted = CompilationRequest(
         model="0" * 64,
         target=PresetTarget(preset=HOST),
         inputs=tuple(parse_input_spec(text) for text in inputs),
         dimensions=dict(map(parse_dimension, dimensions)),
         translate=translate or TranslateOptions(),
         verify=VerifyOptions(seed=seed),
+        **request,
     )
     return capture(
-        Upload(path=path, request=request, target=compile_target(TARGET)), _stage_context(path.parent)
+        Upload(path=path, request=wanted, target=compile_target(TARGET)), _stage_context(path.parent)
     )
 
 
-def refusal(path: Path, *inputs: str) -> JobError:
+def refusal(path: Path, *inputs: str, **request: Any) -> JobError:
     """The error of capturing a file."""
     with pytest.raises(JobError) as caught:
-        capture_file(path, *inputs)
+        capture_file(path, *inputs, **request)
     return caught.value
 
 

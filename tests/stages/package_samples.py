@@ -90,7 +90,6 @@ def benchmarked(
         upload=Upload(path=library, request=request, target=compile_target(TARGET)),
         format=ModelFormat.PT2,
         program=None,
-        eager=lambda *tensors: None,
         input_specs=(TensorSpec(name="x", shape=SHAPE),),
         output_specs=(output,),
         inputs=(x,),

@@ -69,7 +69,6 @@ def capture_module(
         upload=Upload(path=Path("unused"), request=wanted, target=compile_target(target)),
         format=ModelFormat.PT2,
         program=program,
-        eager=module,
         input_specs=_specs("input", inputs),
         output_specs=_specs("output", outputs),
         inputs=tuple(map(as_array, inputs)),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import zstandard
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
 from package_samples import benchmark_result
 from stage_samples import Function, capture_module, optimized
 
@@ -30,13 +25,6 @@ from worker.compiler.values import Benchmarked, StageContext
 from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
-ENVIRONMENT = {
-    **os.environ,
-    "TVM_NUM_THREADS": "2",
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-}
-NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ on this machine")
-
 RUN = "  Tensors outputs = session.Run(inputs);\n"
 THREADS = """\
   std::atomic<int> wrong{0};
@@ -77,29 +65,7 @@ def bundle(request: pytest.FixtureRequest, context: StageContext, tmp_path: Path
     captured = capture_module(module(), *inputs, parameters=request.param)
     verified = verify(build(tune(optimized(captured, context), context), context), context)
     package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-    raw = zstandard.ZstdDecompressor().stream_reader((context.output / "bundle.tar.zst").read_bytes()).read()
-    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-        archive.extractall(tmp_path / "bundle", filter="data")
-    return tmp_path / "bundle"
-
-
-def paste_program(folder: Path) -> str:
-    """Save the README's program and return the commands that compile and run it."""
-    chapter = (folder / "README.md").read_text().partition("## Run it from C++")[2]
-    source, _, rest = chapter.partition("```cpp\n")[2].partition("```")
-    (folder / "main.cc").write_text(source)
-    return "\n".join(line for line in rest.splitlines() if line.startswith("    "))
-
-
-def execute(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=500
-    )
-
-
-def printed(output: str) -> dict[str, list[float]]:
-    lines = (line.partition(": ") for line in output.splitlines())
-    return {name: [float(number) for number in numbers.split()] for name, _, numbers in lines}
+    return unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
 
 
 def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:

@@ -1,5 +1,7 @@
 """Options of the command line as fields of a request."""
 
+import re
+
 import pytest
 from typer import BadParameter
 from typer.testing import CliRunner
@@ -94,7 +96,42 @@ def test_an_option_is_given_once() -> None:
 
 def test_every_field_of_a_request_can_be_set() -> None:
     top = {path.partition(".")[0] for path in option_paths()}
-    assert top == set(CompilationRequest.model_fields) - {"model", "name", "inputs", "dimensions"}
+    assert top == set(CompilationRequest.model_fields) - {
+        "model",
+        "name",
+        "inputs",
+        "dimensions",
+        "constants",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("sr=16000", 16000),
+        ("sr=0.5", 0.5),
+        ("sr=true", True),
+        ("sr=null", None),
+        ("sr=fast", "fast"),
+        ("sr=", ""),
+    ],
+)
+def test_a_constant_is_json_or_plain_text(text: str, value: object) -> None:
+    assert read_draft("host", (), (), constants=(text,)).request.constants == {"sr": value}
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        (("sr",), "--constant sr is not of the form NAME=VALUE"),
+        (("sr=1", "sr=2"), "--constant sr is given twice"),
+        (("sr=[1]",), "constants.sr"),
+        (("a-b=1",), "constants"),
+    ],
+)
+def test_an_invalid_constant_is_refused(constants: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        read_draft("host", (), (), constants=constants)
 
 
 def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:

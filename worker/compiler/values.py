@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,26 +67,32 @@ class Upload:
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs and the original's outputs in the order of the specs; ``sizes`` differ from the example's."""
+    """Inputs and the original's outputs in the order of the specs; ``sizes`` differ from the example's.
+
+    If it ``follows``, it is the call after the previous sample's: the library takes its own state from there.
+    """
 
     sizes: dict[str, int]
     inputs: Arrays
     references: Arrays
+    follows: bool = False
 
 
 @dataclass(frozen=True)
 class Captured:
     """The model as an exported program that has run.
 
-    ``eager(*tensors)`` runs the original as its user would. ``inputs`` and ``references`` are contiguous
+    ``inputs`` and ``references`` are contiguous
     arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
     have the example's sizes, and ``samples`` have others.
+
+    The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
+    same after it.
     """
 
     upload: Upload
     format: ModelFormat
     program: torch.export.ExportedProgram
-    eager: Callable[..., object]
     input_specs: tuple[TensorSpec, ...]
     output_specs: tuple[TensorSpec, ...]
     inputs: Arrays
@@ -95,6 +101,34 @@ class Captured:
     dynamic: DynamicShapes = field(default_factory=DynamicShapes)
     samples: tuple[Sample, ...] = ()
     other_methods: tuple[str, ...] = ()
+    states: int = 0
+
+    @property
+    def own_inputs(self) -> int:
+        """The number of inputs without the state."""
+        return len(self.input_specs) - self.states
+
+    @property
+    def own_outputs(self) -> int:
+        """The number of outputs without the state."""
+        return len(self.output_specs) - self.states
+
+    @property
+    def kept(self) -> int:
+        """The number of states that the runner keeps; 0 if its users pass them."""
+        return 0 if self.upload.request.stateless else self.states
+
+    @property
+    def passed_by_users(self) -> Captured:
+        """The same without the inputs and outputs that the runner keeps."""
+        inputs, outputs = len(self.input_specs) - self.kept, len(self.output_specs) - self.kept
+        return replace(
+            self,
+            input_specs=self.input_specs[:inputs],
+            output_specs=self.output_specs[:outputs],
+            inputs=self.inputs[:inputs],
+            references=self.references[:outputs],
+        )
 
     @property
     def example(self) -> Sample:

@@ -47,10 +47,10 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
 
 
 def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invoked:
-    outputs = model.run(inputs)
+    outputs = {**model.run(inputs), **model.state}
     latency = model.time(inputs, runs) if runs else None
     run.save_arrays(folder.output / OUTPUTS, outputs)
-    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in model.outputs)
+    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in (*model.outputs, *model.states))
     return Invoked(
         threads=model.threads,
         latency=None if latency is None else Latency(**vars(latency)),

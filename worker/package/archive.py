@@ -84,8 +84,9 @@ def _write_members(
 ) -> None:
     for spec, array in zip(specs, arrays, strict=True):
         with archive.open(zipfile.ZipInfo(f"{folder}{spec.name}.npy"), "w", force_zip64=True) as member:
-            np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+            np.lib.format.write_array(member, storable(array), allow_pickle=False)
 
 
-def _storable(array: np.ndarray) -> np.ndarray:
+def storable(array: np.ndarray) -> np.ndarray:
+    """An array that ``.npy`` can hold: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from bessemer.bundle.manifest import BundleFile, Manifest, OutputTolerance
+from bessemer.bundle.manifest import STATE_FOLDER, BundleFile, Manifest, OutputTolerance, StateTensor
 from bessemer.contract.report import Report
 from bessemer.contract.stage import Stage
 from worker.compiler.values import (
@@ -62,8 +62,9 @@ def make_report(
         other_methods=captured.other_methods,
         request=captured.upload.request,
         target=captured.upload.target.resolved,
-        inputs=captured.input_specs,
-        outputs=captured.output_specs,
+        inputs=captured.input_specs[: captured.own_inputs],
+        outputs=captured.output_specs[: captured.own_outputs],
+        state=captured.input_specs[captured.own_inputs :],
         dynamic=captured.dynamic,
         verified=verified is not None,
         comparisons=verified.comparisons if verified else (),
@@ -82,15 +83,25 @@ def make_report(
     )
 
 
+def kept_state(captured: Captured) -> tuple[StateTensor, ...]:
+    """The tensors that the runner keeps between runs, with the files of their first values."""
+    specs = captured.input_specs[len(captured.input_specs) - captured.kept :]
+    return tuple(
+        StateTensor(**dict(spec), file=f"{STATE_FOLDER}/{number}.npy") for number, spec in enumerate(specs)
+    )
+
+
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs, and every other file of the bundle."""
     captured = benchmarked.captured
+    passed = captured.passed_by_users
     parameters = benchmarked.verified.built.parameters
     return Manifest(
         model=captured.upload.request.model,
         target=captured.upload.target.resolved,
-        inputs=captured.input_specs,
-        outputs=captured.output_specs,
+        inputs=passed.input_specs,
+        outputs=passed.output_specs,
+        state=kept_state(captured),
         dynamic=captured.dynamic,
         parameters=None if parameters is None else parameters.document,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
@@ -100,7 +111,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
                 relative=comparison.tolerance.relative,
                 absolute=comparison.tolerance.absolute,
             )
-            for comparison in benchmarked.verified.comparisons[: len(captured.output_specs)]
+            for comparison in benchmarked.verified.comparisons[: len(passed.output_specs)]
         ),
         versions=versions(),
         files=files,

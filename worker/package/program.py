@@ -96,24 +96,25 @@ void Flatten(const ffi::Any& value, Tensors* tensors) {
 // Runs one call at a time: give each thread its own session. Sessions share the library and its parameters.
 class Session {
  public:
-  explicit Session(const ffi::Module& library${parameter})
-      : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())${member} {
+  explicit Session(const ffi::Module& library${state_parameter}${parameter})
+      : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())\
+${state_member}${member} {
     machine_->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
     main_ = machine_->GetFunction("${entry}").value();
   }
 
   Tensors Run(const Tensors& inputs) {
     std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
-${bind}    ffi::Any result;
+${pass_state}${bind}    ffi::Any result;
     main_.CallPacked(arguments.data(), arguments.size(), &result);
     Tensors outputs;
     Flatten(result, &outputs);
-    return outputs;
+${keep_state}    return outputs;
   }
 
  private:
   ffi::Module machine_;
-${field}  ffi::Function main_;
+${state_field}${field}  ffi::Function main_;
 };
 
 ${prepare}template <typename T>
@@ -128,7 +129,7 @@ int main(int argc, char** argv) try {
   if (argc != ${arguments}) throw std::runtime_error("usage: main${usage}");
   fs::path folder = fs::canonical("/proc/self/exe").parent_path();
   ffi::Module library = ffi::Module::LoadFromFile((folder / "${library}").string());
-${load}  Session session(library${argument});
+${load_state}${load}  Session session(library${state_argument}${argument});
   Tensors inputs{
 ${inputs}
   };
@@ -177,7 +178,7 @@ ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& fold
 def program(manifest: Manifest) -> str:
     """A C++ program that runs the library on ``.npy`` files and prints its outputs."""
     return _PROGRAM.substitute(
-        _parameter_parts(manifest.parameters),
+        _parameter_parts(manifest.parameters) | _state_parts(manifest),
         entry=manifest.entry_point,
         library=manifest.library,
         arguments=len(manifest.inputs) + 1,
@@ -201,6 +202,30 @@ def _parameter_parts(separate: SeparateParameters | None) -> dict[str, str]:
         "prepare": _PREPARE.substitute(file=separate.file, function=separate.prepare),
         "load": "  ffi::Array<ffi::Tensor> parameters = Prepare(library, folder);\n",
         "argument": ", parameters",
+    }
+
+
+def _state_parts(manifest: Manifest) -> dict[str, str]:
+    if not manifest.state:
+        names = ("parameter", "member", "field", "argument")
+        return dict.fromkeys(
+            (*(f"state_{name}" for name in names), "pass_state", "keep_state", "load_state"), ""
+        )
+    count = len(manifest.outputs)
+    files = "\n".join(
+        f'      ReadNpy((folder / "{state.file}").string(), "{_NPY_TYPES[state.dtype]}", "{state.dtype}"),'
+        f"  // {state}"
+        for state in manifest.state
+    )
+    return {
+        "state_parameter": ", const Tensors& state",
+        "state_member": ",\n        state_(state)",
+        "state_field": "  Tensors state_;\n",
+        "state_argument": ", state",
+        "pass_state": "    arguments.insert(arguments.end(), state_.begin(), state_.end());\n",
+        "keep_state": f"    state_.assign(outputs.begin() + {count}, outputs.end());\n"
+        f"    outputs.resize({count}, outputs.front());\n",
+        "load_state": f"  Tensors state{{\n{files}\n  }};\n",
     }
 
 

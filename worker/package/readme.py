@@ -42,7 +42,7 @@ outputs = model.run(model.reference_inputs())
 Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That takes less
 than a second per gigabyte.
 
-## Call it from several threads
+{state}## Call it from several threads
 
 Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool.
 Sessions share the library and its parameters: each takes a few kilobytes, plus its call's working memory.
@@ -71,6 +71,22 @@ without it, the runtime uses half of the processor's threads. To call from sever
 once and make a `Session` in each thread.
 """
 
+_STATE = """\
+## Its state
+
+The model keeps {names} between runs. Each `model.run` continues from the previous one;
+`model.reset()` returns to the beginning, and `model.state` gets or sets the state. For several sequences at
+once, give each its own session:
+
+```python
+first, second = model.session(), model.session()
+first.run(inputs)
+```
+
+On the command line, the result file includes the state after the run; `--input` also accepts state.
+
+"""
+
 _PARAMETERS = """\
 Parameters: {count}, in `{file}`, under the model's own names. To use other weights of the same shapes, keep
 the library and replace the file, or pass another with `python run.py --parameters FILE.safetensors`. Loading
@@ -90,6 +106,9 @@ def readme(manifest: Manifest) -> str:
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
         library=manifest.library,
+        state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.state))
+        if manifest.state
+        else "",
         files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )

@@ -82,6 +82,7 @@ CODES = frozenset(
         ErrorCode.MODEL_STATEFUL,
         ErrorCode.MODEL_RAISED,
         ErrorCode.INPUTS_MISSING,
+        ErrorCode.CONSTANTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
         ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.INPUTS_UNREADABLE,

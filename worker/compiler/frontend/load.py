@@ -6,26 +6,31 @@ from pathlib import Path
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2
+from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
 from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
 from worker.compiler.frontend.torchscript import script_file as torchscript
 
-LOADERS: dict[ModelFormat, Callable[[Path], LoadedModel]] = {
+LOADERS: dict[ModelFormat, Callable[[Path, Constants], LoadedModel]] = {
     ModelFormat.PT2: pt2.load,
     ModelFormat.TORCHSCRIPT: torchscript.load,
     ModelFormat.FX: fx.load,
 }
 
 
-def load_model(path: Path) -> LoadedModel:
+def load_model(path: Path, constants: Constants = NO_CONSTANTS) -> LoadedModel:
     """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
+    Args:
+        path: the file.
+        constants: the values of arguments that are not tensors.
+
     Raises:
-        JobError: the model is not recognized, damaged, unsafe, or does not load.
+        JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants.
     """
     try:
-        return LOADERS[recognize(path)](path)
+        return LOADERS[recognize(path)](path, constants)
     except Exception as error:
         raise load_failed(error) from error
 
@@ -43,6 +48,7 @@ def inspect_model(path: Path) -> Inspection:
         signature=Signature(
             inputs=_known_inputs(model.arguments),
             input_names=tuple(argument.name for argument in model.arguments),
+            constants=model.constants,
             parameters=model.parameters,
             dynamic=describe_inputs((argument.name, argument.symbolic_axes) for argument in model.arguments),
         ),

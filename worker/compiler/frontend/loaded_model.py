@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import TreeSpec
 
-from bessemer.contract.model import ModelFormat
+from bessemer.contract.model import ConstantSpec, ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.constants import WithConstants
 from worker.compiler.frontend.dynamic_shapes import SymbolicAxis
 from worker.compiler.frontend.model_errors import device_hint, package_hint
 from worker.compiler.frontend.outputs import TorchDynamicShapes
@@ -56,6 +57,7 @@ class LoadedModel:
         parameters: the number of elements in all parameters and buffers.
         returns: the structure of the result, if ``eager`` returns only its leaves.
         other_methods: the methods besides ``forward``, which are not compiled on their own.
+        constants: the arguments that are not tensors.
     """
 
     format: ModelFormat
@@ -67,6 +69,12 @@ class LoadedModel:
     export_dynamic: DynamicExport | None = None
     returns: TreeSpec | None = None
     other_methods: tuple[str, ...] = ()
+    constants: tuple[ConstantSpec, ...] = ()
+
+    @property
+    def original(self) -> object:
+        """The user's own module, which ``eager`` may call with constants."""
+        return self.eager.module if isinstance(self.eager, WithConstants) else self.eager
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.constants import Constants, refuse_unknown_constants
 from worker.compiler.frontend.container_stand_ins import register_containers
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
@@ -35,17 +36,31 @@ MODEL_ENTRY = "models/model.json"
 MAX_MODEL_BYTES = 256 << 20
 
 
-def load(path: Path) -> LoadedModel:
-    """Load an exported program.
+def load(path: Path, constants: Constants) -> LoadedModel:
+    """Load an exported program, whose file fixes the arguments that are not tensors.
 
     Raises:
-        JobError: ``model-load-failed``, with both schema versions if they differ.
+        JobError: ``model-load-failed``, with both schema versions if they differ; ``inputs-mismatch`` if the
+            file has other values than ``constants``.
     """
     try:
         program = _read_with_containers(path)
     except Exception as error:
         raise load_failed(error, _version_hint(path)) from error
+    _check_constants(program, constants)
     return describe(program)
+
+
+def _check_constants(program: ExportedProgram, constants: Constants) -> None:
+    specs = program.graph_signature.input_specs
+    fixed = {spec.arg.name: spec.arg.value for spec in specs if isinstance(spec.arg, ConstantArgument)}
+    refuse_unknown_constants(constants, fixed)
+    for name, value in constants.items():
+        if value != fixed[name]:
+            detail = (
+                f"the file fixes the argument '{name}' at {fixed[name]!r}: export the model with {value!r}"
+            )
+            raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
 
 
 def describe(program: ExportedProgram) -> LoadedModel:

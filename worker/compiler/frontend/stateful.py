@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
+from worker.compiler.frontend.torchscript.script_graph import parse_graph
 from worker.compiler.source_locations import place_of
 from worker.errors import JobError
 
@@ -43,6 +43,11 @@ def runs_differ(model: object, program: ExportedProgram) -> JobError:
     return JobError(ErrorCode.MODEL_STATEFUL, detail, tuple(cause.place for cause in (*state, *random)))
 
 
+def sets_attributes(model: object) -> bool:
+    """Whether a script's ``forward`` assigns attributes, so that a run may depend on earlier ones."""
+    return any(True for _ in _set_attributes(model))
+
+
 def _listed(causes: tuple[Cause, ...], remedy: str) -> Iterator[str]:
     if causes:
         more = f", and {len(causes) - MAX_LISTED} more" if len(causes) > MAX_LISTED else ""
@@ -53,17 +58,8 @@ def _set_attributes(model: object) -> Iterator[Cause]:
     """The attributes that a script's ``forward`` assigns, including those of submodules."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
-    body = parse_graph(model.inlined_graph)
-    paths = {body.inputs[0]: ""}
-    makers: dict[str, Step] = {}
-    for step in body.all_steps():
-        makers.update(dict.fromkeys(step.outputs, step))
-        if step.kind == "prim::GetAttr" and step.inputs[0] in paths:
-            paths[step.outputs[0]] = _joined(paths[step.inputs[0]], step.name)
-        if step.kind == "prim::SetAttr" and step.inputs[0] in paths:
-            # torch records no source line for the assignment, but one for the value.
-            place = makers.get(step.inputs[1], step).place()
-            yield _state_cause(_joined(paths[step.inputs[0]], step.name), place)
+    for path, value in parse_graph(model.inlined_graph).assignments():
+        yield _state_cause(path, value.place())
 
 
 def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:
@@ -112,10 +108,6 @@ def _state_cause(name: str, place: SourcePlace) -> Cause:
     found = SourcePlace(module_path=module_path, file=place.file, line=place.line)
     source = f" ({place.file}:{place.line})" if place.file and place.line else ""
     return Cause(f"forward changes '{name}'{source}", found)
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 _BATCH_NORMS = frozenset(

@@ -19,6 +19,7 @@ from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.candidates.library import Command, Run, Time
 from worker.compiler.codegen.flops import Product, find_products
+from worker.compiler.frontend.constants import Constants
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
@@ -144,10 +145,10 @@ def _open(
         case Baseline.TORCH_EAGER:
             with naming_crashes("torch eager"):
                 runner = context.candidates.open_original(
-                    partial(OriginalModel, captured.upload.path, threads)
+                    partial(OriginalModel, captured.upload.path, captured.upload.request.constants, threads)
                 )
                 processes.enter_context(runner)
-                runner.run(captured.inputs)
+                runner.run(captured.inputs[: captured.own_inputs])
             return ProcessSide(runner, _turn_seconds(captured), "torch eager")
 
 
@@ -227,9 +228,9 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, constants: Constants, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._eager = load_model(path).eager
+        self._eager = load_model(path, constants).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
     def execute(self, command: Command) -> Any:

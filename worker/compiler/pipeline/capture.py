@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.constants import refuse_unfixed
 from worker.compiler.frontend.dynamic_shapes import (
     AxisNames,
     DimensionSizes,
@@ -41,7 +43,8 @@ from worker.compiler.frontend.sample_inputs import (
     refuse_oversized,
 )
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.stateful import refuse_training, runs_differ
+from worker.compiler.frontend.state import expose_state
+from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
 from worker.compiler.values import Captured, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of
@@ -50,7 +53,12 @@ from worker.tensors import as_array
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from worker.compiler.frontend.state import StatefulProgram
+
     Tensors = tuple[torch.Tensor, ...]
+
+CALLS = 8
+"""The runs of a model with state that are compared."""
 
 
 def capture(upload: Upload, context: StageContext) -> Captured:
@@ -62,16 +70,12 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     request names inputs.
 
     Raises:
-        JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``limit-memory``,
-            ``dynamic-shapes-unsupported`` or ``capture-failed``.
+        JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
+            ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
-    model = load_model(upload.path)
-    return capture_model(model, upload)
-
-
-def capture_model(model: LoadedModel, upload: Upload) -> Captured:
-    """Capture a loaded model; see ``capture``."""
     request = upload.request
+    model = load_model(upload.path, request.constants)
+    refuse_unfixed(model.constants, request.constants)
     if model.format is ModelFormat.PT2:
         check_requested_dimensions(request.inputs, request.dimensions, model.arguments)
     sizes = example_sizes(request.inputs, request.dimensions, model.arguments)
@@ -83,28 +87,67 @@ def capture_model(model: LoadedModel, upload: Upload) -> Captured:
     outputs, names = _run_named(model, inputs)
     is_dynamic = bool(request.dimensions) or (model.export_dynamic is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
-    refuse_training(program, model.eager)
+    refuse_training(program, model.original)
     limits = index_limits(program, specs)
     if limits and examples is None:
         inputs = random_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
-    _check_repeatable(model, program, inputs, outputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
     given = names_by_axis(request.inputs)
     dynamic = _describe_dynamic(program, specs, output_specs, given) if is_dynamic else DynamicShapes()
-    return Captured(
+    captured = Captured(
         upload=upload,
         format=model.format,
         program=program,
-        eager=model.eager,
         input_specs=specs,
         output_specs=output_specs,
         inputs=tuple(map(as_array, inputs)),
         references=tuple(map(as_array, outputs)),
         parameters=model.parameters,
         dynamic=dynamic,
-        samples=_samples(model, specs, dynamic, limits, seed),
         other_methods=model.other_methods,
+    )
+    stateful = expose_state(program)
+    if stateful is not None:
+        draws = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
+        return _with_state(captured, stateful, (inputs, *draws))
+    if sets_attributes(model.original):
+        _run(model, random_inputs(specs, limits, seed + 1))
+    _check_repeatable(model, program, inputs, outputs)
+    return replace(captured, samples=_samples(model, specs, dynamic, limits, seed))
+
+
+def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tensors, ...]) -> Captured:
+    """Run the original, loaded anew, and the program with exposed state side by side.
+
+    Raises:
+        JobError: ``model-stateful``: the program does not do in every call what the original does.
+    """
+    upload = captured.upload
+    model = load_model(upload.path, upload.request.constants)
+    program = stateful.program.module(check_guards=False)
+    state = stateful.initial(model.original)
+    samples = []
+    for number, inputs in enumerate(calls):
+        outputs = _run(model, inputs)
+        with torch.inference_mode():
+            results = program(*(tensor.clone() for tensor in (*inputs, *state)))
+        own, after = results[: len(outputs)], results[len(outputs) :]
+        if not all(map(_close, outputs, own)):
+            raise runs_differ(model.original, captured.program)
+        given, returned = (tuple(map(as_array, each)) for each in ((*inputs, *state), (*outputs, *after)))
+        samples.append(Sample({}, given, returned, follows=number > 0))
+        state = after
+    specs = tuple(map(tensor_spec, stateful.names, state))
+    return replace(
+        captured,
+        program=stateful.program,
+        input_specs=(*captured.input_specs, *specs),
+        output_specs=(*captured.output_specs, *specs),
+        inputs=samples[0].inputs,
+        references=samples[0].references,
+        samples=tuple(samples[1:]),
+        states=len(specs),
     )
 
 
@@ -173,7 +216,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed():
             result = model.eager(*copies)
     except Exception as error:
-        raise packing_refusal(model.eager) or model_raised(error, model.eager, inputs) from error
+        raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
@@ -193,7 +236,7 @@ def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: Err
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
         failure = failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places)
-        raise packing_refusal(model.eager) or failure from error
+        raise packing_refusal(model.original) or failure from error
     except JobError:
         raise
     except Exception as error:
@@ -209,7 +252,7 @@ def _check_repeatable(
 ) -> None:
     again = _run(model, inputs)
     if len(again) != len(outputs) or not all(map(_close, outputs, again)):
-        raise runs_differ(model.eager, program)
+        raise runs_differ(model.original, program)
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:

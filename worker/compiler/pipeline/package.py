@@ -6,6 +6,8 @@ import shutil
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 import bessemer.bundle
 from bessemer.bundle.manifest import (
     ARCHIVE,
@@ -21,18 +23,26 @@ from bessemer.bundle.manifest import (
     REPORT,
     REPORT_PAGE,
     RUNNER,
+    STATE_FOLDER,
 )
 from bessemer.contract.base import Document, now
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
-from worker.compiler.values import Benchmarked, Built, Packaged, StageContext
+from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
-from worker.package.archive import checksums, describe, write_archive, write_arrays, write_reference
+from worker.package.archive import (
+    checksums,
+    describe,
+    storable,
+    write_archive,
+    write_arrays,
+    write_reference,
+)
 from worker.package.dependencies import check_linkage
-from worker.package.document import make_manifest, make_report
+from worker.package.document import kept_state, make_manifest, make_report
 from worker.package.readme import readme
 from worker.package.runtime import license_sources, runtime_sources
 from worker.report.render import render
@@ -118,11 +128,21 @@ def _record_sources(records: Path | None) -> dict[str, Path]:
 
 
 def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
-    captured = benchmarked.captured
-    write_arrays(folder / REFERENCE_INPUTS, captured.input_specs, captured.inputs)
-    write_arrays(folder / REFERENCE_OUTPUTS, captured.output_specs, captured.references)
-    write_reference(folder / REFERENCE, captured)
-    return REFERENCE_INPUTS, REFERENCE_OUTPUTS
+    passed = benchmarked.captured.passed_by_users
+    write_arrays(folder / REFERENCE_INPUTS, passed.input_specs, passed.inputs)
+    write_arrays(folder / REFERENCE_OUTPUTS, passed.output_specs, passed.references)
+    write_reference(folder / REFERENCE, passed)
+    return REFERENCE_INPUTS, REFERENCE_OUTPUTS, *_write_state(benchmarked.captured, folder)
+
+
+def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
+    """Write the state before the first run."""
+    states = kept_state(captured)
+    if states:
+        (folder / STATE_FOLDER).mkdir()
+        for state, array in zip(states, captured.inputs[-len(states) :], strict=True):
+            np.save(folder / state.file, storable(array), allow_pickle=False)
+    return tuple(state.file for state in states)
 
 
 def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:

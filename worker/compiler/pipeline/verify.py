@@ -116,11 +116,19 @@ def _run(built: Built, context: StageContext, threads: int, samples: tuple[Sampl
     done: list[Arrays] = []
     try:
         with context.candidates.open_library(built.library, threads, built.parameters) as library:
-            done.extend(library.run(sample.inputs) for sample in samples)
+            for sample in samples:
+                done.append(library.run(_inputs(sample, built.captured, done)))
     except LibraryCrashedError as error:
         sizes = _shown_sizes(samples[len(done)])
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
     return done
+
+
+def _inputs(sample: Sample, captured: Captured, done: list[Arrays]) -> Arrays:
+    """The sample's inputs; if it follows another, with the state that the library returned then."""
+    if not sample.follows:
+        return sample.inputs
+    return (*sample.inputs[: captured.own_inputs], *done[-1][captured.own_outputs :])
 
 
 def _shown_sizes(sample: Sample) -> str:

@@ -9,6 +9,7 @@ from torch.export import ExportedProgram
 
 from bessemer.contract.model_advice import UNPACKED, dependence_on_values
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
 from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
@@ -27,8 +28,9 @@ def convert_script(
     script: torch.jit.ScriptModule,
     inputs: tuple[torch.Tensor, ...],
     dynamic_shapes: TorchDynamicShapes | None = None,
+    constants: Constants = NO_CONSTANTS,
 ) -> ExportedProgram:
-    """Export a script module for inputs of these shapes and dtypes.
+    """Export a script module for inputs of these shapes and dtypes, and constants for its other arguments.
 
     The interpreter runs first: it supports more models, and names parameters as the module does. Control flow
     on the values of tensors is left to torch's own converter, which supports conditional operators but no
@@ -39,7 +41,7 @@ def convert_script(
             how the model depends on a tensor's value.
         JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
     """
-    interpreter = ScriptInterpreter(script)
+    interpreter = ScriptInterpreter(script, constants)
     try:
         return export_flat(interpreter, inputs, dynamic_shapes)
     except Exception as error:
@@ -47,6 +49,8 @@ def convert_script(
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
             raise interpreter.tracker.refusal(error, dynamic_shapes) from error
+        if constants:  # torch's converter takes only tensors
+            raise ScriptConversionError(short_message(error), interpreter.failed) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
 

@@ -4,15 +4,17 @@ The graph of ``forward`` is inlined. Sizes are plain integers, or symbols if the
 flow on them is followed. Control flow on the values of tensors makes ``torch.export`` fail.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import SourcePlace
+from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.dynamic_export import SizeTracker
-from worker.compiler.frontend.torchscript.module_state import ModuleState
+from worker.compiler.frontend.torchscript.module_state import ModuleState, writable
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
@@ -27,11 +29,14 @@ Scope = dict[str, object]
 class ScriptInterpreter(ModuleState):
     """A plain module with a script module's state that computes the same function."""
 
-    def __init__(self, script: torch.jit.ScriptModule) -> None:
+    def __init__(self, script: torch.jit.ScriptModule, constants: Constants = NO_CONSTANTS) -> None:
         super().__init__(script)
-        self._defaults = tuple(argument.default_value for argument in script.forward.schema.arguments[1:])
+        arguments = script.forward.schema.arguments[1:]
+        self._signature = tuple((argument.name, argument.default_value) for argument in arguments)
+        self._given = dict(constants)
         self._graph = self.method_graph("forward")
         self._body = parse_graph(self._graph)
+        self._register_assigned()
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._failure = _Failure()
         self.tracker = SizeTracker()
@@ -58,11 +63,28 @@ class ScriptInterpreter(ModuleState):
         """
         self.tracker.begin(inputs)
         try:
-            arguments = [self, *inputs, *self._defaults[len(inputs) :]]
-            results = self._run(self._body, arguments, {})
+            arguments = [self, *self._arguments(inputs)]
+            results = [_as_result(result) for result in self._run(self._body, arguments, {})]
+            if self.keep():
+                results = pytree.tree_map_only(torch.Tensor, torch.clone, results)  # one may be an old value
         finally:
             self.forget()
-        return _as_result(results[0]) if len(results) == 1 else tuple(map(_as_result, results))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _arguments(self, inputs: tuple[object, ...]) -> Iterator[object]:
+        """A value for each argument: a constant, the next input, or the default."""
+        given = iter(inputs)
+        for name, default in self._signature:
+            yield self._given[name] if name in self._given else next(given, default)
+
+    def _register_assigned(self) -> None:
+        """Register tensors that ``forward`` assigns to attributes of types such as Optional[Tensor]."""
+        for path, _ in self._body.assignments():
+            owner_path, _, name = path.rpartition(".")
+            owner = self.get_submodule(owner_path)
+            value = owner.read(name) if isinstance(owner, ModuleState) else None
+            if isinstance(value, torch.Tensor) and name not in owner._buffers:
+                owner.register_buffer(name, writable(value), persistent=False)
 
     def _register_constant(self, step: Step) -> object:
         if not isinstance(step.constant, torch.Tensor):

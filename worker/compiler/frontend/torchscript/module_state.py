@@ -4,6 +4,7 @@
 modules. So they are registered again: the same tensors under the same names.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -26,7 +27,7 @@ class ModuleState(nn.Module):
         for name, parameter in source.named_parameters(recurse=False):
             self.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
         for name, buffer in source.named_buffers(recurse=False):
-            self.register_buffer(name, buffer)
+            self.register_buffer(name, writable(buffer))
         for name, child in source.named_children():
             self.add_module(name, ModuleState(child, known))
         self.training = source.training
@@ -48,6 +49,26 @@ class ModuleState(nn.Module):
         """Set an attribute until ``forget``, so that a run does not change the exported program."""
         self._written[name] = value
 
+    def keep(self) -> bool:
+        """Copy written tensors into the buffers of their names, so that an export sees mutated buffers.
+
+        A value that differs from its buffer in shape or dtype stays out. Returns whether any was copied.
+        """
+        states = [module for module in self.modules() if isinstance(module, ModuleState)]
+        pairs = [pair for state in states for pair in state._written_buffers()]
+        for buffer, value in pairs:
+            buffer.copy_(value)
+        return bool(pairs)
+
+    def _written_buffers(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each buffer with a copy of its new value, which may be a view of another buffer."""
+        for name, value in self._written.items():
+            buffer = self._buffers.get(name)
+            if buffer is None or not isinstance(value, torch.Tensor):
+                continue
+            if buffer.shape == value.shape and buffer.dtype == value.dtype:
+                yield buffer, value.clone()
+
     def forget(self) -> None:
         """Undo every ``write``, including those in submodules."""
         for module in self.modules():
@@ -59,6 +80,11 @@ class ModuleState(nn.Module):
         graph = self._read("_c")._get_method(name).graph.copy()
         torch._C._jit_pass_inline(graph)
         return graph
+
+
+def writable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if a run under ``inference_mode`` made it."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def memory_of(tensor: torch.Tensor) -> object:

@@ -4,16 +4,22 @@ import io
 import pickle
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
 
-from bessemer.contract.model import ModelFormat
+from bessemer.contract.model import ConstantSpec, ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.constants import (
+    Constants,
+    WithConstants,
+    check_constant,
+    refuse_unknown_constants,
+)
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
 from worker.compiler.frontend.torchscript.convert import convert_script
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
@@ -21,15 +27,16 @@ from worker.compiler.frontend.zip_archive import read_entry
 from worker.errors import JobError
 
 FORWARD = "forward"
+_TENSORS = ("Tensor", "Optional[Tensor]")
 
 
-def load(path: Path) -> LoadedModel:
+def load(path: Path, constants: Constants) -> LoadedModel:
     """Load a script module.
 
     Raises:
         JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the existing
-            methods, ``model-signature-unsupported`` if an input is not a tensor, or
-            ``model-tensors-unsupported``.
+            methods, ``model-signature-unsupported`` if an argument is neither a tensor nor a plain value,
+            ``inputs-mismatch`` if a constant does not fit, or ``model-tensors-unsupported``.
     """
     try:
         with warnings.catch_warnings():
@@ -39,17 +46,23 @@ def load(path: Path) -> LoadedModel:
         raise load_failed(error) from error
     refuse_quantized_modules(script.named_modules())
     schema = _forward_schema(script)
-    _check_types(schema)
+    plain = {argument.name: argument for argument in _plain_arguments(schema)}
+    refuse_unknown_constants(constants, plain)
+    for name, value in constants.items():
+        check_constant(plain[name], value)
     refuse_unsupported_tensors((*script.named_parameters(), *script.named_buffers()))
     traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
+    tensors = [argument for argument in schema.arguments[1:] if argument.name not in plain]
+    names = tuple(argument.name for argument in tensors)
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
-        eager=script,
-        export=partial(convert_script, script),
+        eager=WithConstants(script, names, constants) if constants else script,
+        export=partial(convert_script, script, constants=constants),
         arguments=tuple(
             _argument(argument.name, traced.get(argument.name), required=not argument.has_default_value())
-            for argument in schema.arguments[1:]
+            for argument in tensors
         ),
+        constants=tuple(plain.values()),
         examples=None,
         parameters=count_elements([*script.parameters(), *script.buffers()]),
         other_methods=tuple(name for name in _public_methods(script) if name != FORWARD),
@@ -68,12 +81,16 @@ def _public_methods(script: torch.jit.ScriptModule) -> tuple[str, ...]:
     return tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
 
 
-def _check_types(schema: torch.FunctionSchema) -> None:
+def _plain_arguments(schema: torch.FunctionSchema) -> Iterator[ConstantSpec]:
+    """The arguments that are not tensors."""
     for argument in schema.arguments[1:]:
-        tensor = str(argument.type) in ("Tensor", "Optional[Tensor]")
-        if not tensor and not argument.has_default_value():
-            detail = f"input '{argument.name}' is a {argument.type}; only tensors are supported"
+        kind = str(argument.type)
+        if kind in _TENSORS:
+            continue
+        if "Tensor" in kind and not argument.has_default_value():
+            detail = f"input '{argument.name}' is a {kind}; only tensors and plain values are supported"
             raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+        yield ConstantSpec(name=argument.name, type=kind, required=not argument.has_default_value())
 
 
 def _argument(name: str, traced: TensorSpec | None, required: bool) -> Argument:

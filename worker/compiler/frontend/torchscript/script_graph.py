@@ -1,6 +1,6 @@
 """A TorchScript graph as plain Python values: bodies of steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -52,6 +52,23 @@ class Body:
         """The steps, followed by those of all nested blocks."""
         inner = (body.all_steps() for step in self.steps for body in step.blocks)
         return self.steps + tuple(step for steps in inner for step in steps)
+
+    def assignments(self) -> Iterator[tuple[str, Step]]:
+        """Each assignment to an attribute: its path from the module, and the step that makes the value.
+
+        torch records no source line for an assignment, but one for the value.
+        """
+        paths = {self.inputs[0]: ""}
+        makers: dict[str, Step] = {}
+        for step in self.all_steps():
+            makers.update(dict.fromkeys(step.outputs, step))
+            if step.kind in ("prim::GetAttr", "prim::SetAttr") and step.inputs[0] in paths:
+                owner = paths[step.inputs[0]]
+                path = f"{owner}.{step.name}" if owner else step.name
+                if step.kind == "prim::SetAttr":
+                    yield path, makers.get(step.inputs[1], step)
+                else:
+                    paths[step.outputs[0]] = path
 
 
 def parse_graph(graph: torch.Graph | torch.Block) -> Body:

@@ -1,0 +1,265 @@
+"""Models that keep state, and arguments that are not tensors."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from capture_samples import capture_file, refusal
+from torch import nn
+
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.load import inspect_model, load_model
+from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.frontend.state import expose_state
+from worker.compiler.pipeline.capture import CALLS
+
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
+
+
+class Assigning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state = self.state * 0.9 + x.mean(0)
+        return x + self.state
+
+
+class Accumulating(nn.Module):
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(2, 4))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)  # type: ignore[operator]
+        self.state[:1].add_(x[:1])
+        return x * self.state
+
+
+class Adding(nn.Module):
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.state.add_(x)
+
+
+class ReturningOld(nn.Module):
+    """Returns the state before the run, and exchanges two buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("new", torch.ones(2, 4))
+        self.register_buffer("old", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = self.old
+        self.old = self.new
+        self.new = x
+        return last
+
+
+class Late(nn.Module):
+    """Makes its state in its first run, as streaming models do."""
+
+    state: torch.Tensor | None
+    size: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = None
+        self.size = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.size != x.size(0):
+            self.state = None
+        self.size = x.size(0)
+        state = self.state
+        if state is None:
+            state = torch.zeros(x.size(0), 4)
+        state = torch.tanh(state + x)
+        self.state = state
+        return state * 2
+
+
+class Growing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(0, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = torch.cat([self.seen, x])
+        return self.seen.mean(0)  # the same for the same x
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class Resampling(nn.Module):
+    def forward(self, x: torch.Tensor, rate: int, gain: float = 1.0, mode: str | None = None) -> torch.Tensor:
+        if rate == 8000:
+            x = x[:, ::2]
+        return x.abs() * gain if mode is None else x * gain
+
+
+def scripted(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.script(module), path)
+    return path
+
+
+def traced(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
+    return path
+
+
+def exported(module: nn.Module, path: Path) -> Path:
+    torch.export.save(torch.export.export(module, (X,)), path)
+    return path
+
+
+def graph(module: nn.Module, path: Path) -> Path:
+    torch.save(torch.fx.symbolic_trace(module), path)
+    return path
+
+
+Save = Callable[[nn.Module, Path], Path]
+KEEPING: dict[str, tuple[type[nn.Module], Save, tuple[str, ...]]] = {
+    "a script that assigns a buffer": (Assigning, scripted, ("state.inner.state",)),
+    "a script that writes a part of a buffer": (Accumulating, scripted, ("state.inner.state",)),
+    "a script that exchanges buffers": (ReturningOld, scripted, ("state.inner.old", "state.inner.new")),
+    "a script that makes its state late": (Late, scripted, ("state.inner.state",)),
+    "a trace that writes a part of a buffer": (Accumulating, traced, ("state.inner.state",)),
+    "a program that writes a part of a buffer": (Accumulating, exported, ("state.inner.state",)),
+    "a graph that writes a buffer in place": (Adding, graph, ("state.inner.state",)),
+}
+
+
+class Within(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+
+@pytest.mark.parametrize(("kind", "save", "names"), KEEPING.values(), ids=KEEPING)
+def test_state_becomes_inputs_and_outputs_that_follow_the_original(
+    tmp_path: Path, kind: type[nn.Module], save: Save, names: tuple[str, ...]
+) -> None:
+    path = save(Within(kind().eval()).eval(), tmp_path / "model")
+    captured = capture_file(path, "x=2x4")
+    states = [spec.name for spec in captured.input_specs[captured.own_inputs :]]
+    assert sorted(states) == sorted(names)
+    assert states == [spec.name for spec in captured.output_specs[captured.own_outputs :]]
+
+    calls = (captured.example, *captured.samples)
+    assert [call.follows for call in calls] == [False, *[True] * (CALLS - 1)]
+    original = load_model(path).eager
+    for before, call in zip((None, *calls), calls, strict=False):
+        with torch.no_grad():
+            own = flatten_outputs(original(torch.from_numpy(call.inputs[0])))
+        np.testing.assert_allclose(call.references[0], own[0].numpy(), rtol=1e-5)
+        if before is not None:
+            assert all(map(np.array_equal, call.inputs[1:], before.references[1:]))
+
+
+@pytest.mark.parametrize("kind", [Growing, Counting])
+def test_state_that_changes_its_size_or_is_a_number_is_refused(tmp_path: Path, kind: type[nn.Module]) -> None:
+    error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    assert "forward changes" in error.detail
+
+
+def test_a_buffer_without_effect_on_outputs_is_no_state() -> None:
+    class CountingOnly(Accumulating):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)  # type: ignore[operator]
+            return x * self.state
+
+    assert expose_state(torch.export.export(CountingOnly(), (X,))) is None
+
+
+FIXED: dict[str, tuple[dict[str, object], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "an int": ({"rate": 8000}, lambda x: x[:, ::2].abs()),
+    "an int and a float": ({"rate": 16000, "gain": 0.5}, lambda x: x.abs() * 0.5),
+    "an int for a float": ({"rate": 16000, "gain": 3}, lambda x: x.abs() * 3),
+    "a text": ({"rate": 16000, "mode": "plain"}, lambda x: x),
+    "null": ({"rate": 16000, "mode": None}, lambda x: x.abs()),
+}
+
+
+@pytest.mark.parametrize(("constants", "expected"), FIXED.values(), ids=FIXED)
+def test_constants_fix_arguments_of_a_script(
+    tmp_path: Path, constants: dict[str, object], expected: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    captured = capture_file(scripted(Resampling(), tmp_path / "model"), "x=2x4", constants=constants)
+    (x,) = captured.inputs
+    np.testing.assert_array_equal(captured.references[0], expected(torch.from_numpy(x)).numpy())
+    found = captured.program.module()(torch.from_numpy(x))
+    np.testing.assert_array_equal(flatten_outputs(found)[0].numpy(), captured.references[0])
+
+
+REFUSED: dict[str, tuple[dict[str, object], ErrorCode, str]] = {
+    "missing": ({}, ErrorCode.CONSTANTS_MISSING, "'rate' has the type int and no default"),
+    "of another type": (
+        {"rate": "fast"},
+        ErrorCode.INPUTS_MISMATCH,
+        "'rate' has the type int; it cannot be 'fast'",
+    ),
+    "a bool for an int": ({"rate": True}, ErrorCode.INPUTS_MISMATCH, "it cannot be True (bool)"),
+    "null for an int": ({"rate": None}, ErrorCode.INPUTS_MISMATCH, "it cannot be null"),
+    "unknown": ({"rate": 1, "speed": 2}, ErrorCode.INPUTS_MISMATCH, "the model has no argument 'speed'"),
+}
+
+
+@pytest.mark.parametrize(("constants", "code", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_constant_that_does_not_fit_is_refused(
+    tmp_path: Path, constants: dict[str, object], code: ErrorCode, words: str
+) -> None:
+    error = refusal(scripted(Resampling(), tmp_path / "model"), "x=2x4", constants=constants)
+    assert error.code is code
+    assert words in error.detail
+
+
+def test_an_inspection_lists_arguments_that_are_not_tensors(tmp_path: Path) -> None:
+    signature = inspect_model(scripted(Resampling(), tmp_path / "model")).signature
+    assert signature.input_names == ("x",)
+    found = [(each.name, each.type, each.required) for each in signature.constants]
+    assert found == [("rate", "int", True), ("gain", "float", False), ("mode", "Optional[str]", False)]
+
+
+def test_a_program_accepts_only_the_constants_of_its_file(tmp_path: Path) -> None:
+    program = torch.export.export(Resampling(), (X, 8000))
+    torch.export.save(program, tmp_path / "model")
+    assert capture_file(tmp_path / "model", constants={"rate": 8000}).references[0].shape == (2, 2)
+    error = refusal(tmp_path / "model", constants={"rate": 16000})
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert "the file fixes the argument 'rate' at 8000" in error.detail
+
+
+def test_constants_fix_placeholders_of_a_graph(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+            return x * factor + shift
+
+    path = graph(Scaled(), tmp_path / "model")
+    captured = capture_file(path, "x=2x4", "shift=2x4", constants={"factor": 3.0})
+    x, shift = captured.inputs
+    np.testing.assert_allclose(captured.references[0], x * 3 + shift, rtol=1e-6)

@@ -1,0 +1,165 @@
+"""State as inputs and outputs: buffers and attributes that a run changes.
+
+An exported program lists the buffers that it mutates. In its functional form, each is a placeholder for the
+value before the run, and one of the results for the value after it. ``expose_state`` makes that placeholder
+an input and that result an output::
+
+    (weight, hidden*, x) -> (hidden', y)        hidden* is a buffer that the program mutates
+    (weight, x, state.hidden) -> (y, state.hidden')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+PREFIX = "state."
+_WRAPPED = "module."
+
+
+@dataclass(frozen=True)
+class StatefulProgram:
+    """A program whose state is its last inputs and its last outputs, in the order of ``buffers``."""
+
+    program: ExportedProgram
+    buffers: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs and outputs that hold the state."""
+        return tuple(PREFIX + _in_model(buffer) for buffer in self.buffers)
+
+    def initial(self, fresh: object) -> tuple[torch.Tensor, ...]:
+        """The state before the first run.
+
+        An attribute that the first run creates, or whose shape it changes, begins with zeros here. Compare
+        runs with the original to learn whether that is right.
+
+        Args:
+            fresh: the model, which has not run.
+        """
+        nodes = {node.name: node for node in self.program.graph.find_nodes(op="placeholder")}
+        held = [
+            nodes[name].meta["val"] for name in self.program.graph_signature.user_inputs[-len(self.buffers) :]
+        ]
+        return tuple(
+            _initial(fresh, _in_model(name), value) for name, value in zip(self.buffers, held, strict=True)
+        )
+
+
+def expose_state(program: ExportedProgram) -> StatefulProgram | None:
+    """The program with its state as inputs and outputs; None if its outputs depend on no state.
+
+    A buffer that a run changes without effect on the outputs of later runs, such as a counter, is not state.
+
+    Args:
+        program: takes and returns flat tuples of tensors.
+    """
+    if not any(map(_writes, program.graph.nodes)) and not program.graph_signature.buffers_to_mutate:
+        return None
+    functional = program.run_decompositions({})
+    buffers = _effective_state(functional)
+    return StatefulProgram(_exposed(functional, buffers), buffers) if buffers else None
+
+
+def _in_model(buffer: str) -> str:
+    """The buffer's name in the user's model, which our wrappers hold as ``module``."""
+    while buffer.startswith(_WRAPPED):
+        buffer = buffer.removeprefix(_WRAPPED)
+    return buffer
+
+
+def _initial(fresh: object, name: str, like: torch.Tensor) -> torch.Tensor:
+    for root in (fresh, getattr(fresh, _WRAPPED[:-1], None)):
+        value = reduce(lambda owner, part: getattr(owner, part, None), name.split("."), root)
+        if isinstance(value, torch.Tensor) and value.shape == like.shape and value.dtype == like.dtype:
+            return value.detach().clone()
+    return torch.zeros(tuple(like.shape), dtype=like.dtype)
+
+
+def _writes(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _effective_state(program: ExportedProgram) -> tuple[str, ...]:
+    """The mutated buffers on whose old values an output depends, or the new value of such a buffer."""
+    signature = program.graph_signature
+    placeholders = {buffer: name for name, buffer in signature.inputs_to_buffers.items()}
+    results = {buffer: name for name, buffer in signature.buffers_to_mutate.items()}
+    nodes = {node.name: node for node in program.graph.nodes}
+    reached = _sources([nodes[name] for name in signature.user_outputs if isinstance(name, str)])
+    found: set[str] = set()
+    while new := {buffer for buffer in results if placeholders[buffer] in reached} - found:
+        found |= new
+        reached |= _sources([nodes[results[buffer]] for buffer in new])
+    return tuple(buffer for buffer in results if buffer in found)
+
+
+def _sources(nodes: list[Node]) -> set[str]:
+    """The names of the nodes on which some nodes depend, and their own."""
+    seen: set[Node] = set()
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            nodes.extend(node.all_input_nodes)
+    return {node.name for node in seen}
+
+
+def _exposed(program: ExportedProgram, buffers: tuple[str, ...]) -> ExportedProgram:
+    signature = program.graph_signature
+    kept = [spec for spec in signature.input_specs if spec.target not in buffers]
+    states = {spec.target: spec for spec in signature.input_specs if spec.target in buffers}
+    inputs = [*kept, *(InputSpec(InputKind.USER_INPUT, states[name].arg, None) for name in buffers)]
+    results = {
+        spec.target: spec.arg for spec in signature.output_specs if spec.kind == OutputKind.BUFFER_MUTATION
+    }
+    user = [spec for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    outputs = [*user, *(OutputSpec(OutputKind.USER_OUTPUT, results[name], None) for name in buffers)]
+    graph = _reordered(program.graph, inputs, outputs)
+    count = sum(spec.kind == InputKind.USER_INPUT for spec in inputs)
+    call = program.module_call_graph[0]
+    structure = replace(
+        call.signature,
+        inputs=[],
+        outputs=[],
+        forward_arg_names=None,
+        in_spec=pytree.tree_structure(((0,) * count, {})),
+        out_spec=pytree.tree_structure((0,) * len(outputs)),
+    )
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=graph,
+        graph_signature=ExportGraphSignature(inputs, outputs),
+        state_dict={name: tensor for name, tensor in program.state_dict.items() if name not in buffers},
+        range_constraints=program.range_constraints,
+        module_call_graph=[replace(call, signature=structure)],
+        constants={name: value for name, value in program.constants.items() if name not in buffers},
+        verifiers=program.verifiers,
+    )
+
+
+def _reordered(graph: torch.fx.Graph, inputs: list[InputSpec], outputs: list[OutputSpec]) -> torch.fx.Graph:
+    """A copy of the graph with its placeholders and results in the order of the specs."""
+    copies: dict[Node, Node] = {}
+    new = torch.fx.Graph()
+    new.output(new.graph_copy(graph, copies))
+    by_name = {old.name: copy for old, copy in copies.items()}
+    first_call = next(node for node in new.nodes if node.op != "placeholder")
+    for spec in inputs:
+        first_call.prepend(by_name[spec.arg.name])
+    (result,) = new.find_nodes(op="output")
+    result.args = (tuple(by_name[spec.arg.name] for spec in outputs),)
+    return new
