@@ -62,6 +62,8 @@ def check_archive(path: Path) -> Archive:
             zlib.error,
             EOFError,
             OSError,
+            OverflowError,
+            ValueError,
             struct.error,
             NotImplementedError,
         ) as error:
