@@ -142,3 +142,12 @@ def test_an_entry_beyond_any_file_is_damage(tmp_path: Path) -> None:
     last[12:16] = struct.pack("<L", directory_bytes)
     path.write_bytes(content[:start] + entry + last)
     assert refusal(path).code is ErrorCode.MODEL_DAMAGED
+
+
+@pytest.mark.parametrize(("name", "attributes"), [("r/a/", 0), ("r/a", 0x10)])
+def test_a_folder_with_content_is_unsafe(tmp_path: Path, name: str, attributes: int) -> None:
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        entry = zipfile.ZipInfo(name)
+        archive.writestr(entry, b"torch reads something else")
+        entry.external_attr = attributes
+    assert "folder with content" in refusal(tmp_path / "model").detail
