@@ -8,37 +8,30 @@ import pytest
 from hypothesis.statistics import collector
 
 SECONDS = float(os.environ["FUZZ_SECONDS"])
-TOLD = pytest.StashKey[list[str]]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TOLD] = []
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
+    """Run the test until its time is over or it fails, and print how many examples it ran."""
     began = time.monotonic()
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    examples = 0
+    examples, outcome = 0, "a failure"
 
     def count(statistics: dict[str, Any]) -> None:
         nonlocal examples
         phases = (phase for name, phase in statistics.items() if name.endswith("-phase"))
         examples += sum(len(phase["test-cases"]) for phase in phases)
 
-    failed = True
     try:
         while time.monotonic() < began + SECONDS:
             with collector.with_value(count):
                 pyfuncitem.obj(**arguments)
-        failed = False
+        outcome = "no failure"
     finally:
-        told = f"{pyfuncitem.name}: {examples} examples in {time.monotonic() - began:.0f} s"
-        pyfuncitem.config.stash[TOLD].append(f"{told}, {'a failure' if failed else 'no failure'}")
+        plugin = pyfuncitem.config.pluginmanager.get_plugin
+        with plugin("capturemanager").global_and_fixture_disabled():
+            seconds = time.monotonic() - began
+            told = f"{pyfuncitem.name}: {examples} examples in {seconds:.0f} s, {outcome}"
+            plugin("terminalreporter").ensure_newline()
+            plugin("terminalreporter").write_line(told)
     return True
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    terminalreporter.section("fuzzing")
-    for line in config.stash[TOLD]:
-        terminalreporter.write_line(line)
