@@ -10,6 +10,8 @@ KILLS ?= 200
 SEED ?= 1
 RUNS ?= 20
 GRAPHS ?= 1000
+SECONDS ?= 60
+FUZZED ?= tests/unit/fuzz tests/integration/app/test_app_schema.py
 DATABASE ?= sqlite
 PARTS ?= e2e integration stages contract unit
 
@@ -35,6 +37,9 @@ test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
 
 flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
+
+fuzz: setup ## fuzz each parser and the API for SECONDS=60; FUZZED="FILE::TEST" selects
+	@FUZZ_SECONDS="$(SECONDS)" $(BIN)/python -m pytest -p tests.fuzzing --hypothesis-profile fuzz -m fuzz --timeout 0 $(FUZZED)
 
 test-containment: setup ## attack the sandbox as root, as a plain user and as in Docker; needs root
 	@ci/containment
@@ -93,4 +98,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs

@@ -4,13 +4,15 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from examples.environment import forget_settings
 from examples.local_service import local_service
 
 # the same examples every time, without a deadline on a busy machine
 settings.register_profile("suite", deadline=None, derandomize=True)
+# `make fuzz`: new examples every time
+settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_health_check=list(HealthCheck))
 settings.load_profile("suite")
 
 

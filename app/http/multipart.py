@@ -68,6 +68,7 @@ class Form:
         self._header = ["", ""]
         self._name = ""
         self._file: str | None = None
+        self._fed = False
         self._begun = False
         self._over = False
         callbacks: MultipartCallbacks = {
@@ -106,6 +107,11 @@ class Form:
         return self._events.popleft()
 
     def _feed(self, chunk: bytes) -> None:
+        if not self._fed:
+            chunk = chunk.lstrip(
+                b"\r\n"
+            )  # after a newline, the parser skips all up to the chunk's next hyphen
+            self._fed = bool(chunk)
         try:
             self._parser.write(chunk)
         except FormParserError as error:

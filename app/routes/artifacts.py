@@ -20,13 +20,15 @@ router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 ArtifactName = Annotated[
     str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
 ]
-BINARY: dict[str, Any] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+BYTES: dict[str, Any] = {"*/*": {}}
+"""Any file. OpenAPI 3.1 describes bytes by leaving out the schema, and some of the files are JSON."""
+
 """The list of artifacts has each file's media type."""
 
 NOT_MODIFIED: Responses = {304: documentation.NOT_MODIFIED}
 DOWNLOAD = (
-    described(200, "The whole artifact.", BINARY)
-    | described(206, "The requested range.", BINARY)
+    described(200, "The whole artifact.", BYTES)
+    | described(206, "The requested range.", BYTES)
     | NOT_MODIFIED
 )
 ARTIFACT_PROBLEMS = problems(*LOOKUP, ErrorCode.RANGE_NOT_SATISFIABLE)

@@ -34,8 +34,8 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
     The directory is created if missing, and unchanged if the bundle is rejected.
 
     Raises:
-        BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, or
-            does not match its checksums.
+        BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, does
+            not match its checksums, or cannot be written.
     """
     parent = directory.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,10 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
         folder = Path(name)
         try:
             _extract(archive, folder, caps)
-        except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-            raise BundleError(f"{archive.name} is damaged: {error}") from error
+        except BundleError:
+            raise
+        except Exception as error:  # tarfile raises many kinds for damaged bytes
+            raise BundleError(f"{archive.name} cannot be unpacked: {error}") from error
         check_bundle(folder)
         _move_into(folder, directory)
     return directory
@@ -81,7 +83,7 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
 
 
 def _safe_path(member: tarfile.TarInfo) -> str:
-    if not (member.isreg() or member.isdir()):
+    if not (member.isreg() or member.isdir()) or member.issparse():
         raise BundleError(f"the bundle contains '{member.name}', which is neither a file nor a folder")
     try:
         return _PATH.validate_python(member.name.removeprefix("./"))

@@ -52,6 +52,13 @@ def member(
     return info, data
 
 
+def sparse(extents: str) -> tuple[tarfile.TarInfo, bytes]:
+    """A file with holes, which only a hostile bundle has."""
+    info, data = member("weights", b"x")
+    info.pax_headers = {"GNU.sparse.map": extents, "GNU.sparse.size": str(1 << 40)}
+    return info, data
+
+
 def pack(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
@@ -92,6 +99,10 @@ def test_a_second_bundle_replaces_the_first(tmp_path: Path) -> None:
         member("null", kind=tarfile.CHRTYPE),
         member(".hidden", b"x"),
         member("model.so", b"twice"),
+        member("model.so/a", b"in a file"),
+        member("a" * 300, b"a name that is too long"),
+        sparse("0,1"),
+        sparse("nonsense"),
     ],
     ids=lambda hostile: f"{hostile[0].name}-{hostile[0].type.decode()}",
 )

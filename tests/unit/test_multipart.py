@@ -31,6 +31,14 @@ async def test_a_form_is_the_same_in_pieces_of_any_size(size: int) -> None:
     assert await read(BODY, size) == READ
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+async def test_newlines_before_a_form_are_skipped_and_nothing_else(size: int) -> None:
+    assert await read(b"\r\n\n" + BODY, size) == READ
+    with pytest.raises(RefusalError) as caught:
+        await read(b"\r\npreamble" + BODY, size)
+    assert caught.value.problem.code == "request-invalid"
+
+
 async def test_unread_bytes_of_a_part_are_skipped() -> None:
     assert [part.name async for part in Form(BOUNDARY, pieces(BODY, 5)).parts()] == ["request", "model"]
 

@@ -121,3 +121,33 @@ def test_a_checksum_of_zero_is_not_compared(tmp_path: Path) -> None:
 
 def test_an_empty_archive_is_damaged(tmp_path: Path) -> None:
     assert refusal(write(tmp_path / "model", {})).code is ErrorCode.MODEL_DAMAGED
+
+
+def test_a_name_that_is_not_utf_8_is_damage(tmp_path: Path) -> None:
+    path = patched(
+        write(tmp_path / "model", {"r/\N{LATIN SMALL LETTER E WITH ACUTE}": b"1"}), b"\xc3\xa9", b"\xff\xff"
+    )
+    assert refusal(path).code is ErrorCode.MODEL_DAMAGED
+
+
+def test_an_entry_beyond_any_file_is_damage(tmp_path: Path) -> None:
+    path = write(tmp_path / "model", {"r/a": b"1", "r/b": b"2"})
+    content = path.read_bytes()
+    start, end = content.rfind(b"PK\x01\x02"), content.rfind(b"PK\x05\x06")
+    sizes = struct.pack("<HHQ", 1, 8, (1 << 64) - 1)
+    entry = bytearray(content[start:end] + sizes)
+    entry[30:32], entry[42:46] = struct.pack("<H", len(sizes)), b"\xff" * 4
+    directory_bytes = len(content[:end]) - content.find(b"PK\x01\x02") + len(sizes)
+    last = bytearray(content[end:])
+    last[12:16] = struct.pack("<L", directory_bytes)
+    path.write_bytes(content[:start] + entry + last)
+    assert refusal(path).code is ErrorCode.MODEL_DAMAGED
+
+
+@pytest.mark.parametrize(("name", "attributes"), [("r/a/", 0), ("r/a", 0x10)])
+def test_a_folder_with_content_is_unsafe(tmp_path: Path, name: str, attributes: int) -> None:
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        entry = zipfile.ZipInfo(name)
+        archive.writestr(entry, b"torch reads something else")
+        entry.external_attr = attributes
+    assert "folder with content" in refusal(tmp_path / "model").detail

@@ -15,10 +15,10 @@ from worker.job.folder import JobFolder
 
 
 def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
-    """The folder of the unpacked bundle; no link in it leads outside.
+    """The folder of the unpacked bundle, which has only files and folders.
 
     Raises:
-        JobError: the bundle is not an archive, or does not fit in the job's folder.
+        JobError: the bundle is not an archive, has other entries, or does not fit in the job's folder.
     """
     bundle = folder.scratch / "bundle"
     try:
@@ -27,10 +27,16 @@ def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
             zstandard.ZstdDecompressor().stream_reader(packed) as stream,
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
-            archive.extractall(bundle, filter="data")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, OSError) as error:
+            archive.extractall(bundle, filter=_plain)
+    except Exception as error:  # tarfile raises many kinds for damaged bytes
         raise failure_of(code, error, f"the bundle cannot be unpacked: {error}") from error
     return bundle
+
+
+def _plain(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    if not (member.isreg() or member.isdir()) or member.issparse():
+        raise tarfile.SpecialFileError(member)
+    return tarfile.data_filter(member, path)
 
 
 def read_manifest(bundle: Path, code: ErrorCode) -> Manifest:

@@ -8,7 +8,8 @@ from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, make_problem
-from bessemer.contract.report import Latency, StageTime
+from bessemer.contract.report import Latency, Report, StageTime
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
@@ -35,7 +36,26 @@ CONFINED = SandboxStatus(
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 FIGURES = Figures(latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0.0)
 TARGET = resolve_target(PresetTarget(preset="host"), "znver4", 2)
-REPORT_JSON = b'{"verified": true}'
+REPORT = Report(
+    bessemer="0.1.0",
+    versions={},
+    created_at=now(),
+    model=DIGEST,
+    model_format=ModelFormat.PT2,
+    model_parameters=10,
+    request=CompilationRequest(model=DIGEST, target=PresetTarget(preset="host")),
+    target=TARGET,
+    inputs=(IMAGE,),
+    outputs=(IMAGE,),
+    verified=True,
+    comparisons=(),
+    operators={},
+    passes=(),
+    stages=(),
+    sandbox=CONFINED,
+    processor="p",
+)
+REPORT_JSON = REPORT.model_dump_json().encode()
 REPORT_HTML = b"<!doctype html><script>alert(1)</script>"
 BUNDLE = bytes(range(256)) * 40
 

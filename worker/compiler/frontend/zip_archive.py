@@ -26,6 +26,8 @@ END_OF_DIRECTORY = struct.Struct("<4s4H2LH")
 END_SIGNATURE = b"PK\x05\x06"
 CHUNK_BYTES = 1 << 20
 ENCRYPTED = 0x1
+DOS_FOLDER = 0x10
+"""torch reads nothing from an entry with this attribute, and returns uninitialized memory."""
 CUT_OFF = "its end is missing, the file may be truncated"
 
 
@@ -62,6 +64,8 @@ def check_archive(path: Path) -> Archive:
             zlib.error,
             EOFError,
             OSError,
+            OverflowError,
+            ValueError,
             struct.error,
             NotImplementedError,
         ) as error:
@@ -131,6 +135,8 @@ def _check_expansion(entries: list[zipfile.ZipInfo], archive_bytes: int) -> None
             raise _unsafe(f"entry {entry.filename[:100]!r} is encrypted")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _unsafe(f"entry {entry.filename[:100]!r} uses compression method {entry.compress_type}")
+        if entry.file_size and (entry.is_dir() or entry.external_attr & DOS_FOLDER):
+            raise _unsafe(f"entry {entry.filename[:100]!r} is a folder with content")
         if entry.compress_type == zipfile.ZIP_STORED and entry.file_size != entry.compress_size:
             raise _unsafe(f"entry {entry.filename[:100]!r} is uncompressed but declares two sizes")
 
