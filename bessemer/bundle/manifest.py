@@ -107,8 +107,8 @@ class Manifest(Document):
     outputs: tuple[TensorSpec, ...] = Field(description="The outputs, in the order of the flattened result.")
     state: tuple[StateTensor, ...] = Field(
         default=(),
-        description="What the model keeps between runs. The entry point takes it after the inputs, and "
-        "returns its new value after the outputs.",
+        description="What the model keeps between runs. The entry point takes it after the inputs, may write "
+        "to it, and returns its new value after the outputs.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),

@@ -446,7 +446,7 @@ class Model:
             InputError: see ``run``.
         """
         tensors, _ = self._tensors(self._without_state(inputs))
-        return partial(self._function, *tensors, *self._first._tensors)
+        return partial(self._function, *tensors, *self._state_tensors(self.state))
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
@@ -476,6 +476,7 @@ class Model:
         return {name: array for name, array in inputs.items() if name not in names}
 
     def _state_tensors(self, arrays: Arrays) -> list[Any]:
+        """New tensors, which the library may write to."""
         tensors = []
         for spec in self.states:
             array = _checked(spec, np.asarray(arrays[spec.name]))
@@ -486,12 +487,10 @@ class Model:
             tensors.append(_to_tensor(spec, array))
         return tensors
 
-    def _read_initial_state(self) -> list[Any]:
-        """The tensors before the first run. The library does not write to them."""
+    def _read_initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
         with _using(self.folder):
             files = {entry["name"]: entry["file"] for entry in self.manifest.get("state", ())}
-            arrays = {name: _read_array(str(_inside(self.folder, file))) for name, file in files.items()}
-            return self._state_tensors(arrays)
+            return {name: _read_array(str(_inside(self.folder, file))) for name, file in files.items()}
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
@@ -509,7 +508,7 @@ class Session:
 
     def reset(self) -> None:
         """Return to the initial state."""
-        self._tensors = self._model._initial
+        self._tensors = self._model._state_tensors(self._model._initial)
 
     @property
     def state(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -97,11 +97,10 @@ void Flatten(const ffi::Any& value, Tensors* tensors) {
 class Session {
  public:
   explicit Session(const ffi::Module& library${state_parameter}${parameter})
-      : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())\
-${state_member}${member} {
+      : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())${member} {
     machine_->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
     main_ = machine_->GetFunction("${entry}").value();
-  }
+${read_state}  }
 
   Tensors Run(const Tensors& inputs) {
     std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
@@ -129,7 +128,7 @@ int main(int argc, char** argv) try {
   if (argc != ${arguments}) throw std::runtime_error("usage: main${usage}");
   fs::path folder = fs::canonical("/proc/self/exe").parent_path();
   ffi::Module library = ffi::Module::LoadFromFile((folder / "${library}").string());
-${load_state}${load}  Session session(library${state_argument}${argument});
+${load}  Session session(library${state_argument}${argument});
   Tensors inputs{
 ${inputs}
   };
@@ -207,25 +206,22 @@ def _parameter_parts(separate: SeparateParameters | None) -> dict[str, str]:
 
 def _state_parts(manifest: Manifest) -> dict[str, str]:
     if not manifest.state:
-        names = ("parameter", "member", "field", "argument")
-        return dict.fromkeys(
-            (*(f"state_{name}" for name in names), "pass_state", "keep_state", "load_state"), ""
-        )
+        names = ("state_parameter", "state_field", "state_argument", "read_state", "pass_state", "keep_state")
+        return dict.fromkeys(names, "")
     count = len(manifest.outputs)
     files = "\n".join(
-        f'      ReadNpy((folder / "{state.file}").string(), "{_NPY_TYPES[state.dtype]}", "{state.dtype}"),'
+        f'        ReadNpy((folder / "{state.file}").string(), "{_NPY_TYPES[state.dtype]}", "{state.dtype}"),'
         f"  // {state}"
         for state in manifest.state
     )
     return {
-        "state_parameter": ", const Tensors& state",
-        "state_member": ",\n        state_(state)",
-        "state_field": "  Tensors state_;\n",
-        "state_argument": ", state",
+        "state_parameter": ", const fs::path& folder",
+        "state_field": "  Tensors state_;  // the library may write to it\n",
+        "state_argument": ", folder",
+        "read_state": f"    state_ = {{\n{files}\n    }};\n",
         "pass_state": "    arguments.insert(arguments.end(), state_.begin(), state_.end());\n",
         "keep_state": f"    state_.assign(outputs.begin() + {count}, outputs.end());\n"
         f"    outputs.resize({count}, outputs.front());\n",
-        "load_state": f"  Tensors state{{\n{files}\n  }};\n",
     }
 
 

@@ -26,6 +26,7 @@ from tvm import relax, tirx
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.legalize.registry import current_machine
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import SCATTER
 from worker.compiler.schedules.nest import INDEX, signature
 from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
 
@@ -51,25 +52,46 @@ class Scatter:
     after: int
     dtype: str
     index_dtype: str
+    reduction: str
 
 
-def write_scatter(asked: Scatter, join: Join, machine: Machine) -> tirx.PrimFunc:
+def write_scatter(asked: Scatter, machine: Machine) -> tirx.PrimFunc:
     """A scheduled function from a tensor, indices and values to the tensor with the values in it."""
+    shape, written = _shapes(asked)
+    inputs = {
+        "data": (shape, asked.dtype),
+        "indices": (written, asked.index_dtype),
+        "values": (written, asked.dtype),
+    }
+    function = signature(inputs, {"scattered": (shape, asked.dtype)})
     work = asked.before * (asked.along + asked.written) * asked.after
+    return _with_tasks(asked, machine, work, function, *function.params).with_attr(SCATTER, asked.reduction)
+
+
+def write_scatter_in_place(asked: Scatter, machine: Machine) -> tirx.PrimFunc:
+    """A scheduled function that writes values to a tensor, its last argument after indices and values."""
+    shape, written = _shapes(asked)
+    inputs = {"indices": (written, asked.index_dtype), "values": (written, asked.dtype)}
+    function = signature(inputs, {"scattered": (shape, asked.dtype)})
+    work = asked.before * asked.written * asked.after
+    return _with_tasks(asked, machine, work, function, None, *function.params)
+
+
+def _with_tasks(
+    asked: Scatter, machine: Machine, work: int, function: tirx.PrimFunc, *arguments: Any
+) -> tirx.PrimFunc:
     threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
-    function = _signature(asked)
     tasks = asked.before * ceil(asked.after / chunk)
     loop = nest.parallel if threads > 1 and tasks > 1 else nest.serial
-    return nest.with_loops(function, loop(tasks, _Writer(asked, join, chunk, *function.params).task, INDEX))
+    return nest.with_loops(function, loop(tasks, _Writer(asked, chunk, *arguments).task, INDEX))
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the loops of a task: one row, and at most ``chunk`` columns."""
+    """Writes the loops of a task: one row, and at most ``chunk`` columns. Without data, it copies none."""
 
     asked: Scatter
-    join: Join
     chunk: int
     data: Any
     indices: Any
@@ -90,7 +112,8 @@ class _Writer:
 
             return nest.serial(count, columns, INDEX)
 
-        return nest.sequence(each(self.asked.along, self._copied), each(self.asked.written, self._written))
+        write = each(self.asked.written, self._written)
+        return write if self.data is None else nest.sequence(each(self.asked.along, self._copied), write)
 
     def _copied(self, row: Any, along: Any, column: Any) -> tirx.Stmt:
         return nest.store(self.result, self.data[row, along, column], row, along, column)
@@ -99,7 +122,7 @@ class _Writer:
         index = self.indices[row, step, column].astype(INDEX)
 
         def write(at: Any) -> tirx.Stmt:
-            value = self.join(self.result[row, at, column], self.values[row, step, column])
+            value = JOINS[self.asked.reduction](self.result[row, at, column], self.values[row, step, column])
             return nest.store(self.result, value, row, at, column)
 
         return nest.named(tirx.Select(index < 0, index + self.asked.along, index), "at", write)
@@ -113,30 +136,39 @@ def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
     return min(asked.after, ceil(ceil(asked.after / parts) / lanes) * lanes)
 
 
-def _signature(asked: Scatter) -> tirx.PrimFunc:
-    shape, written = ((asked.before, along, asked.after) for along in (asked.along, asked.written))
-    inputs = {
-        "data": (shape, asked.dtype),
-        "indices": (written, asked.index_dtype),
-        "values": (written, asked.dtype),
-    }
-    return signature(inputs, {"scattered": (shape, asked.dtype)})
+def _shapes(asked: Scatter) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of the tensor, and of indices and values."""
+    before, after = asked.before, asked.after
+    return (before, asked.along, after), (before, asked.written, after)
+
+
+def scatter_of(function: tirx.PrimFunc) -> Scatter | None:
+    """What a function of ``write_scatter`` computes; None for other functions."""
+    if not function.attrs or SCATTER not in function.attrs:
+        return None
+    data, indices = function.params[:2]
+    (before, along, after), written = map(int, data.shape), int(indices.shape[1])
+    return Scatter(
+        before, along, written, after, str(data.dtype), str(indices.dtype), str(function.attrs[SCATTER])
+    )
 
 
 def scatter_elements(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Legalize ``scatter_elements`` if indices and tensor have the same sizes beside the axis."""
     data, indices, values = call.args
     shape, written = static_shape(data), static_shape(indices)
-    join = JOINS.get(str(call.attrs.reduction))
-    if shape is None or written is None or join is None or prod(shape) * prod(written) == 0:
+    reduction = str(call.attrs.reduction)
+    if shape is None or written is None or reduction not in JOINS or prod(shape) * prod(written) == 0:
         return None
     axis = int(call.attrs.axis) % len(shape)
     beside = [(*sizes[:axis], *sizes[axis + 1 :]) for sizes in (shape, written)]
     if static_shape(values) != written or beside[0] != beside[1]:
         return None
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
-    asked = Scatter(before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype))
-    function = write_scatter(asked, join, current_machine())
+    asked = Scatter(
+        before, shape[axis], written[axis], after, str(data.ty.dtype), str(indices.ty.dtype), reduction
+    )
+    function = write_scatter(asked, current_machine())
     operands = [
         bb.emit(relax.op.reshape(operand, (before, along, after)))
         for operand, along in ((data, shape[axis]), (indices, written[axis]), (values, written[axis]))

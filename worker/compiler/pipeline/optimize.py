@@ -24,6 +24,7 @@ from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.registry import legalization_map
+from worker.compiler.legalize.state_in_place import update_state_in_place
 from worker.compiler.pipeline.translate import blame_dynamic_sizes
 from worker.compiler.rewrites.engine import Application, report_rewrite
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
@@ -119,11 +120,12 @@ def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
                 transform.FuseTIR(),
             ),
         ),
-        # Turn functions that only reshape into views, which need no schedule.
+        # Turn functions that only reshape into views, which need no schedule, and write state in place.
         Phase(
             "clean",
             (
                 transform.RewriteDataflowReshape(),
+                update_state_in_place(machine),
                 remove_unreached,
             ),
         ),

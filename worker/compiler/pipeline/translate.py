@@ -16,6 +16,7 @@ from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
+from worker.compiler.schedules.annotations import STATE
 from worker.compiler.source_locations import place_of
 from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
@@ -63,6 +64,8 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         with upload.target.llvm:
             module = _import(importer, unbound(program, frozenset(separate)))
         main = _named_parameters(module["main"], captured.input_specs, len(separate))
+        if captured.kept:
+            main = main.with_attr(STATE, (captured.own_inputs, captured.own_outputs, captured.kept))
         _check_outputs(main, captured)
     except JobError as error:
         raise blame_dynamic_sizes(error, captured) from error

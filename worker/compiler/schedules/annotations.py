@@ -41,6 +41,11 @@ CAUSAL = "bessemer.causal"
 SAFE = "bessemer.safe"
 """Of attention: whether the result of a query that sees no key is zero instead of NaN."""
 
+SCATTER = "bessemer.scatter"
+"""Of a function that writes values to a copy of a tensor: how a value joins the old one."""
+STATE = "bessemer.state"
+"""Of ``main``: the index of the first argument that is state, that of the first such result, their number."""
+
 SHARES = "bessemer.shares"
 """Of a function that only copies: how its last argument, the result, may share memory with the others."""
 JOIN = "join"

@@ -128,6 +128,8 @@ def _index_put(
     if given[0].dtype == torch.bool:
         return _masked_put(data, indices, values, accumulate)
     axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if len(axes) == 1 and given[0].dim() == 1 and not accumulate:
+        return _put_along(data, axes[0], given[0], values)
     rest = [axis for axis in range(data.dim()) if axis not in axes]
     place = torch.zeros((), dtype=torch.int64)
     for axis, index in zip(axes, given, strict=True):
@@ -146,6 +148,14 @@ def _index_put(
     result = rows.scatter_add(0, at, written) if accumulate else rows.scatter(0, at, written)
     order = [*axes, *rest]
     return result.reshape(front.shape).permute([order.index(axis) for axis in range(data.dim())])
+
+
+def _put_along(data: Tensor, axis: int, index: Tensor, values: Tensor) -> Tensor:
+    """``data[:, i] = values`` without moving the axis, as a cache is written."""
+    shape, along = list(data.shape), [1] * data.dim()
+    shape[axis] = along[axis] = index.shape[0]
+    places = index.to(torch.int64).reshape(along).expand(shape)
+    return data.scatter(axis, places, values.to(data.dtype).expand(shape))
 
 
 def _masked_put(
