@@ -369,7 +369,9 @@ class Report(Document):
     inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the model's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the model's order.")
     state: tuple[TensorSpec, ...] = Field(
-        default=(), description="What the model keeps between runs; the comparisons include it."
+        default=(),
+        description="What the model keeps between runs. `comparisons` has the worst of several runs for each "
+        "output and state.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),

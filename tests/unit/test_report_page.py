@@ -272,11 +272,14 @@ def test_the_page_omits_percentiles_of_too_few_runs(runs: int, known: tuple[bool
                 target=PresetTarget(preset="znver4", cores=2),
                 inputs=(InputSpec(name="x", shape=("batch", 784)), TensorSpec(name="n", shape=())),
                 dimensions={"batch": DimensionRange(maximum=64, example=8)},
+                constants={"sr": 16000, "mode": "a b", "gain": None, "text": "true"},
+                stateless=True,
                 tune=TuneOptions(trials=64),
                 timeout_seconds=90,
             ),
             "--target znver4 --input x=batchx784:float32 --input n=scalar:float32 "
-            "--dimension batch=1..64@8 --option target.cores=2 --option tune.trials=64 "
+            "--dimension batch=1..64@8 --constant sr=16000 --constant 'mode=\"a b\"' --constant gain=null "
+            "--constant 'text=\"true\"' --option target.cores=2 --option stateless=true --option tune.trials=64 "
             "--option timeout_seconds=90.0",
         ),
         (
@@ -295,7 +298,7 @@ def test_the_printed_command_line_makes_the_same_request(request_: CompilationRe
     assert parse_command(line) == request_
 
 
-OPTIONS = ("--input", "--dimension", "--option")
+OPTIONS = ("--input", "--dimension", "--option", "--constant")
 
 
 def parse_command(line: str) -> CompilationRequest:
@@ -304,8 +307,8 @@ def parse_command(line: str) -> CompilationRequest:
     given = list(zip(words[::2], words[1::2], strict=True))
     named = {name: [value for key, value in given if key == name] for name in OPTIONS}
     target = dict(given).get("--target")
-    inputs, dimensions, options = (named[name] for name in OPTIONS)
-    draft = read_draft(target, inputs, options, dimensions=dimensions)
+    inputs, dimensions, options, constants = (named[name] for name in OPTIONS)
+    draft = read_draft(target, inputs, options, dimensions=dimensions, constants=constants)
     return draft.request.model_copy(update={"model": MODEL})
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import STATE_FOLDER, BundleFile, Manifest, OutputTolerance, StateTensor
-from bessemer.contract.report import Report
+from bessemer.contract.report import OutputComparison, Report
 from bessemer.contract.stage import Stage
 from worker.compiler.values import (
     Benchmarked,
@@ -67,7 +67,7 @@ def make_report(
         state=captured.input_specs[captured.own_inputs :],
         dynamic=captured.dynamic,
         verified=verified is not None,
-        comparisons=verified.comparisons if verified else (),
+        comparisons=_shown_comparisons(verified) if verified else (),
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),
@@ -81,6 +81,15 @@ def make_report(
         stopped_after=stopped_after,
         preflight=preflight,
     )
+
+
+def _shown_comparisons(verified: Verified) -> tuple[OutputComparison, ...]:
+    """Every comparison; of the runs of a model with state, only the worst for each tensor."""
+    if not verified.captured.states:
+        return verified.comparisons
+    count = len(verified.captured.output_specs)
+    by_tensor = (verified.comparisons[first::count] for first in range(count))
+    return tuple(max(runs, key=lambda one: one.max_absolute_error) for runs in by_tensor)
 
 
 def kept_state(captured: Captured) -> tuple[StateTensor, ...]:

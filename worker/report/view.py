@@ -14,7 +14,7 @@ from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
 
-ARGUMENTS = ("model", "name", "inputs", "dimensions")
+ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants")
 """Fields of a request that have their own command-line options."""
 
 MAIN_BASELINE = "torch-eager"
@@ -153,6 +153,8 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     parts += [f"--name {shlex.quote(request.name)}"] if request.name else []
     parts += [f"--input {shlex.quote(str(spec))}" for spec in request.inputs]
     parts += [f"--dimension {shlex.quote(f'{name}={limits}')}" for name, limits in request.dimensions.items()]
+    constants = {name: json.dumps(value) for name, value in request.constants.items()}
+    parts += [f"--constant {shlex.quote(f'{name}={value}')}" for name, value in constants.items()]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 
