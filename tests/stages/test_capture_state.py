@@ -53,6 +53,18 @@ class Adding(nn.Module):
         return x + self.state.add_(x)
 
 
+class Aliasing(nn.Module):
+    """Writes to its buffer by another name, which an export records as a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(2, 4))
+        self.others = [self.state]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.others[0].add_(x)
+
+
 class ReturningOld(nn.Module):
     """Returns the state before the run, and exchanges two buffers."""
 
@@ -146,6 +158,7 @@ KEEPING: dict[str, tuple[type[nn.Module], Save, tuple[str, ...]]] = {
     "a script that makes its state late": (Late, scripted, ("state.inner.state",)),
     "a trace that writes a part of a buffer": (Accumulating, traced, ("state.inner.state",)),
     "a program that writes a part of a buffer": (Accumulating, exported, ("state.inner.state",)),
+    "a program that writes a buffer by another name": (Aliasing, exported, ("state.inner.state",)),
     "a graph that writes a buffer in place": (Adding, graph, ("state.inner.state",)),
 }
 

@@ -25,6 +25,8 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from worker.compiler.frontend.torchscript.module_state import memory_of
+
 PREFIX = "state."
 _WRAPPED = "module."
 
@@ -69,9 +71,29 @@ def expose_state(program: ExportedProgram) -> StatefulProgram | None:
     """
     if not any(map(_writes, program.graph.nodes)) and not program.graph_signature.buffers_to_mutate:
         return None
+    _join_constants(program)
     functional = program.run_decompositions({})
     buffers = _effective_state(functional)
     return StatefulProgram(_exposed(functional, buffers), buffers) if buffers else None
+
+
+def _join_constants(program: ExportedProgram) -> None:
+    """Read the buffer in place of constants that are the same memory, as a cache that is also an attribute.
+
+    torch cannot make a program functional that writes to memory which two of its inputs share.
+    """
+    signature = program.graph_signature
+    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    values = {**program.state_dict, **program.constants}
+    buffers = {
+        memory_of(values[buffer]): placeholders[name] for name, buffer in signature.inputs_to_buffers.items()
+    }
+    for name, constant in signature.inputs_to_lifted_tensor_constants.items():
+        buffer = buffers.get(memory_of(values[constant]))
+        if buffer is not None:
+            placeholders[name].replace_all_uses_with(buffer)
+            program.constants[constant] = values[constant].clone()
+    program.graph_module.recompile()
 
 
 def _in_model(buffer: str) -> str:
