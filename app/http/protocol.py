@@ -4,6 +4,7 @@ import asyncio
 import re
 import sys
 import uuid
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +18,28 @@ AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
 """A bare line feed or a folded header: h11 accepts them, but a proxy may read such a head differently
 (RFC 9112, sections 2.2 and 5.2)."""
 
+TWO_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+"""A head with both is refused (RFC 9112, section 6.1)."""
+
+
+class StrictConnection(h11.Connection):
+    """The state of one connection. It checks each request's head, in whatever pieces the bytes arrive."""
+
+    def next_event(self) -> Any:
+        """The next event, as h11 has it.
+
+        Raises:
+            h11.RemoteProtocolError: also for a head that a proxy may read differently.
+        """
+        if self.their_state is h11.IDLE:
+            head, _, _ = self.trailing_data[0].partition(HEAD_END)
+            if AMBIGUOUS.search(head):
+                raise h11.RemoteProtocolError("a line of the head is folded, or ends without CR")
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= TWO_LENGTHS:
+            raise h11.RemoteProtocolError("the head has both Content-Length and Transfer-Encoding")
+        return event
+
 
 class Protocol(H11Protocol):
     """One connection.
@@ -27,7 +50,10 @@ class Protocol(H11Protocol):
 
     head_seconds: float = 15.0
     _timer: asyncio.TimerHandle | None = None
-    _head: bytes = b""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = StrictConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head."""
@@ -40,25 +66,10 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Check the syntax of a head, and pass it on."""
-        if self.conn.their_state is h11.IDLE:
-            self._head += data
-            head, end, _ = self._head.partition(HEAD_END)
-            if AMBIGUOUS.search(head):
-                self.send_400_response("A line of the request's head is folded, or ends without CR.")
-                return
-            if end:
-                self._head = b""
+        """Pass bytes on."""
         super().data_received(data)
         if not self.transport.is_closing():
             self._watch_head()
-
-    def handle_events(self) -> None:
-        """Handle what has arrived. A head that has two lengths is refused (RFC 9112, section 6.1)."""
-        super().handle_events()
-        names = {name for name, _ in self.headers or ()}
-        if {b"content-length", b"transfer-encoding"} <= names and self.conn.our_state is h11.SEND_RESPONSE:
-            self.send_400_response("The request has both Content-Length and Transfer-Encoding.")
 
     def send_400_response(self, msg: str) -> None:
         """Send a problem, unless a response has begun, and close the connection.

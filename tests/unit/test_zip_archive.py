@@ -151,3 +151,12 @@ def test_a_folder_with_content_is_unsafe(tmp_path: Path, name: str, attributes: 
         archive.writestr(entry, b"torch reads something else")
         entry.external_attr = attributes
     assert "folder with content" in refusal(tmp_path / "model").detail
+
+
+@pytest.mark.parametrize("name", ["", "\0r"])
+def test_an_entry_without_a_name_is_unsafe(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "model", "w") as archive:
+        entry = zipfile.ZipInfo("r")
+        entry.filename = name
+        archive.writestr(entry, b"content")
+    assert "without a name" in refusal(tmp_path / "model").detail

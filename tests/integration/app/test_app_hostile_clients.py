@@ -1,5 +1,6 @@
 """Attacks on the app through a real socket: pages of other sites, slow senders, ambiguous requests."""
 
+import re
 import socket
 import threading
 import time
@@ -82,6 +83,12 @@ def test_an_ambiguous_request_is_refused(case: str, server: ServerProcess) -> No
     answer = exchange(server, AMBIGUOUS[case])
     assert answer.startswith(b"HTTP/1.1 400 ") and b"http-invalid" in answer
     assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_an_ambiguous_request_right_behind_another_is_refused(case: str, server: ServerProcess) -> None:
+    answer = exchange(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + AMBIGUOUS[case])
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"400"]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: lo"], ids=["nothing", "half a head"])

@@ -2,6 +2,7 @@
 tells nothing of another tenant.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from test_app_ir import FRAMES, LISTING
 from test_app_tenants import WHOLE_SERVICE
 
 from bessemer.contract.access import Scope
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.keys import KeyRequest
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
@@ -41,6 +44,7 @@ EXAMPLES = 12
 PATIENCE_SECONDS = 60
 STATES = ("queued", "running", "succeeded", "failed")
 SCOPES = {"acme-vision": Scope.ADMIN, "acme-speech": Scope.COMPILE}
+SNAPSHOTS = {IR_INDEX: json.dumps(LISTING).encode(), IR_TEXTS: b"".join(FRAMES)}
 THERE = (
     "GET /v1/compilations/{id}",
     "GET /v1/compilations/{id}/artifacts",
@@ -56,7 +60,7 @@ ENDLESS = "/events$"
 
 @dataclass(frozen=True)
 class Tenant:
-    """A tenant with a model and a job in each state.
+    """A tenant with a model, a job in each state, and an invocation of the one that succeeded.
 
     Attributes:
         data: what names its data.
@@ -66,6 +70,7 @@ class Tenant:
     key: str
     digest: str
     jobs: dict[str, str]
+    invocation: str
 
     @property
     def headers(self) -> dict[str, str]:
@@ -73,7 +78,7 @@ class Tenant:
 
     @property
     def data(self) -> tuple[str, ...]:
-        return (self.name, self.key, self.digest, *self.jobs.values())
+        return (self.name, self.key, self.digest, self.invocation, *self.jobs.values())
 
 
 @dataclass(frozen=True)
@@ -99,21 +104,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def furnished(url: str, store: Store, folder: Path, name: str) -> Tenant:
-    """A new tenant, with a model that was inspected and a job in each state."""
+    """A new tenant with its data."""
     key = store.keys.create(KeyRequest(tenant=name, scope=SCOPES[name])).key
     content = MODEL_BYTES + name.encode()
     digest = sha256(content).hexdigest()
+    played = PlayedWorker(store, folder)
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, headers=headers) as api:
         assert api.put(f"/v1/models/{digest}", content=content).status_code == 201
         inspected(store, digest, WITH_SHAPES, name)
-        document = request(model=digest, name=f"{name}-model", labels={"team": name})
+        document = request(model=digest, name=f"{name}-model", labels={"team": name}, inspect={"ir": True})
         jobs = {state: api.post("/v1/compilations", json=document).json()["id"] for state in STATES}
-    played = PlayedWorker(store, folder)
-    attempts = {state: played.start(jobs[state]) for state in STATES[1:]}
-    played.succeed(jobs["succeeded"], attempts["succeeded"])
-    played.fail(jobs["failed"], attempts["failed"])
-    return Tenant(name, key, digest, jobs)
+        attempts = {state: played.start(jobs[state]) for state in STATES[1:]}
+        played.succeed(jobs["succeeded"], attempts["succeeded"])
+        played.fail_with(jobs["failed"], attempts["failed"], SNAPSHOTS)
+        runs = f"/v1/compilations/{jobs['succeeded']}/invocations"
+        invocation = api.post(runs, content=b"arrays").json()["id"]
+    return Tenant(name, key, digest, jobs, invocation)
 
 
 def schema_for(world: World, tenant: Tenant) -> Any:
@@ -132,7 +139,9 @@ def schema_for(world: World, tenant: Tenant) -> Any:
         known = {
             "id": tuple(job for holder in holders for job in holder.jobs.values()),
             "digest": tuple(holder.digest for holder in holders),
+            "invocation": tuple(holder.invocation for holder in holders),
             "name": ("report.json", "bundle.tar.zst"),
+            "step": ("0", "1"),
         }
         return {name: chosen(value, known.get(name, ())) for name, value in path_parameters.items()}
 

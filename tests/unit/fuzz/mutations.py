@@ -49,6 +49,6 @@ def _places(data: bytes, mark: bytes) -> st.SearchStrategy[int]:
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The bytes, cut at these places."""
+    """The bytes, cut at these places; no piece is empty."""
     edges = sorted(min(cut, len(data)) for cut in (0, *cuts, len(data)))
-    return [data[start:end] for start, end in pairwise(edges)]
+    return [data[start:end] for start, end in pairwise(edges) if start < end]

@@ -118,6 +118,8 @@ def _check_names(entries: list[zipfile.ZipInfo]) -> None:
         raise _unsafe(f"it has {len(entries)} entries, more than {MAX_ENTRIES}")
     seen: set[str] = set()
     for entry in entries:
+        if not entry.filename:
+            raise _unsafe("it has an entry without a name")
         path = PurePosixPath(entry.orig_filename)
         if path.is_absolute() or ".." in path.parts or set("\\\0") & set(entry.orig_filename):
             raise _unsafe(f"entry {entry.orig_filename[:100]!r} points outside the archive")
