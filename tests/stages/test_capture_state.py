@@ -56,9 +56,11 @@ class Adding(nn.Module):
 class Aliasing(nn.Module):
     """Writes to its buffer by another name, which an export records as a constant."""
 
+    persistent = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("state", torch.ones(2, 4))
+        self.register_buffer("state", torch.ones(2, 4), persistent=self.persistent)
         self.others = [self.state]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -191,6 +193,15 @@ def test_state_becomes_inputs_and_outputs_that_follow_the_original(
         np.testing.assert_allclose(call.references[0], own[0].numpy(), rtol=1e-5)
         if before is not None:
             assert all(map(np.array_equal, call.inputs[1:], before.references[1:]))
+
+
+def test_a_file_that_stores_a_state_twice_is_refused(tmp_path: Path) -> None:
+    class StoredTwice(Aliasing):
+        persistent = True
+
+    error = refusal(exported(StoredTwice(), tmp_path / "model"))
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert "lifted_tensor_0 is mutated" in error.detail
 
 
 @pytest.mark.parametrize("kind", [Growing, Counting])

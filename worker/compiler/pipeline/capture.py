@@ -107,7 +107,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         dynamic=dynamic,
         other_methods=model.other_methods,
     )
-    stateful = expose_state(program)
+    stateful = _exposed_state(program)
     if stateful is not None:
         draws = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
         return _with_state(captured, stateful, (inputs, *draws))
@@ -115,6 +115,13 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
     return replace(captured, samples=_samples(model, specs, dynamic, limits, seed))
+
+
+def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
+    try:
+        return expose_state(program)
+    except Exception as error:
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
 
 
 def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tensors, ...]) -> Captured:
