@@ -15,7 +15,7 @@ from bessemer.contract.target import LINUX_X86_64
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.legalize.lowerings import register_lowerings
-from worker.compiler.translation.decompositions import decomposition_table
+from worker.compiler.translation.decompositions import decomposed
 from worker.compiler.translation.importer import Importer
 
 Tensors = tuple[torch.Tensor, ...]
@@ -30,7 +30,7 @@ def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[
     Runs in another process: after a parallel region here, later forks would hang.
     """
     register_lowerings()
-    program = program.run_decompositions(decomposition_table())
+    program = decomposed(program)
     module = Importer().from_exported_program(program, False, False, False, None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.so"

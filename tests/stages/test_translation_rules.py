@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from complex_samples import COMPLEX_NUMBERS, FOURIER
 from operator_samples import MATRICES, RESIZING, SEARCHING, SPECIAL, WRITING
 from program_runs import run_program
 from rule_samples import ARITHMETIC, COMPLEX, IMAGES, INDEXING, PAIRS, POINTWISE, REDUCTIONS, Sample
@@ -18,6 +19,8 @@ KINDS = {
     "indexing": INDEXING,
     "images": IMAGES,
     "complex": COMPLEX,
+    "complex numbers": COMPLEX_NUMBERS,
+    "fourier": FOURIER,
     "pairs": PAIRS,
     "matrices": MATRICES,
     "special": SPECIAL,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from worker.compiler.translation.decompositions import decomposition_table
+from worker.compiler.translation.decompositions import decomposed
 from worker.compiler.translation.importer import Importer
 
 X = torch.zeros(2, 3)
@@ -59,23 +59,35 @@ def main_text(program: ExportedProgram) -> str:
             """,
         ),
         (
-            lambda x: torch.view_as_real(torch.view_as_complex(x) * 2j),
+            lambda x: torch.view_as_real(torch.view_as_complex(x) * (1 + 2j)),
             (torch.zeros(4, 2),),
             """
-            view_as_complex = aten.view_as_complex.default(x_0)
-            mul = aten.mul.Tensor(view_as_complex, 2j)
-            view_as_real = aten.view_as_real.default(mul)
+            select = aten.select.int(x_0, -1, 0)
+            select_1 = aten.select.int(x_0, -1, 1)
+            mul = aten.mul.Tensor(select, 1.0)
+            mul_1 = aten.mul.Tensor(select_1, 2.0)
+            sub = aten.sub.Tensor(mul, mul_1)
+            mul_2 = aten.mul.Tensor(select, 2.0)
+            mul_3 = aten.mul.Tensor(select_1, 1.0)
+            add = aten.add.Tensor(mul_2, mul_3)
+            unsqueeze = aten.unsqueeze.default(sub, 1)
+            unsqueeze_1 = aten.unsqueeze.default(add, 1)
+            cat = aten.cat.default([unsqueeze, unsqueeze_1], -1)
             """,
             """
-            mul = R.take(x_0, R.const(0, "int64"), axis=-1, mode="fast")
-            mul1 = R.take(x_0, R.const(1, "int64"), axis=-1, mode="fast")
-            mul2 = R.multiply(mul, R.const(0.0, "float32"))
-            mul3 = R.multiply(mul1, R.const(2.0, "float32"))
-            mul4 = R.subtract(mul2, mul3)
-            mul5 = R.multiply(mul, R.const(2.0, "float32"))
-            mul6 = R.multiply(mul1, R.const(0.0, "float32"))
-            mul7 = R.add(mul5, mul6)
-            mul8 = R.stack((mul4, mul7), axis=-1)
+            select = R.strided_slice(x_0, (1,), (0,), (1,), assume_inbound=False)
+            select1 = R.squeeze(select, axis=[1])
+            select_1 = R.strided_slice(x_0, (1,), (1,), (2,), assume_inbound=False)
+            select_11 = R.squeeze(select_1, axis=[1])
+            mul = R.multiply(select1, R.const(1.0, "float32"))
+            mul_1 = R.multiply(select_11, R.const(2.0, "float32"))
+            sub = R.subtract(mul, mul_1)
+            mul_2 = R.multiply(select1, R.const(2.0, "float32"))
+            mul_3 = R.multiply(select_11, R.const(1.0, "float32"))
+            add = R.add(mul_2, mul_3)
+            unsqueeze = R.expand_dims(sub, axis=[1])
+            unsqueeze_1 = R.expand_dims(add, axis=[1])
+            cat = R.concat((unsqueeze, unsqueeze_1), axis=1)
             """,
         ),
         (
@@ -96,6 +108,6 @@ def main_text(program: ExportedProgram) -> str:
 def test_a_rule_emits_these_operators(
     function: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], graph: str, script: str
 ) -> None:
-    program = torch.export.export(Calling(function), inputs).run_decompositions(decomposition_table())
+    program = decomposed(torch.export.export(Calling(function), inputs))
     assert graph_text(program) == dedent(graph).strip()
     assert main_text(program) == dedent(script).strip()

@@ -12,7 +12,8 @@ from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed
-from worker.compiler.translation.importer import Importer, operator_name
+from worker.compiler.translation.importer import Importer
+from worker.compiler.translation.names import operator_name
 from worker.errors import JobError
 from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
 

@@ -19,7 +19,8 @@ from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.source_locations import place_of
 from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
-from worker.compiler.translation.importer import Importer, operator_name, unbound
+from worker.compiler.translation.importer import Importer, unbound
+from worker.compiler.translation.names import operator_name
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message

@@ -6,12 +6,15 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.source_locations import place_of
+from worker.compiler.translation.complex_parts import has_rule, in_parts
 from worker.compiler.translation.errors import UntranslatableError
-from worker.compiler.translation.importer import operator_name
+from worker.compiler.translation.names import is_complex, operator_name
 from worker.compiler.translation.registry import rule_book
+from worker.compiler.translation.rule import OF_COMPLEX
 from worker.errors import JobError, failure_of, short_message
 
 if TYPE_CHECKING:
@@ -33,13 +36,20 @@ a decomposed cubic resize looks up every pixel sixteen times."""
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in core operators.
+    """The program in core operators on real tensors.
+
+    A program with a complex operator that has no rule keeps its complex operators.
 
     Raises:
         JobError: ``translate-failed``: torch cannot decompose it, as happens where dynamic sizes are related.
     """
     try:
-        return program.run_decompositions(decomposition_table())
+        if not any(map(is_complex, calls_of(program))):
+            return program.run_decompositions(decomposition_table())
+        core, rules = program.run_decompositions(_table_for_complex()), rule_book().of_complex
+        if not all(has_rule(node, rules) for node in calls_of(core)):
+            return core
+        return in_parts(core, rules).run_decompositions(decomposition_table())
     except UntranslatableError as error:
         raise untranslatable(error, _first_place(program, error.operator)) from error
     except Exception as error:
@@ -74,6 +84,30 @@ def decomposition_table() -> dict[Any, Any]:
     for name, rule in rule_book().decompositions.items():
         table[_overload(name)] = _named(name, rule.compute)
     return table
+
+
+@lru_cache(maxsize=1)
+def _table_for_complex() -> dict[Any, Any]:
+    """The table, with operators on complex numbers kept whole where these have a rule of their own."""
+    table = dict(decomposition_table())
+    for name in rule_book().of_complex:
+        operator = _overload(name.removesuffix(OF_COMPLEX))
+        if operator in table:
+            table[operator] = _on_real(table[operator])
+    return table
+
+
+def _on_real(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition that leaves calls with complex arguments alone."""
+
+    @wraps(compute)
+    def decompose(*arguments: Any, **named: Any) -> Any:
+        leaves = pytree.tree_leaves((arguments, named))
+        if any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves):
+            return NotImplemented
+        return compute(*arguments, **named)
+
+    return decompose
 
 
 def _named(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.utils import _pytree as pytree
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
+from worker.compiler.translation.complex_parts import has_rule
 from worker.compiler.translation.dtypes import dtype_name
 from worker.compiler.translation.emitter import Emitter, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError, advice_on
+from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
-from worker.compiler.translation.rules.complex_numbers import OF_COMPLEX
 from worker.compiler.translation.symbolic_shapes import SymbolicShapes
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Importer(ExportedProgramImporter):
 
     def can_translate(self, node: Node) -> bool:
         """Whether a call has a rule or a converter."""
+        if is_complex(node):
+            return has_rule(node, rule_book().of_complex)
         return rule_name(node) in rule_book().rules or self._stock_of(node) is not None
 
     def convert(self, node: Node) -> Any:
@@ -116,8 +118,6 @@ class Importer(ExportedProgramImporter):
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
         """A contiguous copy: TVM ignores a tensor's strides."""
         dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
-        if dense.is_complex():
-            dense = torch.view_as_real(dense.resolve_conj())
         return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(dense.contiguous())
 
     def _check_unsupported_func_type(self, nodes: Iterable[Node]) -> None:
@@ -149,7 +149,7 @@ class Importer(ExportedProgramImporter):
         value = node.meta.get("val")
         if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
-        if value.is_complex() or all(isinstance(size, int) for size in value.shape):
+        if all(isinstance(size, int) for size in value.shape):
             return result
         shape = self._symbols.shape_of(value.shape)
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
@@ -215,25 +215,6 @@ def unbound(program: ExportedProgram, names: frozenset[str]) -> ExportedProgram:
     return cast("ExportedProgram", _Unbound(program, names)) if names else program
 
 
-def operator_name(node: Node) -> str:
-    """The operator of a call: the overload as ``torch.ops`` prints it, else the function's name."""
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target)
-    return getattr(target, "__name__", str(target))
-
-
-def rule_name(node: Node) -> str:
-    """The name of the rule for a call."""
-    return f"{operator_name(node)}{OF_COMPLEX}" if is_complex(node) else operator_name(node)
-
-
-def is_complex(node: Node) -> bool:
-    """Whether an argument or a result of a call is a complex tensor."""
-    values = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
-    return any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves(values))
-
-
 def check_type(node: Node, result: Any) -> None:
     """Compare a node's translation with torch's result.
 
@@ -243,8 +224,6 @@ def check_type(node: Node, result: Any) -> None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
         return
-    if value.is_complex():
-        value = torch.view_as_real(value.resolve_conj())
     found, wanted = dtype_of(result), dtype_name(value.dtype)
     if found != wanted:
         raise TypeError(f"{operator_name(node)} was translated to {found}, but torch gives {wanted}")

@@ -9,11 +9,11 @@ from importlib.metadata import EntryPoint
 
 from worker.compiler.extensions import ExtensionPoint, in_modules
 from worker.compiler.translation import rules
-from worker.compiler.translation.rule import Decomposition, Rule
+from worker.compiler.translation.rule import ComplexDecomposition, Decomposition, Rule
 
-POINT: ExtensionPoint[Rule | Decomposition] = ExtensionPoint(
+POINT: ExtensionPoint[Rule | Decomposition | ComplexDecomposition] = ExtensionPoint(
     group="bessemer.translation_rules",
-    kinds=(Rule, Decomposition),
+    kinds=(Rule, Decomposition, ComplexDecomposition),
     name_of=lambda rule: rule.operator,
     built_in=in_modules(rules, "RULES"),
 )
@@ -25,6 +25,7 @@ class RuleBook:
 
     rules: dict[str, Rule]
     decompositions: dict[str, Decomposition]
+    of_complex: dict[str, ComplexDecomposition]
 
 
 @lru_cache(maxsize=1)
@@ -41,8 +42,7 @@ def make_rule_book(installed: Iterable[EntryPoint]) -> RuleBook:
     """The built-in rules and those of entry points; see ``rule_book``."""
     found = POINT.in_force(installed)
     return RuleBook(
-        rules={operator: rule for operator, rule in found.items() if isinstance(rule, Rule)},
-        decompositions={
-            operator: rule for operator, rule in found.items() if isinstance(rule, Decomposition)
-        },
+        rules={name: rule for name, rule in found.items() if isinstance(rule, Rule)},
+        decompositions={name: rule for name, rule in found.items() if isinstance(rule, Decomposition)},
+        of_complex={name: rule for name, rule in found.items() if isinstance(rule, ComplexDecomposition)},
     )

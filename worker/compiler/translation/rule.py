@@ -1,4 +1,4 @@
-"""The two kinds of translation rules."""
+"""The three kinds of translation rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,7 +48,31 @@ class Decomposition:
     compute: Callable[..., Any]
 
 
-Rules = tuple[Rule | Decomposition, ...]
+OF_COMPLEX = " of complex numbers"
+
+
+class Parts(NamedTuple):
+    """The real and the imaginary part of a complex tensor."""
+
+    real: torch.Tensor
+    imaginary: torch.Tensor
+
+
+@dataclass(frozen=True)
+class ComplexDecomposition:
+    """Replaces one operator, where an argument or the result is complex, by operators on real tensors.
+
+    Attributes:
+        operator: the overload as ``torch.ops`` prints it, followed by ``OF_COMPLEX``.
+        compute: takes the operator's arguments, complex tensors as ``Parts``, and returns a complex result
+            as ``Parts``. The parts of a result are cast and expanded to torch's dtype and shape.
+    """
+
+    operator: str
+    compute: Callable[..., Any]
+
+
+Rules = tuple[Rule | Decomposition | ComplexDecomposition, ...]
 
 
 def rules_of(translations: Mapping[str, Translate]) -> tuple[Rule, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from worker.compiler.translation.importer import operator_name
+from worker.compiler.translation.names import operator_name
 from worker.compiler.translation.registry import POINT
 
 if TYPE_CHECKING:
