@@ -284,7 +284,22 @@ def _unpooled(a: torch.Tensor, rank: int) -> torch.Tensor:
     return unpool(*pool(a, 2, return_indices=True), 2)
 
 
+def _nearest(name: str, sizes: list[int], *factors: float | None) -> Sample:
+    """A resize as traces write it: by size, with the factors or without."""
+    overload = getattr(torch.ops.aten, name).default
+    data = floats(2, 3, 7, 9, 5)[(slice(None), slice(None), *(0,) * (3 - len(sizes)))]
+    return Sample(f"{name} to {sizes} by {factors}", lambda a: overload(a, sizes, *factors), (data,))
+
+
 RESIZING = (
+    _nearest("upsample_nearest1d", [11], 2.3),
+    _nearest("upsample_nearest2d", [18, 10], 2.0, 2.0),
+    _nearest("upsample_nearest2d", [18, 10], None, None),
+    _nearest("upsample_nearest2d", [12, 7], 1.35, 1.5),
+    _nearest("upsample_nearest3d", [3, 9, 8], 0.5, None, 1.7),
+    _nearest("_upsample_nearest_exact1d", [7], None),
+    _nearest("_upsample_nearest_exact2d", [12, 7], 1.35, 1.5),
+    _nearest("_upsample_nearest_exact3d", [3, 9, 8], None, None, None),
     *(
         Sample(
             f"antialiased {mode} to {size}, corners {corners}",

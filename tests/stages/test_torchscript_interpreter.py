@@ -1,14 +1,19 @@
 """Scripts are interpreted exactly, their control flow included."""
 
 import io
+import math
 
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from worker.compiler.frontend.outputs import export_flat
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, convert_script
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
+from worker.compiler.frontend.torchscript.plain_values import ON_NUMBERS
 from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
+from worker.compiler.frontend.torchscript.script_operators import _overload
 from worker.compiler.source_locations import place_of
 
 
@@ -87,6 +92,52 @@ class Sizes(nn.Module):
         return x[:, : half + 1].reshape(rows * (half + 1)) * (rows / columns) + grid.sum() + x.numel() % 4
 
 
+class KnownNumbers(nn.Module):
+    """Takes sizes, indices and conditions from constants and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("lengths", torch.tensor([2, 3, 1]))
+        self.register_buffer("count", torch.tensor(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[:, self.lengths[2]] * self.count.item()
+        sizes: list[int] = self.lengths.tolist()
+        for size in sizes:
+            total = total + x[:, :size].sum(1)
+        if bool(self.count > 1):
+            total = total * 2
+        for step in range(int(torch.div(self.count + 3, 2, rounding_mode="floor"))):
+            total = total + step
+        return total + torch.arange(int(self.lengths.max()) + 1)[: x.size(0)]
+
+
+class KnownIndex(nn.Module):
+    """A trace turns the index to a number with ``aten::Int``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.tensor([0, 2]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, self.places[1]] + x[self.places[0]].sum()
+
+
+class NumberOperators(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.size(0)
+        bits = (n | 3) ^ (n << 1) & (n >> 1)
+        quotient, rest = divmod(n, 3)
+        many = {"a": n}
+        many.update({"b": many.setdefault("c", 5)})
+        is_even = (n % 2 == 0) & (n > 1) | (n == 7)
+        numbers = sorted([3, bits, quotient])
+        numbers.remove(3)
+        if is_even and not (is_even ^ True) and numbers.count(quotient) == 1:
+            x = x * (n**2) + n**0.5 + math.pow(n, 3) + math.gcd(n, 6)
+        return x * bits + rest + many["b"] + math.sqrt(n) * math.log1p(0.5) + n // 3 + abs(-n)
+
+
 def saved(script: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     buffer = io.BytesIO()
     torch.jit.save(script, buffer)
@@ -107,16 +158,51 @@ def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [Branching(), Looping(), Containers(), Attributes(), Dtypes(), Sizes()],
+    [
+        Branching(),
+        Looping(),
+        Containers(),
+        Attributes(),
+        Dtypes(),
+        Sizes(),
+        KnownNumbers(),
+        NumberOperators(),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.script(module.eval()), X)
 
 
-@pytest.mark.parametrize("module", [Sizes(), Dtypes()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("module", [Sizes(), Dtypes(), KnownIndex()], ids=lambda m: type(m).__name__)
 def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.trace(module.eval(), X), X)
+
+
+def test_a_buffer_that_a_run_changes_is_not_taken_for_its_first_value() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.tensor(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x[: int(self.count)]
+
+    with pytest.raises(GuardOnDataDependentSymNode):
+        export_flat(ScriptInterpreter(saved(torch.jit.script(Counting()))), (X,))
+
+
+def test_torch_has_an_implementation_of_every_operator_on_numbers() -> None:
+    plain = {"int", "float", "bool", "number", "str"}
+    schemas = [
+        schema
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::") and {str(one.type) for one in schema.arguments} <= plain
+    ]
+    assert len(schemas) > 100
+    for schema in schemas:
+        assert schema.name in ON_NUMBERS or _overload(schema.name, str(schema))
 
 
 def test_an_optional_input_is_used_when_given() -> None:

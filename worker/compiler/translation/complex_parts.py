@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ComplexRules = Mapping[str, ComplexDecomposition]
 
-_aten = torch.ops.aten
+_aten: Any = torch.ops.aten
 
 
 def has_rule(node: Node, rules: ComplexRules) -> bool:
@@ -76,11 +76,23 @@ class _PartsWriter:
             return self._graph.output(tuple(map(self._whole, node.args[0])))
         if node.target is operator.getitem and isinstance(self._written[node.args[0]], tuple | list):
             return self._written[node.args[0]][node.args[1]]
+        if node.target is _aten.select.int and (part := self._selected(node)) is not None:
+            return part
         if not is_complex(node):
             return self._graph.node_copy(node, self._written.__getitem__)
         if node.op == "placeholder":
             return self._placeholder(node)
         return self._inline(node)
+
+    def _selected(self, node: Node) -> Node | None:
+        """The real or imaginary part that a call selects from ``view_as_real``, as ``.real`` does."""
+        pairs, axis, place = node.args
+        if not isinstance(pairs, Node) or pairs.target is not _aten.view_as_real.default:
+            return None
+        parts = self._written[pairs.args[0]]
+        if axis not in (-1, pairs.meta["val"].dim() - 1):
+            return None
+        return parts[place]
 
     def _placeholder(self, node: Node) -> Parts:
         pairs = self._graph.node_copy(node)

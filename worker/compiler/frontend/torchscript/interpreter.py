@@ -12,11 +12,12 @@ import torch
 
 from bessemer.contract.problem import SourcePlace
 from worker.compiler.frontend.dynamic_export import SizeTracker
+from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.module_state import ModuleState
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
-from worker.compiler.frontend.torchscript.script_operators import call_operator
+from worker.compiler.frontend.torchscript.script_operators import UnknownOperatorError, call_operator
 
 CONSTANT_PREFIX = "constant_of_graph_"
 
@@ -33,13 +34,14 @@ class ScriptInterpreter(ModuleState):
         self._graph = self.method_graph("forward")
         self._body = parse_graph(self._graph)
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
-        self._failure = _Failure()
+        self._state = _RunState()
         self.tracker = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
             "prim::GetAttr": self._get_attribute,
             "prim::SetAttr": self._set_attribute,
             "prim::CallMethod": self._call_method,
+            "prim::tolist": self._to_list,
             "prim::If": self._if,
             "prim::Loop": self._loop,
         }
@@ -47,7 +49,7 @@ class ScriptInterpreter(ModuleState):
     @property
     def failed(self) -> Step | None:
         """The step that raised the first error."""
-        return self._failure.step
+        return self._state.failed
 
     def forward(self, *inputs: object) -> object:
         """Run the script module's ``forward``. Missing inputs take the defaults of its signature.
@@ -57,6 +59,7 @@ class ScriptInterpreter(ModuleState):
             UnknownOperatorError: a step calls an unknown operator.
         """
         self.tracker.begin(inputs)
+        self._state.known = KnownValues()
         try:
             arguments = [self, *inputs, *self._defaults[len(inputs) :]]
             results = self._run(self._body, arguments, {})
@@ -80,7 +83,7 @@ class ScriptInterpreter(ModuleState):
             try:
                 results = self._compute(step, values, scope)
             except Exception:
-                self._failure.step = self._failure.step or step
+                self._state.failed = self._state.failed or step
                 raise
             finally:
                 self.tracker.after(step.place)
@@ -92,18 +95,25 @@ class ScriptInterpreter(ModuleState):
             return self._with_scope[step.kind](step, values, scope)
         if step.kind in PRIMITIVES:
             return PRIMITIVES[step.kind](step, values)
-        result = call_at(step.place(), call_operator, step.kind, step.schema, values)
+        result = call_at(step.place(), call_operator, step.kind, step.schema, values, self._state.known)
         if len(step.outputs) == 1:
             return [result]
         return result if isinstance(result, tuple) else []
 
     def _constant(self, step: Step, values: list[object], scope: Scope) -> Values:
         value = self._constants.get(step.outputs[0], step.constant)
-        return [self._buffers[value.name] if isinstance(value, _Buffer) else value]
+        if not isinstance(value, _Buffer):
+            return [value]
+        self._state.known.add(self._buffers[value.name], step.constant)
+        return [self._buffers[value.name]]
 
     def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
-        return [owner.read(step.name) if isinstance(owner, ModuleState) else getattr(owner, step.name)]
+        if not isinstance(owner, ModuleState):
+            return [getattr(owner, step.name)]
+        value = owner.read(step.name)
+        self._state.known.add(value, owner.original_buffer(step.name))
+        return [value]
 
     def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner, value = values
@@ -115,6 +125,12 @@ class ScriptInterpreter(ModuleState):
         owner = values[0]
         assert isinstance(owner, ModuleState)
         return self._run(parse_graph(owner.method_graph(step.name)), values, {})
+
+    def _to_list(self, step: Step, values: list[object], scope: Scope) -> Values:
+        known = self._state.known
+        if not known.has(values[0]):
+            raise UnknownOperatorError("tolist of a tensor that is not a constant")
+        return [known.computed(torch.Tensor.tolist, [known.of(values[0])], {})]
 
     def _if(self, step: Step, values: list[object], scope: Scope) -> Values:
         chosen = step.blocks[0] if as_number(values[0]) else step.blocks[1]
@@ -132,10 +148,11 @@ class ScriptInterpreter(ModuleState):
         return carried
 
 
-class _Failure:
-    """Keeps the step that failed outside of the module, whose attributes ``torch.export`` restores."""
+class _RunState:
+    """What a run notes outside of the module, whose attributes ``torch.export`` restores."""
 
-    step: Step | None = None
+    failed: Step | None = None
+    known: KnownValues = KnownValues()
 
 
 class _Buffer:

@@ -44,6 +44,10 @@ class ModuleState(nn.Module):
                 return registered[name]
         return self._read(name)
 
+    def original_buffer(self, name: str) -> object:
+        """The script module's own tensor of a buffer that the run has not written; else None."""
+        return self._read(name) if name in self._buffers and name not in self._written else None
+
     def write(self, name: str, value: object) -> None:
         """Set an attribute until ``forget``, so that a run does not change the exported program."""
         self._written[name] = value

@@ -71,6 +71,11 @@ def _to(value: Number, dtype: int | None = None, *_: object) -> Number:
     return torch.sym_float(value) if kind.is_floating_point else torch.sym_int(value)
 
 
+def _clamp(value: Number, low: Number | None, high: Number | None) -> Number:
+    above = value if low is None else max(value, low)
+    return above if high is None else min(above, high)
+
+
 def _slice(items: list[object], start: int | None, end: int | None, step: int = 1) -> list[object]:
     return items[start:end:step]
 
@@ -112,6 +117,26 @@ ON_NUMBERS: dict[str, Callable[..., object]] = {
     "aten::__or__": operator.or_,
     "aten::__xor__": operator.xor,
     "aten::__not__": operator.not_,
+    "aten::__lshift__": operator.lshift,
+    "aten::__rshift__": operator.rshift,
+    "aten::bitwise_and": operator.and_,
+    "aten::bitwise_or": operator.or_,
+    "aten::bitwise_xor": operator.xor,
+    "aten::logical_and": lambda left, right: bool(left) and bool(right),
+    "aten::logical_or": lambda left, right: bool(left) or bool(right),
+    "aten::logical_not": operator.not_,
+    "aten::bitwise_not": operator.invert,
+    "aten::divmod": divmod,
+    "aten::true_divide": operator.truediv,
+    "aten::reciprocal": lambda value: 1 / value,
+    "aten::square": lambda value: value * value,
+    "aten::clamp": lambda value, low=None, high=None: _clamp(value, low, high),
+    "aten::clone": lambda value, *_: value,
+    "aten::alias": lambda value: value,
+    "aten::lift_fresh": lambda value: value,
+    "aten::trunc": math.trunc,
+    "aten::maximum": max,
+    "aten::minimum": min,
     "aten::Int": torch.sym_int,
     "aten::Float": torch.sym_float,
     "aten::Bool": bool,
@@ -157,6 +182,13 @@ ON_CONTAINERS: dict[str, Callable[..., object]] = {
     "aten::values": lambda items: list(items.values()),
     "aten::items": lambda items: list(items.items()),
     "aten::get": lambda items, *rest: items.get(*rest),
+    "aten::setdefault": lambda items, key, value: items.setdefault(key, value),
+    "aten::update": lambda items, more: items.update(more),
+    "aten::popitem": lambda items: items.popitem(),
+    "aten::remove": lambda items, item: items.remove(item),
+    "aten::count": lambda items, item: items.count(item),
+    "aten::sort": lambda items, reverse=False: items.sort(reverse=reverse),
+    "aten::sorted": sorted,
     "aten::__contains__": lambda items, item: item in items,
     "aten::index": lambda items, item: items.index(item),
     "aten::sum": sum,

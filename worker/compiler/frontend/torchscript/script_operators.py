@@ -5,6 +5,7 @@ from functools import cache
 
 import torch
 
+from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
     LAYOUTS,
@@ -39,6 +40,7 @@ QUERIES: dict[str, Callable[..., object]] = {
     "aten::IntImplicit": int,
     "aten::FloatImplicit": float,
     "aten::ScalarImplicit": torch.Tensor.item,
+    "aten::item": torch.Tensor.item,
     "aten::is_contiguous": lambda tensor, *_: tensor.is_contiguous(),
 }
 
@@ -55,13 +57,28 @@ class UnknownOperatorError(Exception):
     """A node calls an operator that neither this module nor ``torch.ops`` has."""
 
 
-def call_operator(kind: str, schema: str, values: list[object]) -> object:
+VALUES = frozenset(
+    {
+        "aten::Int",
+        "aten::Float",
+        "aten::Bool",
+        "aten::IntImplicit",
+        "aten::FloatImplicit",
+        "aten::ScalarImplicit",
+        "aten::item",
+    }
+)
+"""Operators that turn a tensor into plain values."""
+
+
+def call_operator(kind: str, schema: str, values: list[object], known: KnownValues) -> object:
     """Compute one node.
 
     Args:
         kind: the qualified name, such as ``aten::relu``.
         schema: the node's own schema, which names the overload.
         values: all arguments, in the schema's order.
+        known: values of tensors, which this call adds to.
 
     Raises:
         UnknownOperatorError: the operator does not exist.
@@ -69,11 +86,15 @@ def call_operator(kind: str, schema: str, values: list[object]) -> object:
     plain = _on_plain_values(kind, values)
     if plain is not None:
         return plain(*map(as_number, values))
+    if kind in VALUES and known.has(values[0]):
+        return known.computed(QUERIES[kind], [known.of(values[0])], {})
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
     overload = _overload(kind, schema)
     positional, named = _arguments(kind, overload, values)
-    return SUBSTITUTES.get(kind, overload)(*positional, **named)
+    result = SUBSTITUTES.get(kind, overload)(*positional, **named)
+    known.follow(overload, positional, named, result)
+    return result
 
 
 def _on_plain_values(kind: str, values: list[object]) -> Operator | None:

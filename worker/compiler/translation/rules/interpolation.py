@@ -39,6 +39,32 @@ def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) ->
     return data
 
 
+def _nearest_by_pixels(
+    emit: Emitter, data: relax.Expr, sizes: list[int], rows: float | None, columns: float | None
+) -> Any:
+    """``_nearest`` as a trace writes it: the size is given, and the factors as well or not at all."""
+    given, wanted = _spatial_sizes(emit, data)
+    factors = None if rows is None or columns is None else [rows, columns]
+    ratios = [new / old for old, new in zip(given, wanted, strict=True)]
+    if all(new % old == 0 for old, new in zip(given, wanted, strict=True)) and factors in (None, ratios):
+        return emit(relax.op.image.resize2d(data, wanted, layout="NCHW", method="nearest_neighbor"))
+    return _nearest(emit, data, sizes, factors)
+
+
+def _nearest_of(offset: float) -> Translate:
+    """Reads position ``floor((i + offset) / factor)`` of each axis; a factor of None is the sizes' ratio."""
+
+    def translate(emit: Emitter, data: relax.Expr, sizes: list[int], *factors: float | None) -> relax.Expr:
+        given, wanted = _spatial_sizes(emit, data)
+        for axis, (old, new, factor) in enumerate(zip(given, wanted, factors, strict=True)):
+            scale = np.float32(1 / factor if factor else old / new)
+            places = np.floor((np.arange(new, dtype="float32") + np.float32(offset)) * scale)
+            data = _read(emit, data, 2 + axis, places.astype("int64"))
+        return data
+
+    return translate
+
+
 def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, factors: Factors) -> Any:
     """Interpolates between the two nearest pixels of each axis, at ``(i + 1/2) / factor - 1/2``.
 
@@ -81,12 +107,17 @@ def _read(emit: Emitter, data: relax.Expr, axis: int, places: np.ndarray[Any, An
 def _trilinear(volume: torch.Tensor, sizes: Sizes, align_corners: bool, factors: Factors) -> torch.Tensor:
     """One axis after another: torch's decomposition reads eight elements by long index expressions."""
     wanted = upsample_compute_output_size(volume.shape, sizes, factors)
+    return _trilinear_by_voxels(volume, wanted, align_corners, *(factors or (None,) * len(wanted)))
+
+
+def _trilinear_by_voxels(
+    volume: torch.Tensor, sizes: list[int], align_corners: bool, *factors: float | None
+) -> torch.Tensor:
     result = volume if volume.dtype == torch.float64 else volume.float()
-    for axis, size in enumerate(wanted):
-        scale = _compute_scale(
-            volume.shape[2 + axis], size, align_corners, factors[axis] if factors else None
-        )
-        result = _between(result, 2 + axis, size, scale, align_corners)
+    given = factors or (None,) * len(sizes)
+    for axis, (size, factor) in enumerate(zip(sizes, given, strict=True), start=2):
+        scale = _compute_scale(volume.shape[axis], size, align_corners, factor)
+        result = _between(result, axis, size, scale, align_corners)
     return result.to(volume.dtype)
 
 
@@ -204,16 +235,25 @@ def _resampled(emit: Emitter, data: relax.Expr, matrices: list[Numbers]) -> rela
     return emit.cast(emit(relax.op.matmul(rows, emit(relax.op.matmul(widened, columns)))), dtype)
 
 
+_NEAREST = {
+    f"aten.{name}{rank}d.default": _nearest_of(offset)
+    for name, offset, ranks in (("upsample_nearest", 0, (1, 3)), ("_upsample_nearest_exact", 0.5, (1, 2, 3)))
+    for rank in ranks
+}
+
 RULES: Rules = (
+    *rules_of(_NEAREST),
     *rules_of(
         {
             "aten._upsample_bicubic2d_aa.default": _antialiased(_cubic, 4),
             "aten._upsample_bilinear2d_aa.default": _antialiased(_triangle, 2),
             "aten.upsample_bicubic2d.vec": _bicubic,
             "aten.upsample_bilinear2d.vec": _linear,
+            "aten.upsample_nearest2d.default": _nearest_by_pixels,
             "aten.upsample_nearest2d.vec": _nearest,
         }
     ),
     from_torch(torch.ops.aten.upsample_bilinear2d.default),
+    Decomposition("aten.upsample_trilinear3d.default", _trilinear_by_voxels),
     Decomposition("aten.upsample_trilinear3d.vec", _trilinear),
 )
