@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
@@ -60,14 +61,23 @@ class JobError(Exception):
 class OperatorsUnsupportedError(JobError):
     """The importer lacks operators; ``places`` lists all of them.
 
-    ``advice`` covers operators that no rule can translate; ``template`` is a rule to fill in for the others.
+    Attributes:
+        template: rules to fill in for the operators that a rule could translate; the message leaves it out.
     """
 
     def __init__(self, places: tuple[SourcePlace, ...], template: str, advice: tuple[str, ...] = ()) -> None:
-        names = sorted({place.operator for place in places if place.operator})
-        rule = (f"A rule adds an operator:\n\n{template}",) if template else ()
-        detail = "\n\n".join((f"unsupported: {', '.join(names)}", *advice, *rule))
+        detail = "\n".join((f"unsupported: {', '.join(_by_operator(places))}", *advice))
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, detail, places)
+        self.template = template
+
+
+def _by_operator(places: tuple[SourcePlace, ...]) -> Iterator[str]:
+    """The first place of each operator, with the number of its others."""
+    counts = Counter(place.operator for place in places)
+    for operator, count in sorted(counts.items(), key=str):
+        first = next(place for place in places if place.operator == operator)
+        more = f" and {count - 1} more place{'s' * (count > 2)}" if count > 1 else ""
+        yield f"{first}{more}"
 
 
 class MisbehavedError(JobError):

@@ -137,6 +137,9 @@ def check(
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print translation rules to fill in for unsupported operators.")
+    ] = False,
     json: JsonOption = False,
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
@@ -152,10 +155,10 @@ def check(
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)
         follow(job, console)
-        _finish_check(job, json)
+        _finish_check(job, json, explain)
 
 
-def _finish_check(job: Job, json: bool) -> None:
+def _finish_check(job: Job, json: bool, explain: bool) -> None:
     if job.state is not JobState.SUCCEEDED:
         if json:
             print_json(job.document)
@@ -165,11 +168,17 @@ def _finish_check(job: Job, json: bool) -> None:
     report = job.report()
     if json:
         print_json(report)
-    show_preflight(report, quiet=json)
+    show_preflight(report, quiet=json, explain=explain)
 
 
-def show_preflight(report: Report, quiet: bool) -> None:
-    """Print a preflight, or if ``quiet`` its problems; exit with 1 if the model would not compile."""
+def show_preflight(report: Report, quiet: bool, explain: bool = False) -> None:
+    """Print a preflight, or if ``quiet`` its problems; exit with 1 if the model would not compile.
+
+    Args:
+        report: the report with the preflight.
+        quiet: print only problems.
+        explain: print the rules to fill in as well.
+    """
     found = report.preflight
     if found is None:
         return
@@ -177,6 +186,8 @@ def show_preflight(report: Report, quiet: bool) -> None:
         print_lines(results, *preflight_lines(found), *other_method_lines(report.other_methods))
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
+    if explain and found.rule_template:
+        show_lines(errors, found.rule_template.splitlines())
     if not found.compiles:
         raise typer.Exit(ExitStatus.FAILED)
 

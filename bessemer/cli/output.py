@@ -116,7 +116,7 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     yield f"error: {problem.title}{where} [{problem.code}]"
     yield from (f"  {line}" for line in problem.detail.splitlines())
     yield from (f"  • {entry.field}: {entry.message}" for entry in problem.errors)
-    yield from (f"  • {place}" for place in problem.places)
+    yield from (f"  • {place}" for place in problem.places if str(place) not in problem.detail)
     again = " A retry can help." if problem.retryable else ""
     yield f"  → {problem.advice}{again}"
 

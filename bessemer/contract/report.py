@@ -335,6 +335,11 @@ class Preflight(Document):
         description="Why the model would not compile: all unsupported operators with their places, or the "
         "place where the translation failed."
     )
+    rule_template: str = Field(
+        default="",
+        description="Python source of translation rules to fill in for unsupported operators; empty if none "
+        "would help.",
+    )
     operators: tuple[OperatorUse, ...] = Field(description="The operators, most frequent first.")
     flops: int = Field(
         description="Floating-point operations of one run: two for each term of a matrix product or "

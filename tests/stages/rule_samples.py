@@ -192,6 +192,16 @@ INDEXING = (
     Sample("a range", lambda a: torch.arange(2, 9, 0.75) + a[0, 0], (X,)),
     Sample("sums of bags", lambda t, i, o: F.embedding_bag(i, t, o, mode="sum"), BAG),
     Sample("means of bags", lambda t, i, o: F.embedding_bag(i, t, o, mode="mean"), BAG),
+    Sample(
+        "bags with the end of the last",
+        lambda t, i, o: F.embedding_bag(i, t, o, mode="sum", include_last_offset=True),
+        BAG,
+    ),
+    Sample(
+        "rows of at most a norm",
+        lambda t, i: torch.ops.aten.embedding_renorm(t, i, 1.5, 2.0),
+        BAG[:2],
+    ),
     Sample("maxima of bags", lambda t, i, o: F.embedding_bag(i, t, o, mode="max"), BAG),
     Sample(
         "bags with a padding",

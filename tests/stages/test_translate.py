@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,11 @@ def test_every_unsupported_operator_is_reported_at_once_with_its_place(context: 
         ("aten.special_bessel_j0.default", None),
     ]
     assert all(place.file == __file__ and place.line for place in raised.value.places)
+    detail = re.sub(r"\(\S+/test_translate.py:\d+\)", "(line)", raised.value.detail)
+    assert detail == (
+        "unsupported: aten.special_airy_ai.default in module inner (line), "
+        "aten.special_bessel_j0.default in module inner (line) and 1 more place"
+    )
 
 
 def test_an_operator_called_twice_at_one_place_is_reported_once(context: StageContext) -> None:

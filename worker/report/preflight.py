@@ -14,7 +14,7 @@ from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer
 from worker.compiler.translation.names import operator_name
-from worker.errors import JobError
+from worker.errors import JobError, OperatorsUnsupportedError
 from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
     return Preflight(
         compiles=finding is None,
         problems=() if finding is None else (finding.problem(Stage.TRANSLATE),),
+        rule_template=finding.template if isinstance(finding, OperatorsUnsupportedError) else "",
         operators=operators,
         flops=sum(use.flops for use in operators),
         parameters=captured.parameters,

@@ -18,6 +18,7 @@ def _embedding(
 
 
 _SUM, _MEAN, _MAX = range(3)
+_NORM_GUARD = 1e-7
 
 
 def _embedding_bag(
@@ -36,6 +37,8 @@ def _embedding_bag(
     position = torch.arange(indices.shape[0], dtype=starts.dtype)
     bag = (position.unsqueeze(1) >= starts.unsqueeze(0)).sum(1) - 1
     inside = bag.unsqueeze(0) == torch.arange(starts.shape[0]).unsqueeze(1)
+    if include_last_offset:
+        inside = inside & (position < offsets[-1]).unsqueeze(0)
     if padding_idx >= 0:
         inside = inside & (indices != padding_idx).unsqueeze(0)
     rows = table.index_select(0, indices)
@@ -53,8 +56,19 @@ def _embedding_bag(
     return result, bag, sizes, sizes
 
 
+def _renormalized(
+    table: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float
+) -> torch.Tensor:
+    """Rows that are looked up and longer than ``max_norm`` get that length, as torch does before a look-up."""
+    is_read = (torch.arange(table.shape[0]).unsqueeze(1) == indices.flatten().unsqueeze(0)).any(1)
+    norm = torch.linalg.vector_norm(table, norm_type, 1)
+    factor = torch.where(is_read & (norm > max_norm), max_norm / (norm + _NORM_GUARD), 1.0)
+    return table * factor.unsqueeze(1)
+
+
 RULES: Rules = (
     Rule("aten.embedding.default", _embedding),
+    Decomposition("aten.embedding_renorm.default", _renormalized),
     Decomposition("aten._embedding_bag.default", _embedding_bag),
     Decomposition("aten._embedding_bag_forward_only.default", _embedding_bag),
 )
