@@ -59,7 +59,7 @@ def _embedding_bag(
 def _renormalized(
     table: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float
 ) -> torch.Tensor:
-    """Rows that are looked up and longer than ``max_norm`` get that length, as torch does before a look-up."""
+    """Rows that are looked up and longer than ``max_norm`` get that length, as in torch."""
     is_read = (torch.arange(table.shape[0]).unsqueeze(1) == indices.flatten().unsqueeze(0)).any(1)
     norm = torch.linalg.vector_norm(table, norm_type, 1)
     factor = torch.where(is_read & (norm > max_norm), max_norm / (norm + _NORM_GUARD), 1.0)
