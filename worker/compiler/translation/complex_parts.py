@@ -160,7 +160,12 @@ def _like(found: Any, wanted: Any) -> Any:
 
 def _fitted(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     cast = part.to(wanted.dtype.to_real())
-    return cast if cast.shape == wanted.shape else cast.expand(wanted.shape)
+    return cast if _sizes(cast) == _sizes(wanted) else cast.expand(wanted.shape)
+
+
+def _sizes(tensor: torch.Tensor) -> list[Any]:
+    """The sizes, dynamic ones as expressions: a comparison of symbols would become a call in the graph."""
+    return [size if isinstance(size, int) else size.node.expr for size in tensor.shape]
 
 
 def _split(pairs: torch.Tensor) -> Parts:
