@@ -193,11 +193,6 @@ INDEXING = (
     Sample("sums of bags", lambda t, i, o: F.embedding_bag(i, t, o, mode="sum"), BAG),
     Sample("means of bags", lambda t, i, o: F.embedding_bag(i, t, o, mode="mean"), BAG),
     Sample(
-        "bags with the end of the last",
-        lambda t, i, o: F.embedding_bag(i, t, o, mode="sum", include_last_offset=True),
-        BAG,
-    ),
-    Sample(
         "rows of at most a norm",
         lambda t, i: torch.ops.aten.embedding_renorm(t, i, 1.5, 2.0),
         BAG[:2],

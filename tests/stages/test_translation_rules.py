@@ -8,7 +8,17 @@ import torch
 from complex_samples import COMPLEX_NUMBERS, FOURIER
 from operator_samples import MATRICES, RESIZING, SEARCHING, SPECIAL, WRITING
 from program_runs import run_program
-from rule_samples import ARITHMETIC, COMPLEX, IMAGES, INDEXING, PAIRS, POINTWISE, REDUCTIONS, Sample
+from rule_samples import (
+    ARITHMETIC,
+    COMPLEX,
+    IMAGES,
+    INDEXING,
+    PAIRS,
+    POINTWISE,
+    REDUCTIONS,
+    Sample,
+    floats,
+)
 
 from worker.compiler.frontend.outputs import flatten_outputs
 
@@ -69,3 +79,24 @@ def agree(found: np.ndarray, expected: torch.Tensor) -> bool:
 
 def run(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
     return run_program(torch.export.export(module, inputs, strict=False), inputs)[0]
+
+
+class Spectrum(torch.nn.Module):
+    """Complex numbers of a dynamic size, joined, written and transformed."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.fft.rfft(x)
+        doubled = torch.cat([spectrum, spectrum.flip(0)])
+        doubled[:, 0] = 1j
+        return torch.fft.irfft(doubled * doubled.abs(), n=x.shape[-1])
+
+
+def test_complex_numbers_may_have_dynamic_sizes() -> None:
+    small, large = floats(3, 10), floats(5, 10)
+    batch = torch.export.Dim("batch", min=2, max=9)
+    program = torch.export.export(Spectrum(), (small,), dynamic_shapes=({0: batch},), strict=False)
+
+    found = run_program(program, (small,), (large,))
+
+    for (output,), given in zip(found, (small, large), strict=True):
+        assert agree(output, Spectrum()(given))

@@ -37,8 +37,6 @@ def _embedding_bag(
     position = torch.arange(indices.shape[0], dtype=starts.dtype)
     bag = (position.unsqueeze(1) >= starts.unsqueeze(0)).sum(1) - 1
     inside = bag.unsqueeze(0) == torch.arange(starts.shape[0]).unsqueeze(1)
-    if include_last_offset:
-        inside = inside & (position < offsets[-1]).unsqueeze(0)
     if padding_idx >= 0:
         inside = inside & (indices != padding_idx).unsqueeze(0)
     rows = table.index_select(0, indices)
