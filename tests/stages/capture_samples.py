@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from bessemer.contract.dynamic import parse_dimension
 from bessemer.contract.options import TranslateOptions, VerifyOptions
@@ -15,6 +17,9 @@ from worker.compiler.pipeline.capture import capture
 from worker.compiler.target import compile_target
 from worker.compiler.values import Captured, StageContext, Upload
 from worker.errors import JobError
+
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
+"""The input of the models that these functions trace and export."""
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 
@@ -58,3 +63,32 @@ def _stage_context(folder: Path) -> StageContext:
         finished_stages=lambda: (),
         left_seconds=lambda: 1800.0,
     )
+
+
+class Within(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+
+def scripted(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.script(module), path)
+    return path
+
+
+def traced(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
+    return path
+
+
+def exported(module: nn.Module, path: Path) -> Path:
+    torch.export.save(torch.export.export(module, (X,)), path)
+    return path
+
+
+def graph(module: nn.Module, path: Path) -> Path:
+    torch.save(torch.fx.symbolic_trace(module), path)
+    return path

@@ -10,29 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file, refusal
+from capture_samples import Within, capture_file, exported, refusal, scripted, traced
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model
 
-X = torch.randn(2, 4)
-
 
 def line_of(text: str) -> int:
     """The line of this file that ends with a text."""
     lines = Path(__file__).read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(text))
-
-
-class Within(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) * 2
 
 
 class Counting(nn.Module):
@@ -49,26 +38,6 @@ class Drawing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         noise = torch.randn_like(x)  # draws
         return x + noise
-
-
-def scripted(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.script(module), path)
-    return path
-
-
-def traced(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
-    return path
-
-
-def exported(module: nn.Module, path: Path) -> Path:
-    torch.export.save(torch.export.export(module, (X,)), path)
-    return path
-
-
-def graph(module: nn.Module, path: Path) -> Path:
-    torch.save(torch.fx.symbolic_trace(module), path)
-    return path
 
 
 def test_a_number_that_changes_is_named_with_the_line_that_changes_it(tmp_path: Path) -> None:

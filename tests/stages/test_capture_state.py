@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file, refusal
+from capture_samples import Within, X, capture_file, exported, graph, refusal, scripted, traced
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -14,8 +14,6 @@ from worker.compiler.frontend.load import inspect_model, load_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.pipeline.capture import CALLS
-
-X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
 
 
 class Assigning(nn.Module):
@@ -132,26 +130,6 @@ class Resampling(nn.Module):
         return x.abs() * gain if mode is None else x * gain
 
 
-def scripted(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.script(module), path)
-    return path
-
-
-def traced(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
-    return path
-
-
-def exported(module: nn.Module, path: Path) -> Path:
-    torch.export.save(torch.export.export(module, (X,)), path)
-    return path
-
-
-def graph(module: nn.Module, path: Path) -> Path:
-    torch.save(torch.fx.symbolic_trace(module), path)
-    return path
-
-
 Save = Callable[[nn.Module, Path], Path]
 KEEPING: dict[str, tuple[type[nn.Module], Save, tuple[str, ...]]] = {
     "a script that assigns a buffer": (Assigning, scripted, ("state.inner.state",)),
@@ -163,15 +141,6 @@ KEEPING: dict[str, tuple[type[nn.Module], Save, tuple[str, ...]]] = {
     "a program that writes a buffer by another name": (Aliasing, exported, ("state.inner.state",)),
     "a graph that writes a buffer in place": (Adding, graph, ("state.inner.state",)),
 }
-
-
-class Within(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) * 2
 
 
 @pytest.mark.parametrize(("kind", "save", "names"), KEEPING.values(), ids=KEEPING)
