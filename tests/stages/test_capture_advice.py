@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import Within, capture_file, exported, refusal, scripted, traced
+from capture_samples import Within, capture_file, exported, graph, refusal, scripted, traced
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
