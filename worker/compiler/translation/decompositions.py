@@ -9,6 +9,7 @@ import torch
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.source_locations import place_of
+from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.importer import operator_name
 from worker.compiler.translation.registry import rule_book
@@ -39,7 +40,8 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         JobError: ``translate-failed``: torch cannot decompose it, as happens where dynamic sizes are related.
     """
     try:
-        return program.run_decompositions(decomposition_table())
+        with linear_torch():
+            return program.run_decompositions(decomposition_table())
     except UntranslatableError as error:
         raise untranslatable(error, _first_place(program, error.operator)) from error
     except Exception as error:

@@ -1,0 +1,79 @@
+"""Models of many outputs, layers and parameters cost as much as their parts: what grows is counted."""
+
+from collections import Counter
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from stage_samples import capture_module, make_context, optimized
+from torch.export import ExportGraphSignature
+from torch.export.unflatten import _is_call_name
+from tvm import tirx
+
+from benchmarks.compile_time.growing_models import GROWING
+from worker.compiler.frontend.pt2 import describe
+from worker.compiler.torch_costs import linear_torch
+from worker.compiler.translation.decompositions import decomposed
+
+SIZES = (8, 16)
+
+
+@pytest.mark.parametrize("name", ["heads", "parameters", "equal layers"])
+def test_reads_of_a_signature_do_not_grow_with_the_program(name: str) -> None:
+    few, many = (reads_of_signature(name, count) for count in SIZES)
+
+    assert few == many
+
+
+def reads_of_signature(name: str, count: int) -> int:
+    """How often torch collects the parameters of a program while it decomposes it."""
+    model, inputs = GROWING[name](count)
+    program = torch.export.export(model.eval(), inputs)
+    read = ExportGraphSignature.inputs_to_parameters.fget
+    reads: Counter[str] = Counter()
+
+    def counted(signature: ExportGraphSignature) -> object:
+        reads["parameters"] += 1
+        return read(signature)
+
+    with patch.object(ExportGraphSignature, "inputs_to_parameters", property(counted)):
+        decomposed(program)
+    return reads["parameters"]
+
+
+def test_siblings_are_not_searched_for_each_parameter() -> None:
+    model, inputs = GROWING["heads"](8)
+    program = torch.export.export(model, inputs)
+
+    with patch("torch.export.unflatten._is_call_name", side_effect=_is_call_name) as search:
+        loaded = describe(program)
+
+    assert not search.called
+    assert [tensor.shape for tensor in loaded.eager(*inputs)] == [(4, 4)] * 8
+
+
+def test_parameters_reach_every_call_of_a_module() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    program = torch.export.export(model, (torch.randn(1, 4),))
+    plain = dict(program.module().named_parameters())
+
+    with linear_torch():
+        found = dict(program.module().named_parameters())
+
+    assert found.keys() == plain.keys()
+    assert all(found[name] is plain[name] for name in plain)
+
+
+@pytest.mark.parametrize("name", ["equal layers", "heads", "convolutions", "inputs"])
+def test_equal_parts_share_their_functions(name: str, tmp_path: Path) -> None:
+    few, many = (count_functions(name, count, tmp_path) for count in SIZES)
+
+    assert few == many
+
+
+def count_functions(name: str, count: int, folder: Path) -> int:
+    """The TensorIR functions of an optimized model."""
+    model, inputs = GROWING[name](count)
+    module = optimized(capture_module(model, *inputs), make_context(folder)).module
+    return sum(isinstance(function, tirx.PrimFunc) for function in module.functions.values())
