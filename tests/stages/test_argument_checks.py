@@ -5,6 +5,7 @@ import tvm
 from family_samples import main_of, scheduled, target_of
 from tvm import relax, tirx
 
+from worker.candidates.library import INPUT_CHECK
 from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.executable import compile_module
 
@@ -23,10 +24,10 @@ def two_products() -> tvm.IRModule:
 
 def test_an_input_is_checked_once_and_its_kernels_trust_it() -> None:
     module = check_inputs_once(two_products())
-    kernels = [name for name in called_in(module) if not name.startswith("check_")]
-    checks = [name for name in called_in(module) if name.startswith("check_")]
+    kernels = [name for name in called_in(module) if not name.startswith(INPUT_CHECK)]
+    checks = [name for name in called_in(module) if name.startswith(INPUT_CHECK)]
 
-    assert checks == ["check_float32_3x64"]
+    assert checks == ["check_input_float32_3x64"]
     assert len(kernels) == 3
     assert set(kernels) <= trusting(module)
     assert not set(checks) & trusting(module)
@@ -37,7 +38,7 @@ def test_inputs_of_one_type_share_their_check() -> None:
 
     checked = check_inputs_once(module)
 
-    assert called_in(checked) == ["check_float32_4"] * 3
+    assert called_in(checked) == ["check_input_float32_4"] * 3
     assert len(checked.functions) == 2
 
 

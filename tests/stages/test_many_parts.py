@@ -6,13 +6,15 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from stage_samples import capture_module, make_context, optimized
+from stage_samples import Function, capture_module, make_context, optimized
 from torch.export import ExportGraphSignature
 from torch.export.unflatten import _is_call_name
 from tvm import tirx
 
 from benchmarks.compile_time.growing_models import GROWING
 from worker.compiler.frontend.pt2 import describe
+from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.rewrites.fold import evaluate_constants, fold_constants
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.decompositions import decomposed
 
@@ -70,6 +72,24 @@ def test_equal_parts_share_their_functions(name: str, tmp_path: Path) -> None:
     few, many = (count_functions(name, count, tmp_path) for count in SIZES)
 
     assert few == many
+
+
+def test_nothing_is_legalized_to_look_for_constants(tmp_path: Path) -> None:
+    model, inputs = GROWING["heads"](8)
+    module = evaluate_constants(translate(capture_module(model, *inputs), make_context(tmp_path)).module)
+
+    with patch("tvm.relax.transform.FoldConstant") as fold:
+        fold_constants(module)
+
+    assert not fold.called
+
+
+def test_a_constant_expression_is_folded(tmp_path: Path) -> None:
+    model = Function(lambda _, x: x + torch.ones(4).exp())
+    module = translate(capture_module(model, torch.randn(4)), make_context(tmp_path)).module
+    assert count_operators(module)["exp"] == 1
+
+    assert "exp" not in count_operators(fold_constants(module))
 
 
 def count_functions(name: str, count: int, folder: Path) -> int:

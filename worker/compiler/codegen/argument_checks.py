@@ -11,7 +11,7 @@ The arguments of ``main`` come from outside, so ``main`` first passes each to a 
 assertions and no loops::
 
     main(x):
-        check_float32_4x16(x)
+        check_input_float32_4x16(x)
         y = kernel(x)
 
 Then every kernel whose arguments are all of these two kinds becomes ``loops`` alone.
@@ -25,6 +25,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.tirx.compilation_pipeline import PIPELINE_MAP
+
+from worker.candidates.library import INPUT_CHECK
 
 PIPELINE = "bessemer"
 """The name under which ``relax.build`` finds the lowering of TensorIR functions without needless checks."""
@@ -109,7 +111,7 @@ def _check_of(tensor: relax.TensorType) -> tirx.PrimFunc:
     shown = "x".join(str(int(size)) if isinstance(size, tirx.IntImm) else "n" for size in sizes) or "scalar"
     argument = tirx.decl_buffer(sizes, str(tensor.dtype), "argument")
     check = tirx.PrimFunc([argument], tirx.Evaluate(0))
-    return check.with_attr("global_symbol", f"check_{tensor.dtype}_{shown}")
+    return check.with_attr("global_symbol", f"{INPUT_CHECK}{tensor.dtype}_{shown}")
 
 
 def _trusting_functions(module: tvm.IRModule) -> set[str]:
