@@ -89,12 +89,12 @@ def main() -> int:
     options = _options()
     warm_up()
     run = Run(machine=describe(("psutil",)), models=[])
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-scaling.json"
     for name in options.models:
         for parts in options.sizes:
             run.models.append(_in_a_process(name, parts))
             print(shown(run.models[-1]), flush=True)
-    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-scaling.json"
-    path.write_text(run.model_dump_json(indent=1) + "\n")
+            path.write_text(run.model_dump_json(indent=1) + "\n")
     return 0
 
 

@@ -6,15 +6,17 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from stage_samples import Function, capture_module, make_context, optimized
+from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch.export import ExportGraphSignature
 from torch.export.unflatten import _is_call_name
-from tvm import tirx
+from tvm import relax, tirx
 
 from benchmarks.compile_time.growing_models import GROWING
 from worker.compiler.frontend.pt2 import describe
+from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.pipeline.translate import count_operators, translate
 from worker.compiler.rewrites.fold import evaluate_constants, fold_constants
+from worker.compiler.target import compile_target
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.decompositions import decomposed
 
@@ -90,6 +92,18 @@ def test_a_constant_expression_is_folded(tmp_path: Path) -> None:
     assert count_operators(module)["exp"] == 1
 
     assert "exp" not in count_operators(fold_constants(module))
+
+
+def test_equal_linear_layers_write_their_kernel_once(tmp_path: Path) -> None:
+    model, inputs = GROWING["equal layers"](8)
+    module = evaluate_constants(translate(capture_module(model, *inputs), make_context(tmp_path)).module)
+    call_te = relax.BlockBuilder.call_te
+
+    with patch.object(relax.BlockBuilder, "call_te", autospec=True, side_effect=call_te) as write:
+        packed = pack_linear_weights(compile_target(TARGET).machine)(module)
+
+    assert write.call_count == 1
+    assert count_operators(packed)["call_tir"] == 8
 
 
 def count_functions(name: str, count: int, folder: Path) -> int:
