@@ -78,8 +78,9 @@ bench-architectures: $(SURVEY) ## survey public architectures; NAMES="Bert swin"
 $(SURVEY): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
 
-bench-compile-time: setup ## compile GRAPHS=1000 random graphs and print the slowest; SEED=1
+bench-compile-time: setup ## compile GRAPHS=1000 random graphs and models of 100 to 1,000 parts; SEED=1
 	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)
+	@$(BIN)/python -W ignore -m benchmarks.compile_time.scaling
 
 soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
 	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak

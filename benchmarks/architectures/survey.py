@@ -81,7 +81,7 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
 def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> None:
     context = _stage_context(path.parent)
     outcome.reached = Reached.SAVED
-    captured = capture(_upload(path, outcome.form, inputs), context)
+    captured = capture(upload(path, outcome.form, inputs), context)
     outcome.reached = Reached.CAPTURED
     start = time.process_time()
     translated = translate(captured, context)
@@ -132,7 +132,8 @@ def _weigh(outcome: Outcome, captured: Captured, found: Arrays) -> None:
         outcome.exact_error = distance(found, exact)
 
 
-def _upload(path: Path, form: Form, inputs: Inputs) -> Upload:
+def upload(path: Path, form: Form, inputs: Inputs) -> Upload:
+    """A saved model with the request to compile it for this machine, with one core."""
     specs = _specs(path, form, inputs)
     request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), inputs=specs)
     target = ResolvedTarget(

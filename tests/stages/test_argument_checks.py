@@ -5,10 +5,12 @@ import tvm
 from family_samples import main_of, scheduled, target_of
 from tvm import relax, tirx
 
-from worker.compiler.codegen.argument_checks import trust_own_tensors
+from worker.candidates.library import INPUT_CHECK
+from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.executable import compile_module
 
 TARGET = target_of("x86-64-v3")
+CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
 def two_products() -> tvm.IRModule:
@@ -20,23 +22,51 @@ def two_products() -> tvm.IRModule:
     return scheduled(main_of(build, np.zeros((3, 64), "float32")), TARGET)
 
 
-def test_only_kernels_that_read_an_input_check_their_arguments() -> None:
-    module = trust_own_tensors(two_products())
-    called = [
-        str(binding.value.args[0].name_hint)
-        for block in module["main"].body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, relax.Call) and binding.value.op == tvm.ir.Op.get("relax.call_tir")
-    ]
-    trusting = [
+def test_an_input_is_checked_once_and_its_kernels_trust_it() -> None:
+    module = check_inputs_once(two_products())
+    kernels = [name for name in called_in(module) if not name.startswith(INPUT_CHECK)]
+    checks = [name for name in called_in(module) if name.startswith(INPUT_CHECK)]
+
+    assert checks == ["check_input_float32_3x64"]
+    assert len(kernels) == 3
+    assert set(kernels) <= trusting(module)
+    assert not set(checks) & trusting(module)
+
+
+def test_inputs_of_one_type_share_their_check() -> None:
+    module = tvm.IRModule({"main": sum_of(3)})
+
+    checked = check_inputs_once(module)
+
+    assert called_in(checked) == ["check_input_float32_4"] * 3
+    assert len(checked.functions) == 2
+
+
+def sum_of(count: int) -> relax.Function:
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(f"x{index}", relax.TensorType((4,), "float32")) for index in range(count)]
+    with builder.function("main", inputs):
+        total = inputs[0]
+        for one in inputs[1:]:
+            total = builder.emit(relax.op.add(total, one))
+        builder.emit_func_output(total)
+    return builder.get()["main"]
+
+
+def called_in(module: tvm.IRModule) -> list[str]:
+    """The functions that ``main`` calls, in order."""
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    functions = [call.args[0] if call.op == CALL_TIR else call.op for call in calls]
+    return [str(one.name_hint) for one in functions if isinstance(one, tvm.ir.GlobalVar)]
+
+
+def trusting(module: tvm.IRModule) -> set[str]:
+    """The functions that check no arguments."""
+    return {
         str(variable.name_hint)
         for variable, function in module.functions_items()
         if isinstance(function, tirx.PrimFunc) and function.attrs.get("bessemer.trusts_arguments", False)
-    ]
-
-    assert len(called) == 3
-    assert called[0] not in trusting
-    assert called[1] in trusting
+    }
 
 
 def test_kernels_without_checks_are_smaller() -> None:

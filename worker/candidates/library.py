@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from worker.parameters import ParameterFile
 
 _KIBIBYTE = 1024
-_RUNTIME_PREFIX = "vm.builtin."
+INPUT_CHECK = "check_input_"
+"""The names of functions that only check an input begin so."""
+
+_RUNTIME_PREFIXES = ("vm.builtin.", INPUT_CHECK)
 RUNTIME = "runtime"
 """Stands for all of the virtual machine's own functions (allocation, checks) together."""
 
@@ -195,7 +198,7 @@ class FunctionTimer:
         if before:
             self._start_seconds = time.perf_counter()
             return 0
-        label = RUNTIME if name.startswith(_RUNTIME_PREFIX) else name
+        label = RUNTIME if name.startswith(_RUNTIME_PREFIXES) else name
         self._intervals[label].append(now - self._start_seconds)
         return 0
 

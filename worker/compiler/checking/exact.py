@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.torch_costs import linear_torch
 from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def exact_outputs(program: ExportedProgram, sample: Sample) -> Arrays | None:
         Arrays of the references' shapes, with float64 for every floating-point type; None if the program
         cannot run so.
     """
-    model = program.module(check_guards=False)
+    with linear_torch():
+        model = program.module(check_guards=False)
     try:
         with torch.no_grad(), _WideningMode():
             result = _WideningInterpreter(model).run(*map(as_tensor, sample.inputs))

@@ -1,13 +1,20 @@
-"""Removes argument checks from kernels that the library calls with its own tensors only.
+"""Checks the tensors that a library gets once, instead of in every kernel that reads them.
 
 TVM emits, for every kernel::
 
     assert shape, strides, alignment and device of each argument
     loops
 
-The assertions are most of a small kernel's code, and LLVM takes long to compile them. They cannot fail on a
-tensor that another kernel of the library wrote into memory planned by the virtual machine, so such kernels
-become ``loops`` alone.
+The assertions are most of a small kernel's code, and LLVM takes longer to compile them than the loops. They
+cannot fail on a tensor that another kernel of the library wrote into memory planned by the virtual machine.
+The arguments of ``main`` come from outside, so ``main`` first passes each to a function that has the
+assertions and no loops::
+
+    main(x):
+        check_input_float32_4x16(x)
+        y = kernel(x)
+
+Then every kernel whose arguments are all of these two kinds becomes ``loops`` alone.
 """
 
 from __future__ import annotations
@@ -19,23 +26,28 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
+from worker.candidates.library import INPUT_CHECK
+
 PIPELINE = "bessemer"
 """The name under which ``relax.build`` finds the lowering of TensorIR functions without needless checks."""
 
+_MAIN = "main"
 _TRUSTS = "bessemer.trusts_arguments"
 _CALL = tvm.ir.Op.get("relax.call_tir")
 _CALL_KERNEL = tvm.ir.Op.get("relax.call_dps_packed")
 _VIEWS = frozenset({"relax.reshape", "relax.memory.view"})
 
 
-def trust_own_tensors(module: tvm.IRModule) -> tvm.IRModule:
-    """Mark the TensorIR functions whose every call passes only the library's own tensors.
+def check_inputs_once(module: tvm.IRModule) -> tvm.IRModule:
+    """Check the tensors that ``main`` gets at its start, and mark the TensorIR functions that need no checks.
+
+    These are the functions whose every call passes only tensors that are checked or the library's own.
 
     Args:
         module: legalized and fused, before memory is planned.
     """
     trusting = _trusting_functions(module)
-    marked = module.clone()
+    marked = module.clone() if _MAIN not in _names(module) else _with_checks(module)
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc) and variable.name_hint in trusting:
             marked.update_func(variable, function.with_attr(_TRUSTS, True))
@@ -62,12 +74,52 @@ def bindings_of(module: tvm.IRModule) -> Iterator[relax.Binding]:
             yield from _bindings(function.body)
 
 
+def _names(module: tvm.IRModule) -> set[str]:
+    return {str(variable.name_hint) for variable in module.get_global_vars()}
+
+
+def _with_checks(module: tvm.IRModule) -> tvm.IRModule:
+    """The module whose ``main`` first checks its tensors, by one function for all of a type."""
+    main = module[_MAIN]
+    builder = relax.BlockBuilder(module)
+    checks: dict[str, tvm.ir.GlobalVar] = {}
+    bindings = []
+    for argument in _tensors_of(main):
+        check = _check_of(argument.ty)
+        name = str(check.attrs["global_symbol"])
+        if name not in checks:
+            checks[name] = builder.add_func(check.without_attr("global_symbol"), name)
+        call = builder.normalize(relax.Call(checks[name], [argument]))
+        bindings.append(relax.VarBinding(relax.Var("_", call.ty), call))
+    changed = builder.get()
+    if bindings:
+        body = relax.SeqExpr([relax.BindingBlock(bindings), *main.body.blocks], main.body.body)
+        checked = relax.Function(main.params, body, main.ret_ty, is_pure=False, attrs=main.attrs)
+        changed.update_func(changed.get_global_var(_MAIN), checked)
+    return changed
+
+
+def _tensors_of(function: relax.Function) -> list[relax.Var]:
+    return [
+        one for one in function.params if isinstance(one.ty, relax.TensorType) and one.ty.shape is not None
+    ]
+
+
+def _check_of(tensor: relax.TensorType) -> tirx.PrimFunc:
+    """A function that only checks its tensor. The virtual machine checks how dynamic sizes are related."""
+    sizes = [size if isinstance(size, tirx.IntImm) else tirx.Var("n", "int64") for size in tensor.shape]
+    shown = "x".join(str(int(size)) if isinstance(size, tirx.IntImm) else "n" for size in sizes) or "scalar"
+    argument = tirx.decl_buffer(sizes, str(tensor.dtype), "argument")
+    check = tirx.PrimFunc([argument], tirx.Evaluate(0))
+    return check.with_attr("global_symbol", f"{INPUT_CHECK}{tensor.dtype}_{shown}")
+
+
 def _trusting_functions(module: tvm.IRModule) -> set[str]:
     trusting: set[str] = set()
     doubting: set[str] = set()
-    for function in module.functions.values():
+    for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            own: set[relax.Var] = set()
+            own = set(_tensors_of(function)) if variable.name_hint == _MAIN else set()
             for binding in _bindings(function.body):
                 _read_binding(binding, own, trusting, doubting)
     return trusting - doubting
@@ -77,6 +129,8 @@ def _read_binding(
     binding: relax.Binding, own: set[relax.Var], trusting: set[str], doubting: set[str]
 ) -> None:
     call = getattr(binding, "value", None)
+    if isinstance(call, relax.TupleGetItem):
+        call = call.tuple_value
     if isinstance(call, relax.Var) and call in own:
         own.add(binding.var)
     if not isinstance(call, relax.Call):

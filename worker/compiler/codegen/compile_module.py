@@ -45,16 +45,14 @@ class Compiled:
     """A module whose functions are all compiled.
 
     Attributes:
-        module: the functions as compiled.
-        plain: the same functions without schedules.
-        lowered: the module with its Relax functions lowered.
+        lowered: the functions as compiled, with the lowered Relax functions.
+        plain: the TensorIR functions without schedules.
         kernels: the objects of its TensorIR functions.
         splits: the functions that were split.
     """
 
-    module: tvm.IRModule
-    plain: tvm.IRModule
     lowered: tvm.IRModule
+    plain: tvm.IRModule
     kernels: list[tvm.runtime.Module]
     splits: tuple[FunctionSplit, ...]
 
@@ -81,7 +79,7 @@ def compile_in_shares(
         if late:
             work.split({name: shares[name] for name in late})
             lowered = lower(work.module, compiler.target)
-    return Compiled(work.module, work.plain, lowered, work.objects.modules(), tuple(work.splits))
+    return Compiled(lowered, work.plain, work.objects.modules(), tuple(work.splits))
 
 
 @dataclass

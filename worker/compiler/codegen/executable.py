@@ -20,7 +20,7 @@ from tvm.relax import transform
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from bessemer.contract.target import architecture_of
-from worker.compiler.codegen.argument_checks import PIPELINE, trust_own_tensors
+from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.link import LinkError, link_shared
@@ -72,7 +72,7 @@ class Linked:
 
     Attributes:
         executable: the virtual machine's instructions.
-        module: the functions as compiled.
+        module: the functions as compiled, with the lowered Relax functions.
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
     """
@@ -111,7 +111,7 @@ def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, co
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
     _link(executable, library, compiler, _kernels_of(module))
-    return Linked(executable, compiled.module, compiled.plain, compiled.splits)
+    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits)
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -130,7 +130,7 @@ def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VME
 def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Lower a module's Relax functions; kernels stay as they are."""
     with target, tvm.transform.PassContext(opt_level=3):
-        lowered: tvm.IRModule = tvm.transform.Sequential(LOWERING)(trust_own_tensors(module))
+        lowered: tvm.IRModule = tvm.transform.Sequential(LOWERING)(check_inputs_once(module))
     return lowered
 
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.torch_costs import linear_torch
 from worker.errors import JobError
 
 TorchDynamicShapes = tuple[dict[int, Any], ...]
@@ -79,7 +80,8 @@ def _export(
     parameters = inspect.signature(module.forward).parameters.values()
     in_one = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     shapes = (dynamic_shapes,) if in_one and dynamic_shapes is not None else dynamic_shapes
-    return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+    with linear_torch():
+        return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
 
 
 MAX_LENGTH = 128

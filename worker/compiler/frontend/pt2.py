@@ -29,6 +29,7 @@ from worker.compiler.frontend.loaded_model import (
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
+from worker.compiler.torch_costs import linear_torch
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"
@@ -115,7 +116,8 @@ def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
 
     Both would add to the measured time of the eager baseline.
     """
-    module = program.module(check_guards=False)
+    with linear_torch():
+        module = program.module(check_guards=False)
     module._forward_pre_hooks.clear()
     module._forward_pre_hooks_with_kwargs.clear()
     module.graph.set_codegen(torch.fx.graph.CodeGen())
@@ -133,6 +135,7 @@ def _read_with_containers(path: Path) -> ExportedProgram:
         return _read(path)
 
 
+@linear_torch()
 def _read(path: Path) -> ExportedProgram:
     with path.open("rb") as file:
         if _is_legacy(path):

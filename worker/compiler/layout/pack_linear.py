@@ -18,9 +18,9 @@ Matrix Multiplication" (2008).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import ceil, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -82,12 +82,21 @@ def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
     return np.stack([weights[:, start : start + columns] for start in starts])
 
 
+class _Kernel(NamedTuple):
+    """What distinguishes the kernels of operands of one shape."""
+
+    width: int
+    columns: int
+    out_dtype: str
+
+
 @mutator
 class _Packer(PyExprMutator):
     def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
         super().__init__(module)
         self._machine = machine
         self._derivation = Derivation((), self.lookup_binding)
+        self._products: dict[Hashable, relax.Call] = {}
 
     def packed(self, function: relax.Function) -> relax.Function:
         """The function with its products replaced."""
@@ -107,13 +116,23 @@ class _Packer(PyExprMutator):
             bits=int(tvm.DataType(out_dtype).bits),
         )
         columns = plan_matmul(sizes, self._machine).tile.columns
-        return self.builder_.call_te(
-            _kernel(shape[1], columns, out_dtype),
+        return self._product(data, self._pack(call.args[1], columns), _Kernel(shape[1], columns, out_dtype))
+
+    def _product(self, data: relax.Expr, packed: relax.Expr, kernel: _Kernel) -> relax.Call:
+        """A call of a kernel; equal layers share the function that the first of them writes."""
+        rows = static_shape(data)
+        key = (kernel, rows, str(data.ty.dtype), static_shape(packed))
+        first = self._products.get(key) if rows is not None else None
+        if first is not None:
+            return relax.Call(first.op, [first.args[0], relax.Tuple([data, packed])], ty_args=first.ty_args)
+        self._products[key] = self.builder_.call_te(
+            _compute(kernel),
             data,
-            self._pack(call.args[1], columns),
+            packed,
             primfunc_name_hint="linear",
             primfunc_attrs={PATTERN: FUSES_OUTPUT},
         )
+        return self._products[key]
 
     def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
         constant = resolve(weights, self.lookup_binding)
@@ -145,10 +164,11 @@ def _is_known(data: relax.Expr) -> bool:
     return all(int(size) > 0 for size in sizes if isinstance(size, tirx.IntImm))
 
 
-def _kernel(width: int, columns: int, out_dtype: str) -> Callable[[Any, Any], Any]:
+def _compute(kernel: _Kernel) -> Callable[[Any, Any], Any]:
     """``data [..., depth]`` times packed weights, to ``[..., width]``."""
+    width, columns, out_dtype = kernel
 
-    def kernel(data: Any, packed: Any) -> Any:
+    def linear(data: Any, packed: Any) -> Any:
         step = te.reduce_axis((tirx.IntImm("int64", 0), data.shape[-1]), "k")
 
         def element(*place: Any) -> Any:
@@ -165,4 +185,4 @@ def _kernel(width: int, columns: int, out_dtype: str) -> Callable[[Any, Any], An
         shape = [*data.shape[:-1], tirx.IntImm("int64", width)]
         return te.compute(shape, element, "linear", attrs={PACKED: columns})
 
-    return kernel
+    return linear

@@ -128,13 +128,21 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
 def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
     """Try the baseline with one thread and with all, in one process after the other; keep the faster one.
 
-    The mean decides, so that stalled runs count against their number of threads.
+    The mean decides, so that stalled runs count against their number of threads. The last process goes on if
+    it is the faster one: loading a model of many layers takes long, and two at a time may not fit in memory.
     """
+    *fewer, most = sorted({1, captured.upload.target.threads})
     samples = {}
-    for threads in sorted({1, captured.upload.target.threads}):
+    for threads in fewer:
         with ExitStack() as trial:
             samples[threads] = take_sample(_open(name, threads, captured, context, trial))
-    best = min(samples, key=lambda threads: fmean(samples[threads]))
+    with ExitStack() as last:
+        side = _open(name, most, captured, context, last)
+        samples[most] = take_sample(side)
+        best = min(samples, key=lambda threads: fmean(samples[threads]))
+        if best == most:
+            processes.push(last.pop_all())
+            return BaselineSide(name.value, side, best, samples)
     return BaselineSide(name.value, _open(name, best, captured, context, processes), best, samples)
 
 

@@ -27,7 +27,7 @@ from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.legalize.state_in_place import update_state_in_place
 from worker.compiler.pipeline.translate import blame_dynamic_sizes
 from worker.compiler.rewrites.engine import Application, report_rewrite
-from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm
+from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
@@ -79,7 +79,7 @@ def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
                 fold_parameter_batch_norm,
                 transform.DecomposeOpsForInference(),
                 evaluate_constants,
-                transform.FoldConstant(),
+                fold_constants,
             ),
         ),
         # Merge equal expressions and remove unused ones.

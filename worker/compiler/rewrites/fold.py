@@ -64,6 +64,16 @@ def evaluate_constants(
     return _ConstantEvaluator(module).visit_expr(function)
 
 
+@tvm.transform.module_pass(opt_level=0, name="FoldConstant")
+def fold_constants(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """TVM's ``FoldConstant``, if a call has no other arguments than constants.
+
+    TVM legalizes every call to find out, which takes longer than the other passes of its phase together.
+    """
+    functions = (function for function in module.functions.values() if isinstance(function, relax.Function))
+    return relax.transform.FoldConstant()(module) if any(map(_has_constant_call, functions)) else module
+
+
 @relax.transform.function_pass(opt_level=0, name="FoldBatchNorm")
 def fold_batch_norm(
     function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
@@ -71,6 +81,34 @@ def fold_batch_norm(
     """Fold inference batch norms whose parameters and statistics are constants."""
     folded = _BatchNormFolder(module, reads_by_name(function)).visit_expr(function)
     return relax.analysis.remove_all_unused(folded)
+
+
+def _has_constant_call(function: relax.Function) -> bool:
+    """Whether a call reads constants and shapes only, or is hidden in a branch."""
+    known: set[relax.Var] = set()
+
+    def is_known(value: Any) -> bool:
+        match value:
+            case relax.Var():
+                return value in known
+            case relax.Tuple():
+                return all(map(is_known, value.fields))
+            case relax.TupleGetItem():
+                return is_known(value.tuple_value)
+            case relax.Call():
+                return False
+            case _:
+                return True
+
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            is_call = isinstance(value, relax.Call)
+            if isinstance(value, relax.If) or (is_call and all(map(is_known, value.args))):
+                return True
+            if is_known(value):
+                known.add(binding.var)
+    return False
 
 
 class _Mutator(PyExprMutator):

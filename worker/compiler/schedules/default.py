@@ -27,6 +27,7 @@ from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled,
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.schedules.reduction import find_epilogue, schedule_reduction
 from worker.compiler.schedules.spatial import schedule_spatial
+from worker.compiler.schedules.type_checks import remembered_annotations
 from worker.compiler.schedules.vector_math import with_vector_math
 
 _NAME = "main"
@@ -116,6 +117,7 @@ def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc
     return default_schedule(function, target) if carries else with_vector_math(function)
 
 
+@remembered_annotations()
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
     schedule = s_tir.Schedule(tvm.IRModule({_NAME: function.with_attr("global_symbol", _NAME)}))
     wanted = noted_plan(function)

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.source_locations import place_of
+from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.complex_parts import has_rule, in_parts
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.names import is_complex, operator_name
@@ -44,18 +45,23 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         JobError: ``translate-failed``: torch cannot decompose it, as happens where dynamic sizes are related.
     """
     try:
-        if not any(map(is_complex, calls_of(program))):
-            return program.run_decompositions(decomposition_table())
-        core, rules = program.run_decompositions(_table_for_complex()), rule_book().of_complex
-        if not all(has_rule(node, rules) for node in calls_of(core)):
-            return core
-        return in_parts(core, rules).run_decompositions(decomposition_table())
+        with linear_torch():
+            return _decomposed(program)
     except UntranslatableError as error:
         raise untranslatable(error, _first_place(program, error.operator)) from error
     except Exception as error:
         raise failure_of(
             ErrorCode.TRANSLATE_FAILED, error, f"torch cannot decompose it: {short_message(error)}"
         ) from error
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    if not any(map(is_complex, calls_of(program))):
+        return program.run_decompositions(decomposition_table())
+    core, rules = program.run_decompositions(_table_for_complex()), rule_book().of_complex
+    if not all(has_rule(node, rules) for node in calls_of(core)):
+        return core
+    return in_parts(core, rules).run_decompositions(decomposition_table())
 
 
 def untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:

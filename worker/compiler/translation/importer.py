@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -68,6 +69,25 @@ class Importer(ExportedProgramImporter):
     def nodes(self) -> Mapping[str, Node]:
         """The source node of each variable, by the variable's name."""
         return self._builder.nodes
+
+    def from_exported_program(self, exported_program: Any, *options: Any, **named: Any) -> tvm.IRModule:
+        """Translate a program, with the tensors that it does not hide bound.
+
+        TVM would look through all inputs for each tensor to bind.
+        """
+        tensors = {
+            **exported_program.constants,
+            **dict(exported_program.named_buffers()),
+            **dict(exported_program.named_parameters()),
+        }
+        program = getattr(exported_program, "program", exported_program)
+        module = super().from_exported_program(_WithoutTensors(program), *options, **named)
+        values = {
+            spec.arg.name: self._convert_pytorch_tensor_to_tvm(tensors[spec.target])
+            for spec in program.graph_signature.input_specs
+            if spec.target in tensors
+        }
+        return relax.transform.BindParams("main", values)(module)
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """Create the input variables, whose shapes define the symbols."""
@@ -191,14 +211,32 @@ class Importer(ExportedProgramImporter):
 
 
 @dataclass(frozen=True)
-class _Unbound:
-    """A program that hides some tensors from the importer, so that they stay arguments of ``main``."""
-
+class _ProgramView:
     program: ExportedProgram
-    names: frozenset[str]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.program, name)
+
+
+class _WithoutTensors(_ProgramView):
+    """A program that hides all its tensors from TVM's importer."""
+
+    @property
+    def constants(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return iter(())
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return iter(())
+
+
+@dataclass(frozen=True)
+class _Unbound(_ProgramView):
+    """A program that hides some tensors, so that they stay arguments of ``main``."""
+
+    names: frozenset[str]
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._bound(self.program.named_parameters())

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from worker.compiler.schedules.plans import by_rank, either
@@ -127,6 +128,7 @@ def plan_matmul(shape: MatmulShape, machine: Machine, right: RightOperand = IN_P
     return matmul_plans(shape, machine, right)[0]
 
 
+@lru_cache(maxsize=1024)
 def matmul_plans(
     shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE
 ) -> tuple[MatmulPlan, ...]:
