@@ -35,7 +35,7 @@ class Limited:
 
 QUEUED = Limited("queued_jobs", "queued jobs", "Wait until workers have taken some, or cancel some.", 10)
 STORED = Limited("stored_bytes", "stored bytes", "Delete models and compilations that you do not need.", 60)
-WORKER = Limited("worker_seconds", "worker seconds of today", "They start again at 00:00 UTC.", None)
+WORKER = Limited("worker_seconds", "worker seconds a day", "A new day begins at 00:00 UTC.", None)
 
 
 def excess(what: Limited, quota: Quota, used: int, more: int = 1) -> str | None:
@@ -43,8 +43,8 @@ def excess(what: Limited, quota: Quota, used: int, more: int = 1) -> str | None:
     limit = getattr(quota, what.name)
     if limit is None or used + more <= limit:
         return None
-    asked = f", and the request needs at least {more} more" if more > 1 else ""
-    return f"The tenant's quota `{what.name}` is {limit}: it has {used} {what.noun}{asked}. {what.advice}"
+    asked = f", and this request needs at least {more} more" if more > 1 else ""
+    return f"The quota `{what.name}` allows {limit} {what.noun}; the tenant has {used}{asked}. {what.advice}"
 
 
 def retry_seconds(what: Limited, at: datetime) -> int:

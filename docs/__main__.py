@@ -13,7 +13,7 @@ from app.settings import AppSettings
 from benchmarks import pages
 from benchmarks.architectures.page import architectures_page, readme_line
 from bessemer.cli.application import application
-from bessemer.client.transport import DEFAULT_URL, URL_VARIABLE
+from bessemer.client.transport import DEFAULT_URL, KEY_FILE_VARIABLE, KEY_VARIABLE, URL_VARIABLE
 from bessemer.contract.problem import ERRORS
 from bessemer.store.settings import StoreSettings
 from bessemer.telemetry import metrics
@@ -78,6 +78,8 @@ def _client_settings() -> list[str]:
         "| variable | default | meaning |",
         "|---|---|---|",
         url,
+        f"| `{KEY_VARIABLE}` | | The API key. |",
+        f"| `{KEY_FILE_VARIABLE}` | | A file with the API key, for when `{KEY_VARIABLE}` is not set. |",
         "",
         "These variables set options of the command line. Separate several values with spaces.",
         "",

@@ -133,6 +133,6 @@ class Login:
         wait_seconds = self._failed.add(request.client.host if request.client else "")
         if wait_seconds is None:
             return RefusalError(make_problem(ErrorCode.UNAUTHENTICATED, detail), CHALLENGE)
-        detail = "Too many requests from this address had no valid key."
+        detail = f"{detail} Too many requests from this address had no valid key."
         headers = {"Retry-After": str(ceil(wait_seconds))}
-        return RefusalError(make_problem(ErrorCode.QUOTA_EXCEEDED, detail), headers)
+        return RefusalError(make_problem(ErrorCode.LOGINS_LIMITED, detail), headers)

@@ -297,7 +297,9 @@ def _with_access(document: dict[str, Any]) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key, or a CI system's token."}
     }
-    refusals = problems(ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED)
+    refusals = problems(
+        ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED, ErrorCode.LOGINS_LIMITED
+    )
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             scope = required_scope(method.upper(), path)

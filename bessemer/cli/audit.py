@@ -10,7 +10,7 @@ from bessemer.cli.output import UrlOption, connected
 
 def audit(
     most: Annotated[
-        int | None, typer.Option("--most", min=1, metavar="COUNT", help="Print at most so many entries.")
+        int | None, typer.Option("--most", min=1, metavar="COUNT", help="Print at most COUNT entries.")
     ] = None,
     url: UrlOption = None,
 ) -> None:

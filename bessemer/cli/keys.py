@@ -45,7 +45,7 @@ def create(
         str, typer.Option(metavar="NAME", help="Tenant whose data the key reads and writes.")
     ] = DEFAULT_TENANT,
     scope: Annotated[Scope, typer.Option(help="What the key allows.")] = Scope.COMPILE,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="A name for people.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="A name to recognize it by.")] = None,
     expires_days: Annotated[
         int | None, typer.Option(min=1, metavar="DAYS", help="Days until the key expires.")
     ] = None,
@@ -64,7 +64,7 @@ def create(
 @keys.command("list")
 def list_keys(data: DataOption = None, json: JsonOption = False) -> None:
     """List all keys, without their secrets."""
-    with reporting(), _database(data) as (stored, _):
+    with reporting(), _database(data, must_exist=True) as (stored, _):
         found = KeyList(items=stored.list())
         print_result(found, table([_row(key, now()) for key in found.items], HEADINGS, "no keys"), json)
 
@@ -72,10 +72,10 @@ def list_keys(data: DataOption = None, json: JsonOption = False) -> None:
 @keys.command("revoke")
 def revoke(key: KeyArgument, data: DataOption = None) -> None:
     """Make a key invalid. Running servers accept it for up to five more seconds."""
-    with reporting(), _database(data) as (stored, audit):
+    with reporting(), _database(data, must_exist=True) as (stored, audit):
         found = _existing(stored, key)
         if not stored.revoke(found.id):
-            raise InvalidArgumentError(f"the key {found.id} was revoked before")
+            raise InvalidArgumentError(f"the key {found.id} is already revoked")
         _record(audit, "revoke", found)
 
 
@@ -83,7 +83,7 @@ def revoke(key: KeyArgument, data: DataOption = None) -> None:
 def rotate(key: KeyArgument, data: DataOption = None, json: JsonOption = False) -> None:
     """Replace a key by a new one with the same tenant, scope and lifetime."""
     with reporting():
-        with _database(data) as (stored, audit):
+        with _database(data, must_exist=True) as (stored, audit):
             created = stored.rotate(_existing(stored, key).id)
             if created is None:
                 raise InvalidArgumentError("only a valid key can be rotated; create a new one")
@@ -92,7 +92,7 @@ def rotate(key: KeyArgument, data: DataOption = None, json: JsonOption = False) 
 
 
 @contextmanager
-def _database(data: Path | None) -> Iterator[tuple["Keys", "Audit"]]:
+def _database(data: Path | None, must_exist: bool = False) -> Iterator[tuple["Keys", "Audit"]]:
     try:
         from bessemer.store.database import Database
         from bessemer.store.errors import StoreError
@@ -108,6 +108,9 @@ def _database(data: Path | None) -> Iterator[tuple["Keys", "Audit"]]:
     settings = read_settings(StoreSettings)
     if data is not None:
         settings = StoreSettings(data=data)
+    file = settings.database.database
+    if must_exist and settings.database.get_backend_name() == "sqlite" and not Path(file or "").exists():
+        raise InvalidArgumentError(f"{file} not found: name the directory of `bessemer serve` with --data")
     keep_private(settings.folder)
     try:
         database = Database(settings.database)

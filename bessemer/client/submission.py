@@ -138,7 +138,7 @@ def _source(model: ModelSource) -> Source:
 
 
 def _has(digest: Digest) -> Flow[bool]:
-    reply = yield from exchange(Call("HEAD", f"/v1/models/{digest}"), accept=NOT_FOUND)
+    reply = yield from exchange(Call("GET", f"/v1/models/{digest}"), accept=NOT_FOUND)
     return reply.status != 404
 
 

@@ -85,9 +85,12 @@ def _key_of_environment() -> str | None:
     if key or not path:
         return key or None
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+        found = Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         raise InvalidArgumentError(f"{KEY_FILE_VARIABLE}={path} cannot be read: {error}") from error
+    if not found:
+        raise InvalidArgumentError(f"{KEY_FILE_VARIABLE}={path} is empty")
+    return found
 
 
 class _ApiKey(httpx.Auth):

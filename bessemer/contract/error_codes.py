@@ -12,6 +12,7 @@ class ErrorCode(GrowingEnum):
     ORIGIN_REFUSED = "origin-refused"
     HOST_REFUSED = "host-refused"
     QUOTA_EXCEEDED = "quota-exceeded"
+    LOGINS_LIMITED = "logins-limited"
     # the request
     REQUEST_INVALID = "request-invalid"
     TARGET_UNSUPPORTED = "target-unsupported"

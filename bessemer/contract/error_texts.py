@@ -18,13 +18,13 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.UNAUTHENTICATED: ErrorText(
         401,
         "A valid API key is required",
-        "Set `BESSEMER_API_KEY`, or send `Authorization: Bearer KEY`. An administrator creates a key with "
-        "`bessemer keys create`.",
+        "Set `BESSEMER_API_KEY` to a valid key, or send `Authorization: Bearer KEY`. An administrator "
+        "creates a key with `bessemer keys create`.",
     ),
     ErrorCode.FORBIDDEN: ErrorText(
         403,
         "The key does not allow this request",
-        "Use a key with the scope that `detail` names; an administrator creates one.",
+        "Use a key with the required scope; an administrator creates one.",
     ),
     ErrorCode.ORIGIN_REFUSED: ErrorText(
         403,
@@ -39,7 +39,14 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.QUOTA_EXCEEDED: ErrorText(
         429,
         "The tenant's quota is exceeded",
-        "Wait as long as `Retry-After` says, or ask an administrator for a larger quota.",
+        "Free what you no longer need, wait as long as `Retry-After` says, or ask an administrator for a "
+        "larger quota.",
+        True,
+    ),
+    ErrorCode.LOGINS_LIMITED: ErrorText(
+        429,
+        "This address sent too many requests without a valid key",
+        "Correct the key, and wait as long as `Retry-After` says.",
         True,
     ),
     ErrorCode.REQUEST_INVALID: ErrorText(

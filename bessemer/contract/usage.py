@@ -18,7 +18,7 @@ def _none_if_unlimited(value: object) -> object:
 
 Limit = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_none_if_unlimited)]
 """A number, or ``unlimited``, which is None."""
-UploadLimit = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_none_if_unlimited)]
+PositiveLimit = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_none_if_unlimited)]
 HighestPriority = Annotated[int, Field(ge=0, le=MAX_PRIORITY)]
 """Not negative, so that a request without a priority is always allowed."""
 
@@ -35,9 +35,9 @@ class Quota(Document):
         highest_priority: the highest priority that a request may have.
     """
 
-    running_jobs: Limit = None
+    running_jobs: PositiveLimit = None
     queued_jobs: Limit = None
-    uploads: UploadLimit = None
+    uploads: PositiveLimit = None
     stored_bytes: Limit = None
     worker_seconds: Limit = None
     highest_priority: HighestPriority = MAX_PRIORITY

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from bessemer.contract.request import MAX_PRIORITY
-from bessemer.contract.usage import HighestPriority, Limit, UploadLimit
+from bessemer.contract.usage import HighestPriority, Limit, PositiveLimit
 
 POSTGRESQL = "postgresql"
 DATABASES = ("sqlite", POSTGRESQL, "postgres")
@@ -57,7 +57,7 @@ class StoreSettings(BaseSettings):
         description="A TOML file with the quotas of some tenants, the same in every process: see "
         "docs/sharing.md. The other tenants have the quotas below; `unlimited` is no limit.",
     )
-    quota_running_jobs: Limit = Field(
+    quota_running_jobs: PositiveLimit = Field(
         default=None,
         description="How many compilations of a tenant run at once; more wait. As many of its inspections, "
         "preflights and invocations may run beside them. The same in every process.",
@@ -65,7 +65,7 @@ class StoreSettings(BaseSettings):
     quota_queued_jobs: Limit = Field(
         default=None, description="How many compilations and invocations of a tenant may wait; more get 429."
     )
-    quota_uploads: UploadLimit = Field(
+    quota_uploads: PositiveLimit = Field(
         default=16,
         description="How many uploads of more than 1 MiB a tenant may have in progress in each app; more get "
         "429. An app receives 32 at a time.",

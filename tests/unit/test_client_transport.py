@@ -112,7 +112,7 @@ def test_an_upload_that_broke_off_starts_again_from_its_first_byte(tmp_path: Pat
     bodies: list[bytes] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
-        if request.method == "HEAD":
+        if request.method == "GET":
             return httpx.Response(404)
         bodies.append(request.read())
         assert request.headers["Content-Length"] == str(len(DATA))

@@ -44,8 +44,8 @@ than a second per gigabyte.
 
 {state}## Call it from several threads
 
-Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool.
-Sessions share the library and its parameters: each takes a few kilobytes, plus its call's working memory.
+{callers} Sessions share the library and its parameters: each takes a few kilobytes, plus its call's
+working memory.
 
 Each calling thread has its own pool of `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
 you load the model. To serve many calls at once, set it to 1 and use one calling thread per core. If you set
@@ -70,6 +70,12 @@ The program finds the library beside itself, so you can start it from any folder
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
 once and make a `Session` in each thread.
 """
+
+_CALLERS = """\
+Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool."""
+
+_CALLERS_WITH_STATE = """\
+Give each sequence of runs its own `model.session()`, which one thread uses at a time."""
 
 _STATE = """\
 ## Its state
@@ -106,6 +112,7 @@ def readme(manifest: Manifest) -> str:
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
         library=manifest.library,
+        callers=_CALLERS_WITH_STATE if manifest.state else _CALLERS,
         state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.state))
         if manifest.state
         else "",

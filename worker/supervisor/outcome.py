@@ -88,7 +88,7 @@ def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
     claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
     unsteady = compiled.figures.unsteady
     if fastest_ms > MOST_SLOWER * claimed_ms:
-        unsteady = unsteady or f"a fresh process took {fastest_ms:.3g} ms, the benchmark {claimed_ms:.3g} ms"
+        unsteady = f"a fresh process took {fastest_ms:.3g} ms, the benchmark {claimed_ms:.3g} ms"
     figures = compiled.figures.model_copy(update={"check": check, "unsteady": unsteady})
     return compiled.model_copy(update={"figures": figures})
 

@@ -181,8 +181,8 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "integers as inputs": Refusal(
         lambda: scripted(Repeated()),
-        ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
-        ("input 'times' is a int", SIGNATURE),
+        ErrorCode.CONSTANTS_MISSING,
+        ("times has the type int and no default", "--constant NAME=VALUE"),
     ),
     # the request
     "an unknown field": invalid_request("did you mean 'tune'?", "tunes", tunes={}),

@@ -16,7 +16,7 @@ from worker.compiler.source_locations import place_of
 from worker.errors import JobError
 
 MAX_LISTED = 3
-STATE = "take the state as an input and return its new value as an output"
+STATE = "keep state in tensors of fixed shape, or take it as an input and return its new value"
 RANDOM = "take the random numbers as an input"
 
 
