@@ -101,8 +101,8 @@ def test_a_request_is_refused_if_it_would_exceed_the_limit(
 
 def test_a_refusal_names_the_quota_what_is_used_and_what_to_do() -> None:
     assert excess(STORED, Quota(stored_bytes=100), 40, 61) == (
-        "The quota `stored_bytes` allows 100 stored bytes; the tenant has 40, and this request needs at least "
-        "61 more. Delete models and compilations that you do not need."
+        "The quota `stored_bytes` allows 100 stored bytes; the tenant has 40, and this request needs at "
+        "least 61 more. Delete models and compilations that you do not need."
     )
 
 
