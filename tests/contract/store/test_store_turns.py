@@ -99,12 +99,15 @@ async def test_a_tenant_at_its_limit_waits_and_delays_no_other(settings: StoreSe
     assert owners(handler)[2:] == ["suspended", "suspended"]
 
 
-async def test_a_consumer_keeps_to_the_quota_of_its_settings(settings: StoreSettings, queue: Queue) -> None:
+async def test_a_consumer_keeps_to_the_quota_of_its_settings(
+    settings: StoreSettings, queue: Queue, clients: list[DBOSClient]
+) -> None:
     handler = Handler()
-    await enqueue(queue, *tasks("a", 1))
-    limited = settings.model_copy(update={"quota_running_jobs": 0})
-    for each, begun in ((limited, 0), (settings, 1)):
-        running = asyncio.create_task(open_consumer(each, "worker").run(handler))
+    await enqueue(queue, *tasks("a", 2))
+    assert claimed_by_tenant(clients[:1], rounds=1) == {"a": 1}
+    for running_jobs, begun in ((1, 0), (2, 1)):
+        limited = settings.model_copy(update={"quota_running_jobs": running_jobs})
+        running = asyncio.create_task(open_consumer(limited, "worker").run(handler))
         await asyncio.sleep(0.5)
         await until(lambda begun=begun: len(handler.begun) == begun)
         running.cancel()
