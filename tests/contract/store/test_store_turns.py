@@ -99,19 +99,19 @@ async def test_a_tenant_at_its_limit_waits_and_delays_no_other(settings: StoreSe
     assert owners(handler)[2:] == ["suspended", "suspended"]
 
 
+@pytest.mark.parametrize(("running_jobs", "begun"), [(1, 0), (2, 1)])
 async def test_a_consumer_keeps_to_the_quota_of_its_settings(
-    settings: StoreSettings, queue: Queue, clients: list[DBOSClient]
+    settings: StoreSettings, queue: Queue, clients: list[DBOSClient], running_jobs: int, begun: int
 ) -> None:
     handler = Handler()
     await enqueue(queue, *tasks("a", 2))
     assert claimed_by_tenant(clients[:1], rounds=1) == {"a": 1}
-    for running_jobs, begun in ((1, 0), (2, 1)):
-        limited = settings.model_copy(update={"quota_running_jobs": running_jobs})
-        running = asyncio.create_task(open_consumer(limited, "worker").run(handler))
-        await asyncio.sleep(0.5)
-        await until(lambda begun=begun: len(handler.begun) == begun)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    limited = settings.model_copy(update={"quota_running_jobs": running_jobs})
+    running = asyncio.create_task(open_consumer(limited, "worker").run(handler))
+    await asyncio.sleep(0.5)
+    await until(lambda: len(handler.begun) == begun)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def test_claims_at_the_same_moment_leave_the_tenants_even(queue: Queue, clients: list[DBOSClient]) -> None:
