@@ -133,6 +133,7 @@ class Login:
         wait_seconds = self._failed.add(request.client.host if request.client else "")
         if wait_seconds is None:
             return RefusalError(make_problem(ErrorCode.UNAUTHENTICATED, detail), CHALLENGE)
-        detail = f"{detail} Too many requests from this address had no valid key."
-        headers = {"Retry-After": str(ceil(wait_seconds))}
+        seconds = ceil(wait_seconds)
+        detail = f"{detail} Too many requests from this address had no valid key. Wait {seconds} seconds."
+        headers = {"Retry-After": str(seconds)}
         return RefusalError(make_problem(ErrorCode.LOGINS_LIMITED, detail), headers)

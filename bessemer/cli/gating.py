@@ -34,7 +34,16 @@ from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
-from bessemer.gate.policy import WARN_OUTPUT_PERCENT, Bounds, Measure, Outcome, Verdict, judge
+from bessemer.gate.policy import (
+    WARN_OUTPUT_PERCENT,
+    Bounds,
+    Measure,
+    Outcome,
+    Verdict,
+    judge,
+    should_repeat,
+    unfit_as_base,
+)
 from bessemer.gate.summary import complaints, shown_change
 
 STATUSES = {
@@ -174,15 +183,17 @@ def gate(
             job = submitted(client, model, draft, results)
             _wait(job, queue_timeout)
             outcome = _judged(model, job, base, bounds)
-            if outcome.verdict is not Verdict.UNSTEADY or not left:
+            if not left or not should_repeat(outcome, base.report, makes_base=report is not None):
                 break
             print_lines(errors, "the measurement was unsteady: measuring again")
-        spoiled = _spoils_base(outcome, report, compare)
+        spoiled = _spoils_base(outcome, base, report, compare)
         if spoiled:
             print_lines(errors, f"{report} was not replaced: {spoiled}")
             files = replace(files, report=None)
         if files.report is not None and job.state is JobState.SUCCEEDED:
             keep_reference(job, files.report)
+        if files.report is not None and outcome.doubt:
+            print_lines(errors, f"warning: {files.report} is no reliable base: {outcome.doubt}")
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
@@ -226,13 +237,11 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
 
-def _spoils_base(outcome: Outcome, report: Path | None, compare: Path | None) -> str:
+def _spoils_base(outcome: Outcome, base: Base, report: Path | None, compare: Path | None) -> str:
     """Why the report must not replace the base that the model was compared with; empty if it may."""
     if report is None or compare is None or report.resolve() != compare.resolve() or not compare.exists():
         return ""
-    if outcome.verdict is not Verdict.PASSED:
-        return "only a gate that passes replaces its own base"
-    return f"a base must be steady, but {outcome.doubt}" if outcome.doubt else ""
+    return unfit_as_base(outcome, base.report)
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:

@@ -1,5 +1,6 @@
 """Output, errors and exit statuses of commands."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,6 +83,9 @@ def reporting() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print_lines(errors, "interrupted")
         raise typer.Exit(interruption_status(error)) from error
+    except BrokenPipeError as error:  # as in `bessemer audit | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(ExitStatus.FAILED) from error
     except OSError as error:
         print_lines(errors, f"error: {error}")
         raise typer.Exit(ExitStatus.FAILED) from error

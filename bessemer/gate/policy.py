@@ -199,11 +199,7 @@ class Outcome:
     @property
     def doubt(self) -> str:
         """Why the measured times are unreliable; empty if they are reliable."""
-        result = self.report.benchmark if self.report else None
-        if result is None:
-            return ""
-        eager = _eager(result)
-        return result.unsteady or (eager.doubt if eager else "")
+        return doubt(self.report)
 
     @property
     def verdict(self) -> Verdict:
@@ -213,6 +209,30 @@ class Outcome:
             return Verdict.WRONG if problem and problem.code in WRONG_CODES else Verdict.FAILED
         found = {verdict for verdict, _ in self.breaches}
         return next(verdict for verdict in Verdict if verdict in found or verdict is Verdict.PASSED)
+
+
+def should_repeat(outcome: Outcome, previous: Report | None, makes_base: bool) -> bool:
+    """Whether a second measurement can settle the verdict, or give later gates a steady base."""
+    if outcome.verdict is Verdict.UNSTEADY:
+        return bool(outcome.doubt) or not doubt(previous)
+    return outcome.verdict is Verdict.PASSED and makes_base and bool(outcome.doubt)
+
+
+def unfit_as_base(outcome: Outcome, previous: Report | None) -> str:
+    """Why a report must not replace its own base; empty if it may."""
+    is_undecided = outcome.verdict is Verdict.UNSTEADY and doubt(previous)
+    if outcome.verdict is not Verdict.PASSED and not is_undecided:
+        return "only a gate that passes replaces its own base"
+    return f"a base must be steady, but {outcome.doubt}" if outcome.doubt else ""
+
+
+def doubt(report: Report | None) -> str:
+    """Why a report's times are unreliable; empty if they are reliable, or were not measured."""
+    result = report.benchmark if report else None
+    if result is None:
+        return ""
+    eager = _eager(result)
+    return result.unsteady or (eager.doubt if eager else "")
 
 
 def judge(

@@ -1,11 +1,12 @@
 """The locations of the store's data."""
 
+import os
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -17,6 +18,7 @@ POSTGRESQL = "postgresql"
 DATABASES = ("sqlite", POSTGRESQL, "postgres")
 ARTIFACT_SCHEMES = ("file", "s3", "gs", "az")
 USAGE_ERROR = 2
+PREFIX = "BESSEMER_"
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -24,9 +26,7 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 class StoreSettings(BaseSettings):
     """Read from ``BESSEMER_*``; the defaults need only a folder."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="BESSEMER_", extra="ignore", frozen=True, allow_inf_nan=False
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, allow_inf_nan=False)
 
     data: Path = Field(default=Path("bessemer-data"), description="The folder of all stored data.")
     database_url: str | None = Field(
@@ -86,6 +86,21 @@ class StoreSettings(BaseSettings):
         "the tasks of one tenant only.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _quotas_are_known(cls, given: Any) -> Any:
+        """Refuse a misspelled quota, which would limit nothing."""
+        names = {
+            name.removeprefix(PREFIX).lower() for name in os.environ if name.startswith(f"{PREFIX}QUOTA_")
+        }
+        unknown = sorted(names - set(cls.model_fields))
+        if unknown:
+            known = ", ".join(
+                f"{PREFIX}{name.upper()}" for name in cls.model_fields if name.startswith("quota_")
+            )
+            raise ValueError(f"{PREFIX}{unknown[0].upper()} is not a setting; the quotas are {known}")
+        return given
+
     @field_validator("database_url", "engine_url")
     @classmethod
     def _database_is_known(cls, text: str | None) -> str | None:
@@ -140,7 +155,8 @@ def read_settings(kind: type[Settings]) -> Settings:
     except ValidationError as error:
         prefix = kind.model_config["env_prefix"]
         for wrong in error.errors():
-            sys.stderr.write(f"{prefix}{'_'.join(map(str, wrong['loc'])).upper()}: {wrong['msg']}\n")
+            variable = f"{prefix}{'_'.join(map(str, wrong['loc'])).upper()}: " if wrong["loc"] else ""
+            sys.stderr.write(f"{variable}{wrong['msg']}\n")
         sys.exit(USAGE_ERROR)
 
 

@@ -363,3 +363,20 @@ def test_the_snapshot_table_marks_passes_that_changed_nothing() -> None:
     )
     _, line = step_lines(IrListing(items=(step,)))
     assert " ".join(line.split()) == "21 optimize clean DeadCodeElimination 0.5 1 5 0 5 43 unchanged"
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_error_message() -> None:
+    program = """
+import typer
+from bessemer.cli.output import reporting
+
+def lines():
+    with reporting():
+        while True:
+            print("line", flush=True)
+
+typer.run(lines)
+"""
+    command = f"{sys.executable} -c '{program}' | head -n 1"
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    assert (ran.stdout, ran.stderr) == ("line\n", "")

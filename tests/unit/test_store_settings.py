@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bessemer.store.settings import StoreSettings
+from bessemer.store.settings import StoreSettings, read_settings
 
 DATA = Path("/data")
 
@@ -71,3 +71,14 @@ def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BESSEMER_ARTIFACTS_URL", "gs://bucket")
     settings = StoreSettings()
     assert (settings.folder, settings.artifacts) == (Path("/other"), "gs://bucket")
+
+
+def test_a_misspelled_quota_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BESSEMER_QUOTA_RUNING_JOBS", "1")
+    with pytest.raises(SystemExit):
+        read_settings(StoreSettings)
+    printed = capsys.readouterr().err
+    assert "BESSEMER_QUOTA_RUNING_JOBS is not a setting" in printed
+    assert "BESSEMER_QUOTA_RUNNING_JOBS" in printed
