@@ -39,6 +39,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bessemer.contract.problem import ErrorCode, Problem, SourcePlace, make_problem
 from bessemer.contract.queue import Loss
@@ -56,6 +57,17 @@ class JobError(Exception):
     def problem(self, stage: str | None) -> Problem:
         """The problem document for this error."""
         return make_problem(self.code, self.detail, stage=stage, places=self.places)
+
+
+@contextmanager
+def in_entry(name: str | None) -> Iterator[None]:
+    """Name the entry point in errors; None if there is only one."""
+    try:
+        yield
+    except JobError as error:
+        if name is not None:
+            error.detail = f"entry '{name}': {error.detail}"
+        raise
 
 
 class OperatorsUnsupportedError(JobError):

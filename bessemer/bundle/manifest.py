@@ -25,6 +25,7 @@ LIBRARIES_FOLDER = "lib"
 RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
 RUNTIME_EXTRA_LIBRARY = "lib/libtvm_runtime_extra.so"
 FFI_LIBRARY = "lib/libtvm_ffi.so"
+REFERENCE_FOLDER = "reference"
 REFERENCE_INPUTS = "reference/inputs.npz"
 REFERENCE_OUTPUTS = "reference/outputs.npz"
 REPORT = "report.json"
@@ -94,13 +95,11 @@ class StateTensor(TensorSpec):
     file: BundlePath = Field(description="The value before the first run, as `.npy`.")
 
 
-class Manifest(Document):
-    """The contents of a bundle. ``run.py`` needs nothing else to run the library."""
+class EntryPoint(Document):
+    """One entry point of the library."""
 
-    schema_version: Literal[1] = 1
-    model: Digest = Field(description="The SHA-256 of the compiled model.")
-    target: ResolvedTarget = Field(description="The target of the library; `cores` is its number of threads.")
-    entry_point: str = Field(default="main", description="The function of the library that runs the model.")
+    name: str = Field(default="main", description="Its name in the request.")
+    entry_point: str = Field(default="main", description="The function of the library that runs it.")
     inputs: tuple[TensorSpec, ...] = Field(
         description="The inputs, in the order of the entry point's arguments."
     )
@@ -115,6 +114,21 @@ class Manifest(Document):
         description="Dynamic sizes, which each run chooses; `inputs` and `outputs` show those of the "
         "reference.",
     )
+    reference: Reference = Reference()
+    tolerances: tuple[OutputTolerance, ...] = Field(
+        default=(), description="The tolerances of the verification; other outputs must be equal."
+    )
+
+
+class Manifest(EntryPoint):
+    """The contents of a bundle, with its first entry point. ``run.py`` needs nothing else."""
+
+    schema_version: Literal[1] = 1
+    model: Digest = Field(description="The SHA-256 of the compiled model.")
+    target: ResolvedTarget = Field(description="The target of the library; `cores` is its number of threads.")
+    entries: tuple[EntryPoint, ...] = Field(
+        default=(), description="The other entry points. Tensors of the same name in `state` are one tensor."
+    )
     library: BundlePath = LIBRARY
     runtime_libraries: tuple[BundlePath, ...] = Field(
         default=(RUNTIME_LIBRARY,),
@@ -123,10 +137,6 @@ class Manifest(Document):
     )
     parameters: SeparateParameters | None = Field(
         default=None, description="Parameters stored beside the library; null if the library contains them."
-    )
-    reference: Reference = Reference()
-    tolerances: tuple[OutputTolerance, ...] = Field(
-        default=(), description="The tolerances of the verification; other outputs must be equal."
     )
     versions: dict[str, str] = Field(
         description="Versions of the packages that built the library, by package name."

@@ -43,6 +43,7 @@ except ModuleNotFoundError as missing:
 __all__ = [
     "BundleError",
     "Comparison",
+    "Entry",
     "InputError",
     "Latency",
     "Model",
@@ -384,35 +385,106 @@ class Sessions:
         return result
 
 
+class Entry:
+    """One entry point of the library.
+
+    Attributes:
+        name: its name.
+        inputs: its inputs, without the state.
+        outputs: its outputs, without the state.
+        states: the state that it takes and returns.
+        sizes: its dynamic sizes.
+        function: runs it on runtime tensors: inputs, then state.
+    """
+
+    def __init__(self, folder: Path, document: Mapping[str, Any], function: Callable[..., Any]) -> None:
+        self.name = str(document.get("name", "main"))
+        self.inputs = _specs(document["inputs"])
+        self.outputs = _specs(document["outputs"])
+        self.states = _specs(document.get("state", ()))
+        self.sizes = Sizes(document.get("dynamic", {}))
+        self.function = function
+        self._folder = folder
+        self._document = document
+
+    def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
+        """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
+        _check_names(self.inputs, inputs, self.sizes)
+        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
+        chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
+        return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+
+    def call(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run on runtime tensors and return the outputs and the state. Raises ``BundleError``."""
+        tensors = list(_flatten(_guarded(partial(self.function, *arguments))))
+        expected = len(self.outputs) + len(self.states)
+        if len(tensors) != expected:
+            raise BundleError(f"the library returned {len(tensors)} tensors, expected {expected}")
+        return tensors
+
+    def initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The state before the first run, by name."""
+        with _using(self._folder):
+            files = {entry["name"]: entry["file"] for entry in self._document.get("state", ())}
+            return {name: _read_array(str(_inside(self._folder, file))) for name, file in files.items()}
+
+    def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The inputs of the verification."""
+        with _using(self._folder):
+            return load_arrays(_inside(self._folder, self._document["reference"]["inputs"]))
+
+    def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
+        """Compare outputs for the reference inputs with the original model's outputs."""
+        with _using(self._folder):
+            references = load_arrays(_inside(self._folder, self._document["reference"]["outputs"]))
+            tolerances = {entry["name"]: entry for entry in self._document.get("tolerances", ())}
+            exact = {"relative": 0.0, "absolute": 0.0}
+            return tuple(
+                _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
+                for spec in self.outputs
+            )
+
+
 class Model:
     """A loaded library. Keep it alive while you use its results.
 
     Any number of threads may call it at once, unless the model keeps state between runs: then each sequence
     of runs needs a ``session`` of its own, which one thread uses at a time. ``run``, ``state`` and ``reset``
     of the model itself belong to a first session.
+
+    Most libraries have one entry point. If there are several, ``entry`` names one of ``entries``; by default,
+    methods and attributes mean the first. Entry points share the state that has the same name.
     """
 
     def __init__(
-        self, folder: Path, manifest: Mapping[str, Any], function: Callable[..., Any], threads: int
+        self, folder: Path, manifest: Mapping[str, Any], entries: Sequence[Entry], threads: int
     ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.inputs = _specs(manifest["inputs"])
-        self.outputs = _specs(manifest["outputs"])
-        self.states = _specs(manifest.get("state", ()))
-        self.sizes = Sizes(manifest.get("dynamic", {}))
-        self._function = function
+        self.entries = {entry.name: entry for entry in entries}
         self.threads = threads
-        self._initial = self._read_initial_state()
+        first = entries[0]
+        self.inputs, self.outputs, self.sizes = first.inputs, first.outputs, first.sizes
+        self.states = tuple({spec.name: spec for entry in entries for spec in entry.states}.values())
+        self._default = first
+        self._initial = {name: array for entry in entries for name, array in entry.initial_state().items()}
         self._first = Session(self)
+
+    def entry(self, name: str | None = None) -> Entry:
+        """An entry point by its name. Raises ``InputError``."""
+        if name is None:
+            return self._default
+        if name not in self.entries:
+            raise InputError(f"unknown entry '{name}': the library has {', '.join(self.entries)}")
+        return self.entries[name]
 
     def session(self) -> Session:
         """A new sequence of runs, which begins with the initial state."""
         return Session(self)
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once in the first session; see ``Session.run``."""
-        return self._first.run(inputs)
+        return self._first.run(inputs, entry)
 
     @property
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -427,11 +499,11 @@ class Model:
         """Return the first session to the initial state."""
         self._first.reset()
 
-    def time(self, inputs: Arrays, repeat: int) -> Latency:
+    def time(self, inputs: Arrays, repeat: int, entry: str | None = None) -> Latency:
         """Time ``repeat`` runs one by one after a warm-up. Raises the same errors as ``run``."""
-        call = self.bind(inputs)
+        call = self.bind(inputs, entry)
         for _ in range(min(repeat, WARM_UP_RUNS)):
-            self._guarded(call)
+            _guarded(call)
         times_ms = []
         for _ in range(repeat):
             start = time.perf_counter_ns()
@@ -439,64 +511,40 @@ class Model:
             times_ms.append((time.perf_counter_ns() - start) / 1e6)
         return Latency.of(times_ms)
 
-    def bind(self, inputs: Arrays) -> Callable[[], Any]:
+    def bind(self, inputs: Arrays, entry: str | None = None) -> Callable[[], Any]:
         """A function that runs on these inputs without copies, for timing. Any thread may call it.
 
         Raises:
             InputError: see ``run``.
         """
-        tensors, _ = self._tensors(self._without_state(inputs))
-        return partial(self._function, *tensors, *self._state_tensors(self.state))
+        point = self.entry(entry)
+        tensors, _ = point.tensors(self._without_state(inputs))
+        states = self._state_tensors(self.state)
+        return partial(point.function, *tensors, *(states[spec.name] for spec in point.states))
 
-    def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+    def reference_inputs(self, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
-        with _using(self.folder):
-            return load_arrays(_inside(self.folder, self.manifest["reference"]["inputs"]))
+        return self.entry(entry).reference_inputs()
 
-    def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
+    def compare(self, outputs: Arrays, entry: str | None = None) -> tuple[Comparison, ...]:
         """Compare outputs for the reference inputs with the original model's outputs."""
-        with _using(self.folder):
-            references = load_arrays(_inside(self.folder, self.manifest["reference"]["outputs"]))
-            tolerances = {entry["name"]: entry for entry in self.manifest.get("tolerances", ())}
-            exact = {"relative": 0.0, "absolute": 0.0}
-            return tuple(
-                _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
-                for spec in self.outputs
-            )
-
-    def _tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
-        """The inputs as runtime tensors, and their dynamic sizes."""
-        _check_names(self.inputs, inputs, self.sizes)
-        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
-        chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return self.entry(entry).compare(outputs)
 
     def _without_state(self, inputs: Arrays) -> Arrays:
         names = {spec.name for spec in self.states}
         return {name: array for name, array in inputs.items() if name not in names}
 
-    def _state_tensors(self, arrays: Arrays) -> list[Any]:
-        """New tensors, which the library may write to."""
-        tensors = []
+    def _state_tensors(self, arrays: Arrays) -> dict[str, Any]:
+        """New tensors, which the library may write to, by name."""
+        tensors = {}
         for spec in self.states:
             array = _checked(spec, np.asarray(arrays[spec.name]))
             if array.shape != spec.shape:
                 raise InputError(
                     f"the state '{spec.name}' has the shape {array.shape}, expected {spec.shape}"
                 )
-            tensors.append(_to_tensor(spec, array))
+            tensors[spec.name] = _to_tensor(spec, array)
         return tensors
-
-    def _read_initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        with _using(self.folder):
-            files = {entry["name"]: entry["file"] for entry in self.manifest.get("state", ())}
-            return {name: _read_array(str(_inside(self.folder, file))) for name, file in files.items()}
-
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Exception as error:
-            raise BundleError(f"the library failed: {error}") from error
 
 
 class Session:
@@ -513,7 +561,7 @@ class Session:
     @property
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """The current state, by name. Assign arrays to continue from another; others keep their values."""
-        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(self._model.states, self._tensors)}  # noqa: B905
+        return {spec.name: _to_array(self._tensors[spec.name], spec) for spec in self._model.states}
 
     @state.setter
     def state(self, arrays: Arrays) -> None:
@@ -525,36 +573,35 @@ class Session:
             )
         self._tensors = self._model._state_tensors({**self.state, **arrays})
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.
 
         Args:
-            inputs: one array for each of the model's inputs, with its dtype and shape; the shape may differ
-                in dynamic sizes. Arrays with the names of the state replace it before the run.
+            inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
+                differ in dynamic sizes. Arrays with the names of the state replace it before the run.
+            entry: the entry point; by default, the first.
 
         Returns:
-            One array for each of the model's outputs.
+            One array for each of the entry point's outputs.
 
         Raises:
             InputError: a name, shape or dtype does not match the model.
             BundleError: the library failed, or its outputs do not match the manifest.
         """
-        model = self._model
-        own = model._without_state(inputs)
-        given, chosen = model._tensors(own)
+        point = self._model.entry(entry)
+        own = self._model._without_state(inputs)
+        given, chosen = point.tensors(own)
         if len(own) < len(inputs):
             self.state = {name: array for name, array in inputs.items() if name not in own}
-        tensors = list(_flatten(model._guarded(partial(model._function, *given, *self._tensors))))
-        specs = (*model.outputs, *model.states)
-        if len(tensors) != len(specs):
-            raise BundleError(f"the library returned {len(tensors)} tensors, expected {len(specs)}")
-        for spec, tensor in zip(specs, tensors):  # noqa: B905
-            if not model.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+        tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
+        for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
+            if not point.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
                 raise BundleError(
                     f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
                 )
-        self._tensors = tensors[len(model.outputs) :]
-        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(model.outputs, tensors)}  # noqa: B905
+        after = tensors[len(point.outputs) :]
+        self._tensors.update((spec.name, tensor) for spec, tensor in zip(point.states, after))  # noqa: B905
+        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(point.outputs, tensors)}  # noqa: B905
 
 
 def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
@@ -581,20 +628,28 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         _check_file(folder, manifest, manifest["library"])
         library = tvm_ffi.load_module(str(path))
         _release_blob(path)
-        function = _entry_point(folder, manifest, library, parameters)
+        documents = (manifest, *manifest.get("entries", ()))
+        functions = [
+            _function(folder, manifest, each["entry_point"], library, parameters) for each in documents
+        ]
     except BundleError:
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
     with _using(folder):
-        return Model(folder, manifest, function, threads)
+        entries = [Entry(folder, each, function) for each, function in zip(documents, functions)]  # noqa: B905
+        return Model(folder, manifest, entries, threads)
 
 
-def _entry_point(
-    folder: Path, manifest: Mapping[str, Any], library: Any, other: str | os.PathLike[str] | None
+def _function(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    name: str,
+    library: Any,
+    other: str | os.PathLike[str] | None,
 ) -> Callable[..., Any]:
-    """The function that runs the model on its inputs, from any thread."""
-    call = Sessions(lambda: _start_machine(library)[manifest["entry_point"]]).call
+    """The function that runs an entry point on its inputs, from any thread."""
+    call = Sessions(lambda: _start_machine(library)[name]).call
     entry = manifest.get("parameters")
     if entry is None:
         if other is not None:
@@ -603,6 +658,13 @@ def _entry_point(
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
     return wanted.bind(call, prepare, Path(other or _inside(folder, wanted.file)))
+
+
+def _guarded(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        raise BundleError(f"the library failed: {error}") from error
 
 
 def _start_machine(library: Any) -> Any:
@@ -836,6 +898,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.npz", help="write the outputs to this file, by name"
     )
+    parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
     return parser
@@ -878,22 +941,25 @@ def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
     return f"{spec} {np.array2string(numbers, precision=6, separator=', ')}"
 
 
-def execute(model: Model, inputs: Arrays, repeat: int, compares: bool = True) -> Outcome:
+def execute(
+    model: Model, inputs: Arrays, repeat: int, compares: bool = True, entry: str | None = None
+) -> Outcome:
     """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
     The outputs include the state after the run. ``compares`` is False if the parameters differ from those of
     the references.
     """
-    given = inputs or model.reference_inputs()
-    outputs = {**model.run(given), **model.state}
+    point = model.entry(entry)
+    given = inputs or point.reference_inputs()
+    outputs = {**model.run(given, entry), **model.state}
     return Outcome(
         specs=tuple(
-            replace(spec, shape=outputs[spec.name].shape) for spec in (*model.outputs, *model.states)
+            replace(spec, shape=outputs[spec.name].shape) for spec in (*point.outputs, *model.states)
         ),
         outputs=outputs,
         threads=model.threads,
-        comparisons=None if inputs or not compares else model.compare(outputs),
-        latency=model.time(given, repeat) if repeat > 0 else None,
+        comparisons=None if inputs or not compares else point.compare(outputs),
+        latency=model.time(given, repeat, entry) if repeat > 0 else None,
     )
 
 
@@ -903,7 +969,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         inputs = read_inputs(options.input)
         model = load(Path(__file__).parent, options.parameters)
-        outcome = execute(model, inputs, options.repeat, compares=options.parameters is None)
+        outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:
             save_arrays(options.output, outcome.outputs)
     except (InputError, BundleError, OSError) as error:

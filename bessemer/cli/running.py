@@ -39,6 +39,9 @@ def run(
             "the comparison.",
         ),
     ] = None,
+    entry: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The entry point to run; by default, the first.")
+    ] = None,
     repeat: Annotated[
         int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Number of runs to time.")
     ] = 0,
@@ -57,7 +60,7 @@ def run(
         try:
             given = runner.read_inputs(inputs or ())
             model = runner.load(folder, parameters)
-            outcome = runner.execute(model, given, repeat, compares=parameters is None)
+            outcome = runner.execute(model, given, repeat, parameters is None, entry)
         except (runner.InputError, runner.BundleError) as error:
             print_lines(errors, f"error: {error}")
             usage = isinstance(error, runner.InputError)

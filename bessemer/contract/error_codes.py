@@ -44,6 +44,7 @@ class ErrorCode(GrowingEnum):
     MODEL_TENSORS_UNSUPPORTED = "model-tensors-unsupported"
     MODEL_STATEFUL = "model-stateful"
     MODEL_RAISED = "model-raised"
+    METHOD_MISSING = "method-missing"
     INPUTS_MISSING = "inputs-missing"
     CONSTANTS_MISSING = "constants-missing"
     INPUTS_MISMATCH = "inputs-mismatch"

@@ -137,8 +137,13 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.MODEL_FORWARD_MISSING: ErrorText(
         422,
-        "The script module has no method `forward`",
-        "Bessemer compiles `forward`. Script a module whose `forward` calls the method you want.",
+        "The model has several methods, but no `forward`",
+        "Name the methods to compile: `--entry NAME` for each, or `entries` in the request.",
+    ),
+    ErrorCode.METHOD_MISSING: ErrorText(
+        422,
+        "The model has no such method",
+        "Name one of the methods that the message lists, as `--entry NAME=METHOD`.",
     ),
     ErrorCode.MODEL_SIGNATURE_UNSUPPORTED: ErrorText(
         422,

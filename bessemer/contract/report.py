@@ -353,6 +353,22 @@ class Preflight(Document):
     )
 
 
+class EntryReport(Document):
+    """What the report says about an entry point after the first."""
+
+    name: str = Field(description="Its name in the request.")
+    inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the method's arguments.")
+    outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the method's order.")
+    state: tuple[TensorSpec, ...] = Field(default=(), description="What it keeps between runs.")
+    dynamic: DynamicShapes = Field(default=DynamicShapes(), description="Its dynamic sizes.")
+    comparisons: tuple[OutputComparison, ...] = Field(
+        description="As in the report; empty if the compilation stopped before `verify`."
+    )
+    benchmark: BenchmarkResult | None = Field(
+        default=None, description="As in the report; null if the compilation stopped before `benchmark`."
+    )
+
+
 class Report(Document):
     """The report of a finished compilation, or of one that stopped early."""
 
@@ -407,6 +423,11 @@ class Report(Document):
     )
     benchmark: BenchmarkResult | None = Field(
         default=None, description="The measurements; null if the compilation stopped before `benchmark`."
+    )
+    entries: tuple[EntryReport, ...] = Field(
+        default=(),
+        description="The entry points after the first. `inputs`, `outputs`, `comparisons`, `operators`, "
+        "`passes`, `rewrites` and `benchmark` of the report are about the first.",
     )
     stages: tuple[StageTime, ...] = Field(
         description="The stages in order, without `package`, which writes this report."

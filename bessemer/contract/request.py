@@ -1,6 +1,6 @@
 """The request for a compilation."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -11,6 +11,7 @@ from pydantic import (
     StrictInt,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
@@ -41,6 +42,10 @@ AUTO, OURS = "auto", "none"
 MAX_KERNELS = 256
 MAX_PRIORITY = 100
 MAX_CONSTANTS = 64
+MAX_ENTRIES = 32
+
+EntryName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+Method = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 
 ConstantText = Annotated[str, Field(strict=True, max_length=1024)]
 Constant = StrictBool | StrictInt | StrictFloat | ConstantText | None
@@ -58,6 +63,34 @@ def _distinct_names(inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     return tuple(spec if type(spec) is InputSpec else InputSpec(**dict(spec)) for spec in inputs)
 
 
+Inputs = Annotated[tuple[InputSpec, ...], AfterValidator(_distinct_names), Field(max_length=MAX_INPUTS)]
+Dimensions = Annotated[
+    dict[DimensionName, DimensionRange], Field(max_length=MAX_DIMENSIONS, validate_default=True)
+]
+Constants = Annotated[dict[TensorName, Constant], Field(max_length=MAX_CONSTANTS)]
+
+
+def _check_dimension_names(dimensions: Dimensions, info: ValidationInfo) -> Dimensions:
+    if "inputs" in info.data:
+        check_names(info.data["inputs"], dimensions)
+    return dimensions
+
+
+class Entry(Document):
+    """One entry point of a library."""
+
+    method: Method | None = Field(
+        default=None,
+        description="The method of a script module, or the program of a `.pt2` that contains several. Null: "
+        "the one with the entry's name, or else the model's only or first.",
+    )
+    inputs: Inputs = Field(default=(), description="As in the request; empty: the request's.")
+    dimensions: Dimensions = Field(default={}, description="The ranges of the dimensions that `inputs` name.")
+    constants: Constants = Field(default={}, description="Added to the request's, or in place of them.")
+
+    _check_dimensions = field_validator("dimensions")(_check_dimension_names)
+
+
 class CompilationRequest(Document):
     """A request to compile one model for one target."""
 
@@ -65,26 +98,30 @@ class CompilationRequest(Document):
     target: Annotated[Target, BeforeValidator(read_target)] = Field(
         description="The name of a preset or LLVM processor, alone or with `cores`, or a full LLVM target."
     )
-    inputs: Annotated[tuple[InputSpec, ...], AfterValidator(_distinct_names)] = Field(
+    inputs: Inputs = Field(
         default=(),
-        max_length=MAX_INPUTS,
         description="The inputs, matched to the model's arguments by name. Required unless the model file "
         "contains its input shapes, as a `.pt2` does.",
     )
-    dimensions: dict[DimensionName, DimensionRange] = Field(
+    dimensions: Dimensions = Field(
         default={},
-        max_length=MAX_DIMENSIONS,
-        validate_default=True,
         description="A range for each dimension that shapes in `inputs` name. One library accepts every "
         "size in it.",
         examples=[{"batch": {"minimum": 1, "maximum": 64}}],
     )
-    constants: dict[TensorName, Constant] = Field(
+    constants: Constants = Field(
         default={},
-        max_length=MAX_CONSTANTS,
         description="Values for arguments that are not tensors: numbers, booleans, texts or null. The "
         "library is compiled for them and does not take them.",
         examples=[{"sr": 16000}],
+    )
+    entries: dict[EntryName, Entry] = Field(
+        default={},
+        max_length=MAX_ENTRIES,
+        description="The entry points of the library: methods of the model, or the model at several shapes. "
+        "They share parameters and state, and each is verified and measured. The first is what `run.py` runs "
+        "by default. Empty: one entry point.",
+        examples=[{"prefill": {}, "decode": {}}],
     )
     stateless: bool = Field(
         strict=True,
@@ -157,14 +194,25 @@ class CompilationRequest(Document):
         "one.",
     )
 
-    @field_validator("dimensions")
-    @classmethod
-    def _check_dimension_names(
-        cls, dimensions: dict[DimensionName, DimensionRange], info: ValidationInfo
-    ) -> dict[DimensionName, DimensionRange]:
-        if "inputs" in info.data:
-            check_names(info.data["inputs"], dimensions)
-        return dimensions
+    _check_dimensions = field_validator("dimensions")(_check_dimension_names)
+
+    @model_validator(mode="after")
+    def _entries_have_bound_parameters(self) -> Self:
+        if len(self.entries) > 1 and self.parameters is Parameters.SEPARATE:
+            raise ValueError("a library with several entries cannot have separate parameters")
+        return self
+
+    def for_entry(self, name: str) -> Self:
+        """The request for one of its entries alone."""
+        entry = self.entries[name]
+        return self.model_copy(
+            update={
+                "inputs": entry.inputs or self.inputs,
+                "dimensions": entry.dimensions if entry.inputs else self.dimensions,
+                "constants": {**self.constants, **entry.constants},
+                "entries": {},
+            }
+        )
 
     @property
     def makes_bundle(self) -> bool:

@@ -201,7 +201,7 @@ class WithForward(WithMethods):
 def test_a_script_without_forward_lists_its_methods(tmp_path: Path) -> None:
     error = refusal(scripted(WithMethods(), tmp_path / "model"), "x=2x4")
     assert error.code is ErrorCode.MODEL_FORWARD_MISSING
-    assert error.detail == "the script module has 'decode', 'encode', but no 'forward'"
+    assert error.detail == "the model has 'decode', 'encode', but no 'forward'"
 
 
 def test_the_methods_besides_forward_are_found(tmp_path: Path) -> None:

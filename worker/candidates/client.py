@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
-from worker.candidates.library import Answer, Command, Executor, PeakMemory, Profile, Raised, Run, Time
+from worker.candidates.library import MAIN, Answer, Command, Executor, PeakMemory, Profile, Raised, Run, Time
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -231,10 +231,10 @@ class ModelProcess:
         """End the process."""
         self._client.ask(CloseLibrary(self._handle))
 
-    def run(self, inputs: Arrays) -> Arrays:
-        """Run once on copies of the inputs and return the outputs, nested ones flattened."""
+    def run(self, inputs: Arrays, function: str = MAIN) -> Arrays:
+        """Run a function once on copies of the inputs and return the outputs, nested ones flattened."""
         start = time.perf_counter()
-        outputs = self._ask(Run(inputs), runs=1)
+        outputs = self._ask(Run(inputs, function), runs=1)
         self._run_seconds = time.perf_counter() - start
         return outputs
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from worker.parameters import ParameterFile
 
 _KIBIBYTE = 1024
+MAIN = "main"
+"""The function that runs a model; if it has several entry points, the first."""
+
 INPUT_CHECK = "check_input_"
 """The names of functions that only check an input begin so."""
 
@@ -35,9 +38,10 @@ RUNTIME = "runtime"
 
 @dataclass(frozen=True)
 class Run:
-    """Run once on these inputs and return the outputs."""
+    """Run a function once on these inputs and return the outputs."""
 
     inputs: tuple[np.ndarray, ...]
+    function: str = MAIN
 
 
 @dataclass(frozen=True)
@@ -133,16 +137,21 @@ class LoadedLibrary:
         self._tvm = tvm
         module = tvm.runtime.load_module(str(path))
         self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
-        self._main = self._machine["main"]
-        if parameters is not None:
-            self._main = _with_parameters(self._machine, self._main, parameters)
+        self._parameters = parameters
+        self._name, self._function = MAIN, self._prepared(MAIN)
         self._arguments: tuple[Any, ...] = ()
+
+    def _prepared(self, name: str) -> Callable[..., Any]:
+        function = self._machine[name]
+        if self._parameters is None:
+            return function
+        return _with_parameters(self._machine, function, self._parameters)
 
     def execute(self, command: Command) -> Any:
         """See ``Executor.execute``."""
         match command:
-            case Run(inputs):
-                return self.run(inputs)
+            case Run(inputs, function):
+                return self.run(inputs, function)
             case Time(runs, most_seconds):
                 return self.time(runs, most_seconds)
             case Profile(runs):
@@ -150,14 +159,16 @@ class LoadedLibrary:
             case PeakMemory():
                 return self.added_memory_bytes()
 
-    def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    def run(self, inputs: tuple[np.ndarray, ...], function: str = MAIN) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""
+        if function != self._name:
+            self._name, self._function = function, self._prepared(function)
         self._arguments = tuple(self._tvm.runtime.tensor(array) for array in inputs)
-        return tuple(tensor.numpy() for tensor in _flat(self._main(*self._arguments)))
+        return tuple(tensor.numpy() for tensor in _flat(self._function(*self._arguments)))
 
     def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
         """See ``timed``."""
-        return timed(partial(self._main, *self._arguments), runs, most_seconds)
+        return timed(partial(self._function, *self._arguments), runs, most_seconds)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.
@@ -171,7 +182,7 @@ class LoadedLibrary:
         self._machine.set_instrument(timer.instrument)
         try:
             for _ in range(runs):
-                self._main(*self._arguments)
+                self._function(*self._arguments)
         finally:
             self._machine.module["set_instrument"](_ignore)
         return timer.functions(runs, run_seconds)

@@ -23,6 +23,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.tensor import TensorSpec
+from worker.candidates.library import MAIN
 from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
+
+ENTRY_PREFIX = "entry_"
+"""The library's functions for the entry points after the first begin so."""
 
 Value = TypeVar("Value")
 
@@ -57,12 +61,42 @@ class StageContext:
 
 
 @dataclass(frozen=True)
+class MethodName:
+    """The method to run. Unless it is ``required``, a model without it runs its default method."""
+
+    name: str
+    required: bool = True
+
+
+@dataclass(frozen=True)
 class Upload:
-    """The bytes of a model, the request, and the target that every stage compiles for."""
+    """The bytes of a model, the request, and the target that every stage compiles for.
+
+    ``entry`` is the entry point that this is about; None if the request names none.
+    """
 
     path: Path
     request: CompilationRequest
     target: CompileTarget
+    entry: str | None = None
+
+    @property
+    def entries(self) -> tuple[Upload, ...]:
+        """The same for each entry point that the request names."""
+        return tuple(replace(self, entry=name) for name in self.request.entries) or (self,)
+
+    @property
+    def asked(self) -> CompilationRequest:
+        """The request, of this entry point alone if there are several."""
+        return self.request if self.entry is None else self.request.for_entry(self.entry)
+
+    @property
+    def method(self) -> MethodName | None:
+        """The method of this entry point: the one that the request names, or one of the same name."""
+        if self.entry is None:
+            return None
+        named = self.request.entries[self.entry].method
+        return MethodName(named or self.entry, required=named is not None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +121,7 @@ class Captured:
     have the example's sizes, and ``samples`` have others.
 
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it.
+    same after it. The first of several entry points has the ``others``.
     """
 
     upload: Upload
@@ -100,8 +134,36 @@ class Captured:
     parameters: int
     dynamic: DynamicShapes = field(default_factory=DynamicShapes)
     samples: tuple[Sample, ...] = ()
+    method: MethodName | None = None
     other_methods: tuple[str, ...] = ()
     states: int = 0
+    others: tuple[Captured, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Captured, ...]:
+        """All entry points, this one first."""
+        return (replace(self, others=()), *self.others)
+
+    @property
+    def name(self) -> str:
+        """The name of the entry point."""
+        return self.upload.entry or MAIN
+
+    @property
+    def function(self) -> str:
+        """The name of the library's function."""
+        return MAIN if self.is_first else f"{ENTRY_PREFIX}{self.upload.entry}"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the entry point that runs by default."""
+        return self.upload.entry == next(iter(self.upload.request.entries), None)
+
+    @property
+    def initial_state(self) -> dict[str, np.ndarray]:
+        """The state before the first run, by name."""
+        names = (spec.name for spec in self.input_specs[self.own_inputs :])
+        return dict(zip(names, self.inputs[self.own_inputs :], strict=True))
 
     @property
     def own_inputs(self) -> int:
@@ -117,6 +179,11 @@ class Captured:
     def kept(self) -> int:
         """The number of states that the runner keeps; 0 if its users pass them."""
         return 0 if self.upload.request.stateless else self.states
+
+    @property
+    def kept_specs(self) -> tuple[TensorSpec, ...]:
+        """The states that the runner keeps."""
+        return self.input_specs[len(self.input_specs) - self.kept :]
 
     @property
     def passed_by_users(self) -> Captured:
@@ -150,6 +217,7 @@ class Translated:
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
     parameters: ParameterFile | None = None
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    others: tuple[Translated, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,10 +278,11 @@ class Built:
 
 @dataclass(frozen=True)
 class Verified:
-    """The library, whose outputs are within the tolerances."""
+    """The library, whose outputs are within the tolerances: those of the first entry point and the others."""
 
     built: Built
     comparisons: tuple[OutputComparison, ...]
+    other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
 
     @property
     def captured(self) -> Captured:
@@ -223,10 +292,11 @@ class Verified:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """The library and its measurements."""
+    """The library and the measurements of its first entry point and the others."""
 
     verified: Verified
     result: BenchmarkResult
+    other_results: tuple[BenchmarkResult, ...] = ()
 
     @property
     def captured(self) -> Captured:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from bessemer.bundle.manifest import STATE_FOLDER, BundleFile, Manifest, OutputTolerance, StateTensor
-from bessemer.contract.report import OutputComparison, Report
+from bessemer.bundle.manifest import (
+    REFERENCE_FOLDER,
+    STATE_FOLDER,
+    BundleFile,
+    EntryPoint,
+    Manifest,
+    OutputTolerance,
+    Reference,
+    StateTensor,
+)
+from bessemer.contract.report import EntryReport, OutputComparison, Report
 from bessemer.contract.stage import Stage
 from worker.compiler.values import (
     Benchmarked,
@@ -23,6 +33,8 @@ from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bessemer.contract.report import Preflight
 
 
@@ -67,7 +79,7 @@ def make_report(
         state=captured.input_specs[captured.own_inputs :],
         dynamic=captured.dynamic,
         verified=verified is not None,
-        comparisons=_shown_comparisons(verified) if verified else (),
+        comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),
@@ -75,6 +87,7 @@ def make_report(
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),
         benchmark=benchmarked.result if benchmarked else None,
+        entries=_entry_reports(captured, verified, benchmarked),
         stages=context.finished_stages(),
         sandbox=context.sandbox,
         processor=processor(),
@@ -83,45 +96,93 @@ def make_report(
     )
 
 
-def _shown_comparisons(verified: Verified) -> tuple[OutputComparison, ...]:
+def _entry_reports(
+    captured: Captured, verified: Verified | None, benchmarked: Benchmarked | None
+) -> tuple[EntryReport, ...]:
+    """The entry points after the first."""
+    found = verified.other_comparisons if verified else ()
+    results = benchmarked.other_results if benchmarked else ()
+    return tuple(
+        EntryReport(
+            name=entry.name,
+            inputs=entry.input_specs[: entry.own_inputs],
+            outputs=entry.output_specs[: entry.own_outputs],
+            state=entry.input_specs[entry.own_inputs :],
+            dynamic=entry.dynamic,
+            comparisons=_shown_comparisons(entry, comparisons or ()),
+            benchmark=result,
+        )
+        for entry, comparisons, result in zip_longest(captured.others, found, results)
+    )
+
+
+def _shown_comparisons(
+    captured: Captured, comparisons: tuple[OutputComparison, ...]
+) -> tuple[OutputComparison, ...]:
     """Every comparison; of the runs of a model with state, only the worst for each tensor."""
-    if not verified.captured.states:
-        return verified.comparisons
-    count = len(verified.captured.output_specs)
-    by_tensor = (verified.comparisons[first::count] for first in range(count))
+    if not captured.states or not comparisons:
+        return comparisons
+    count = len(captured.output_specs)
+    by_tensor = (comparisons[first::count] for first in range(count))
     return tuple(max(runs, key=lambda one: one.max_absolute_error) for runs in by_tensor)
 
 
-def kept_state(captured: Captured) -> tuple[StateTensor, ...]:
-    """The tensors that the runner keeps between runs, with the files of their first values."""
-    specs = captured.input_specs[len(captured.input_specs) - captured.kept :]
-    return tuple(
-        StateTensor(**dict(spec), file=f"{STATE_FOLDER}/{number}.npy") for number, spec in enumerate(specs)
+def kept_state(captured: Captured) -> dict[str, StateTensor]:
+    """The tensors that the runner keeps between runs, by name, with the files of their first values."""
+    specs = {spec.name: spec for entry in captured.entries for spec in entry.kept_specs}
+    return {
+        name: StateTensor(**dict(spec), file=f"{STATE_FOLDER}/{number}.npy")
+        for number, (name, spec) in enumerate(specs.items())
+    }
+
+
+def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
+    captured, verified = benchmarked.captured, benchmarked.verified
+    states = kept_state(captured)
+    found = (verified.comparisons, *verified.other_comparisons)
+    for entry, comparisons in zip(captured.entries, found, strict=True):
+        passed = entry.passed_by_users
+        yield EntryPoint(
+            name=entry.name,
+            entry_point=entry.function,
+            inputs=passed.input_specs,
+            outputs=passed.output_specs,
+            state=tuple(states[spec.name] for spec in entry.kept_specs),
+            dynamic=entry.dynamic,
+            reference=reference_of(entry),
+            tolerances=tuple(
+                OutputTolerance(
+                    name=comparison.name,
+                    relative=comparison.tolerance.relative,
+                    absolute=comparison.tolerance.absolute,
+                )
+                for comparison in comparisons[: len(passed.output_specs)]
+            ),
+        )
+
+
+def reference_of(entry: Captured) -> Reference:
+    """The files of an entry point's reference."""
+    if entry.is_first:
+        return Reference()
+    return Reference(
+        inputs=f"{REFERENCE_FOLDER}/{entry.name}/inputs.npz",
+        outputs=f"{REFERENCE_FOLDER}/{entry.name}/outputs.npz",
     )
 
 
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs, and every other file of the bundle."""
-    captured = benchmarked.captured
-    passed = captured.passed_by_users
+    upload = benchmarked.captured.upload
     parameters = benchmarked.verified.built.parameters
+    first, *others = _entry_points(benchmarked)
     return Manifest(
-        model=captured.upload.request.model,
-        target=captured.upload.target.resolved,
-        inputs=passed.input_specs,
-        outputs=passed.output_specs,
-        state=kept_state(captured),
-        dynamic=captured.dynamic,
+        **dict(first),
+        model=upload.request.model,
+        target=upload.target.resolved,
+        entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
-        tolerances=tuple(
-            OutputTolerance(
-                name=comparison.name,
-                relative=comparison.tolerance.relative,
-                absolute=comparison.tolerance.absolute,
-            )
-            for comparison in benchmarked.verified.comparisons[: len(passed.output_specs)]
-        ),
         versions=versions(),
         files=files,
         created_at=created_at,

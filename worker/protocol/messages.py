@@ -77,6 +77,7 @@ CODES = frozenset(
         ErrorCode.MODEL_LOAD_FAILED,
         ErrorCode.MODEL_LEAF_UNAVAILABLE,
         ErrorCode.MODEL_FORWARD_MISSING,
+        ErrorCode.METHOD_MISSING,
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
         ErrorCode.MODEL_TENSORS_UNSUPPORTED,
         ErrorCode.MODEL_STATEFUL,

@@ -25,17 +25,25 @@ _OPTIONAL = "Optional["
 
 
 class WithConstants(torch.nn.Module):
-    """Calls a module with its tensors and constants by name."""
+    """Calls a method of a module with its tensors and constants by name."""
 
-    def __init__(self, module: torch.nn.Module, tensors: tuple[str, ...], constants: Constants) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        tensors: tuple[str, ...],
+        constants: Constants,
+        method: str = "forward",
+    ) -> None:
         super().__init__()
         self.module = module
+        self._method = method
         self._tensors = tensors
         self._constants = dict(constants)
 
     def forward(self, *tensors: torch.Tensor) -> object:
         """Run the module. Trailing tensors may be left out if the module has defaults for them."""
-        return self.module(**dict(zip(self._tensors, tensors, strict=False)), **self._constants)
+        called = getattr(self.module, self._method)
+        return called(**dict(zip(self._tensors, tensors, strict=False)), **self._constants)
 
 
 def refuse_unknown_constants(constants: Constants, known: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """Recognizes a model's format by its bytes, never by its name, and without unpickling."""
 
+import re
 from pathlib import Path
 
 from bessemer.contract.model import ModelFormat
@@ -10,6 +11,8 @@ from worker.errors import JobError
 
 ZIP_MAGIC = b"PK\x03\x04"
 HEAD_BYTES = 1 << 20
+MODEL_ENTRY = re.compile(r"models/[^/]+\.json")
+"""The programs of a `.pt2`."""
 FX_MAKERS = {"reduce_graph_module", "reduce_package_graph_module"}
 
 WEIGHTS_ONLY = (
@@ -72,9 +75,9 @@ def _is_pt2(path: Path, archive: Archive) -> bool:
         return False
     if read_entry(path, "archive_format") != b"pt2":
         return False
-    if "models/model.json" in archive.names:
+    if any(map(MODEL_ENTRY.fullmatch, archive.names)):
         return True
-    raise _not_recognized("a .pt2 archive without an exported program named 'model'")
+    raise _not_recognized("a .pt2 archive without an exported program")
 
 
 def _recognize_saved(root: Root) -> ModelFormat:

@@ -16,18 +16,27 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from worker.compiler.frontend.constants import Constants, refuse_unknown_constants
 from worker.compiler.frontend.dynamic_export import export_graph
-from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.loaded_model import (
+    FORWARD,
+    Argument,
+    LoadedModel,
+    choose_method,
+    count_elements,
+    load_failed,
+)
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
+from worker.compiler.values import MethodName
 from worker.errors import JobError
 
 
-def load(path: Path, constants: Constants) -> LoadedModel:
-    """Load a graph module.
+def load(path: Path, constants: Constants, method: MethodName | None = None) -> LoadedModel:
+    """Load a graph module, whose only method is ``forward``.
 
     Raises:
         JobError: ``model-leaf-unavailable`` with every missing class and its modules, ``model-load-failed``
             with torch's message, or ``model-tensors-unsupported``.
     """
+    choose_method((FORWARD,), method)
     missing: dict[type, str] = {}
     graph_module = _read(path, missing)
     if missing:

@@ -11,26 +11,31 @@ from worker.compiler.frontend.dynamic_shapes import describe_inputs
 from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
 from worker.compiler.frontend.torchscript import script_file as torchscript
+from worker.compiler.values import MethodName
 
-LOADERS: dict[ModelFormat, Callable[[Path, Constants], LoadedModel]] = {
+LOADERS: dict[ModelFormat, Callable[[Path, Constants, MethodName | None], LoadedModel]] = {
     ModelFormat.PT2: pt2.load,
     ModelFormat.TORCHSCRIPT: torchscript.load,
     ModelFormat.FX: fx.load,
 }
 
 
-def load_model(path: Path, constants: Constants = NO_CONSTANTS) -> LoadedModel:
+def load_model(
+    path: Path, constants: Constants = NO_CONSTANTS, method: MethodName | None = None
+) -> LoadedModel:
     """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
     Args:
         path: the file.
         constants: the values of arguments that are not tensors.
+        method: the method of a script module, or the program of a `.pt2`; None for the default.
 
     Raises:
-        JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants.
+        JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants
+            or method.
     """
     try:
-        return LOADERS[recognize(path)](path, constants)
+        return LOADERS[recognize(path)](path, constants, method)
     except Exception as error:
         raise load_failed(error) from error
 

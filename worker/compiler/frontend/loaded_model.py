@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from worker.compiler.frontend.model_errors import device_hint, package_hint
 from worker.compiler.frontend.outputs import TorchDynamicShapes
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input
+from worker.compiler.values import MethodName
 from worker.errors import JobError, failure_of, short_message
 
 Export = Callable[[tuple[torch.Tensor, ...], TorchDynamicShapes | None], torch.export.ExportedProgram]
@@ -24,6 +25,9 @@ Export = Callable[[tuple[torch.Tensor, ...], TorchDynamicShapes | None], torch.e
 
 DynamicExport = Callable[[tuple[torch.Tensor, ...]], torch.export.ExportedProgram]
 """Exports with the sizes dynamic that are dynamic in the file."""
+
+
+FORWARD = "forward"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class LoadedModel:
         examples: the file's sample inputs, if any.
         parameters: the number of elements in all parameters and buffers.
         returns: the structure of the result, if ``eager`` returns only its leaves.
-        other_methods: the methods besides ``forward``, which are not compiled on their own.
+        method: the method that ``eager`` runs: of a script module, or a program of a `.pt2`.
+        other_methods: the others, which this does not run.
         constants: the arguments that are not tensors.
     """
 
@@ -68,6 +73,7 @@ class LoadedModel:
     parameters: int
     export_dynamic: DynamicExport | None = None
     returns: TreeSpec | None = None
+    method: str = FORWARD
     other_methods: tuple[str, ...] = ()
     constants: tuple[ConstantSpec, ...] = ()
 
@@ -75,6 +81,22 @@ class LoadedModel:
     def original(self) -> object:
         """The user's own module, which ``eager`` may call with constants."""
         return self.eager.module if isinstance(self.eager, WithConstants) else self.eager
+
+
+def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
+    """The method to run: the one that is asked for, else ``forward``, else the first.
+
+    Raises:
+        JobError: ``method-missing``: no such method; ``model-forward-missing``: no method at all.
+    """
+    if not methods:
+        raise JobError(ErrorCode.MODEL_FORWARD_MISSING, "the model has no public method")
+    if asked is not None and asked.name in methods:
+        return asked.name
+    if asked is not None and asked.required:
+        listed = ", ".join(map(repr, methods))
+        raise JobError(ErrorCode.METHOD_MISSING, f"the model has {listed}, but no '{asked.name}'")
+    return FORWARD if FORWARD in methods else min(methods)
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:

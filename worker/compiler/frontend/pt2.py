@@ -1,7 +1,8 @@
 """Loads an exported program from a file of ``torch.export.save``."""
 
 import json
-from dataclasses import dataclass
+import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,11 +18,14 @@ from worker.compiler.frontend.constants import Constants, refuse_unknown_constan
 from worker.compiler.frontend.container_stand_ins import register_containers
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
+from worker.compiler.frontend.file_format import MODEL_ENTRY
 from worker.compiler.frontend.loaded_model import (
+    FORWARD,
     Argument,
     DynamicExport,
     Export,
     LoadedModel,
+    choose_method,
     count_elements,
     load_failed,
     tensor_spec,
@@ -30,26 +34,29 @@ from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, re
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
 from worker.compiler.torch_costs import linear_torch
+from worker.compiler.values import MethodName
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"
-MODEL_ENTRY = "models/model.json"
+SAVED_NAME = "model"
 MAX_MODEL_BYTES = 256 << 20
 
 
-def load(path: Path, constants: Constants) -> LoadedModel:
+def load(path: Path, constants: Constants, method: MethodName | None = None) -> LoadedModel:
     """Load an exported program, whose file fixes the arguments that are not tensors.
 
     Raises:
         JobError: ``model-load-failed``, with both schema versions if they differ; ``inputs-mismatch`` if the
-            file has other values than ``constants``.
+            file has other values than ``constants``; ``method-missing`` if it has no such program.
     """
     try:
-        program = _read_with_containers(path)
+        programs = _read_with_containers(path)
     except Exception as error:
         raise load_failed(error, _version_hint(path)) from error
-    _check_constants(program, constants)
-    return describe(program)
+    name = choose_method(tuple(sorted(programs)), method)
+    _check_constants(programs[name], constants)
+    others = tuple(sorted(set(programs) - {name}))
+    return replace(describe(programs[name]), method=name, other_methods=others)
 
 
 def _check_constants(program: ExportedProgram, constants: Constants) -> None:
@@ -125,28 +132,38 @@ def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
     return module
 
 
-def _read_with_containers(path: Path) -> ExportedProgram:
+def _read_with_containers(path: Path) -> dict[str, ExportedProgram]:
     try:
         return _read(path)
     except Exception:
-        entry = LEGACY_ENTRY if _is_legacy(path) else MODEL_ENTRY
-        if not register_containers(read_entry(path, entry, MAX_MODEL_BYTES) or b""):
+        texts = (read_entry(path, entry, MAX_MODEL_BYTES) or b"" for entry in _model_entries(path))
+        registered = [register_containers(text) for text in texts]
+        if not any(registered):
             raise
         return _read(path)
 
 
 @linear_torch()
-def _read(path: Path) -> ExportedProgram:
+def _read(path: Path) -> dict[str, ExportedProgram]:
+    """The programs by name; a file of ``torch.export.save`` has one, ``forward``."""
     with path.open("rb") as file:
         if _is_legacy(path):
-            return torch.export.load(file)
-        return _read_program(file)
+            return {FORWARD: torch.export.load(file)}
+        programs = _read_programs(file)
+    return {FORWARD if name == SAVED_NAME else name: program for name, program in programs.items()}
 
 
-def _read_program(file: BinaryIO) -> ExportedProgram:
+def _read_programs(file: BinaryIO) -> dict[str, ExportedProgram]:
     """As ``load_pt2``, but without loading the libraries of AOTInductor that an archive may also have."""
     with PT2ArchiveReader(file) as archive:
-        return _load_exported_programs(archive, archive.get_file_names(), None)["model"]
+        return _load_exported_programs(archive, archive.get_file_names(), None)
+
+
+def _model_entries(path: Path) -> list[str]:
+    if _is_legacy(path):
+        return [LEGACY_ENTRY]
+    names = (name.partition("/")[2] for name in zipfile.ZipFile(path).namelist())
+    return [name for name in names if MODEL_ENTRY.fullmatch(name)]
 
 
 def _is_legacy(path: Path) -> bool:
@@ -245,8 +262,8 @@ def _versions(path: Path) -> tuple[str, str]:
     if _is_legacy(path):
         return (read_entry(path, "version", 20) or b"").decode("utf-8", "replace"), "2.7 or older"
     try:
-        model = json.loads(read_entry(path, MODEL_ENTRY, MAX_MODEL_BYTES) or b"")
+        model = json.loads(read_entry(path, _model_entries(path)[0], MAX_MODEL_BYTES) or b"")
         version = model["schema_version"]
         return f"{version['major']}.{version['minor']}", str(model.get("torch_version", "unknown"))[:20]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return "unknown", "unknown"

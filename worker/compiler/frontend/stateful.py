@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.torchscript.module_state import inlined_graphs
 from worker.compiler.frontend.torchscript.script_graph import parse_graph
 from worker.compiler.source_locations import place_of
 from worker.errors import JobError
@@ -58,8 +59,9 @@ def _set_attributes(model: object) -> Iterator[Cause]:
     """The attributes that a script's ``forward`` assigns, including those of submodules."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
-    for path, value in parse_graph(model.inlined_graph).assignments():
-        yield _state_cause(path, value.place())
+    for graph in inlined_graphs(model):
+        for path, value in parse_graph(graph).assignments():
+            yield _state_cause(path, value.place())
 
 
 def _written_buffers(program: ExportedProgram) -> Iterator[Cause]:

@@ -37,7 +37,8 @@ def parameters_of(function: relax.Function) -> frozenset[relax.Var]:
 def without_preparation(module: tvm.IRModule) -> tvm.IRModule:
     """The module without the function that runs once, when separate parameters are loaded."""
     kept = {name: function for name, function in module.functions_items() if name.name_hint != PREPARE}
-    return relax.transform.DeadCodeElimination(["main"])(tvm.IRModule(kept, attrs=module.attrs))
+    entries = [name.name_hint for name, function in kept.items() if isinstance(function, relax.Function)]
+    return relax.transform.DeadCodeElimination(entries)(tvm.IRModule(kept, attrs=module.attrs))
 
 
 class Derivation:

@@ -22,8 +22,8 @@ from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.frontend.constants import Constants
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
-from worker.errors import failure_of
+from worker.compiler.values import Benchmarked, Captured, MethodName, StageContext, Verified
+from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import choose_profile, latency, round_ratios
@@ -53,12 +53,16 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
-    captured = verified.captured
-    try:
-        result = _measure(verified, context, captured)
-    except LibraryCrashedError as error:
-        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
-    return Benchmarked(verified=verified, result=result)
+    first, *others = (_measured(verified, context, entry) for entry in verified.captured.entries)
+    return Benchmarked(verified=verified, result=first, other_results=tuple(others))
+
+
+def _measured(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
+    with in_entry(captured.upload.entry):
+        try:
+            return _measure(verified, context, captured)
+        except LibraryCrashedError as error:
+            raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         library = processes.enter_context(
             context.candidates.open_library(path, threads, verified.built.parameters)
         )
-        library.run(captured.inputs)
+        library.run(captured.inputs, captured.function)
         processes.enter_context(context.candidates.turn())
         opened = tuple(_enter(name, captured, context, processes) for name in options.baselines)
         sides: tuple[Side, ...] = (
@@ -153,7 +157,13 @@ def _open(
         case Baseline.TORCH_EAGER:
             with naming_crashes("torch eager"):
                 runner = context.candidates.open_original(
-                    partial(OriginalModel, captured.upload.path, captured.upload.request.constants, threads)
+                    partial(
+                        OriginalModel,
+                        captured.upload.path,
+                        captured.upload.asked.constants,
+                        captured.method,
+                        threads,
+                    )
                 )
                 processes.enter_context(runner)
                 runner.run(captured.inputs[: captured.own_inputs])
@@ -236,9 +246,9 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
-    def __init__(self, path: Path, constants: Constants, threads: int) -> None:
+    def __init__(self, path: Path, constants: Constants, method: MethodName | None, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._eager = load_model(path, constants).eager
+        self._eager = load_model(path, constants, method).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
     def execute(self, command: Command) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
@@ -26,7 +27,7 @@ from worker.compiler.frontend.dynamic_shapes import (
     specs_at,
 )
 from worker.compiler.frontend.load import load_model
-from worker.compiler.frontend.loaded_model import LoadedModel, tensor_spec
+from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, tensor_spec
 from worker.compiler.frontend.model_errors import model_raised
 from worker.compiler.frontend.outputs import flatten_outputs, output_names
 from worker.compiler.frontend.requested_dimensions import (
@@ -46,8 +47,8 @@ from worker.compiler.frontend.signature import match_inputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
-from worker.compiler.values import Captured, Sample, StageContext, Upload
-from worker.errors import JobError, failure_of
+from worker.compiler.values import Captured, MethodName, Sample, StageContext, Upload
+from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array
 
 if TYPE_CHECKING:
@@ -62,19 +63,51 @@ CALLS = 8
 
 
 def capture(upload: Upload, context: StageContext) -> Captured:
-    """Load the model, export it for the request's inputs, and run the original for reference.
+    """Load the model, export each entry point for the request's inputs, and run the original for reference.
 
     Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
     ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
     runs of the original agree on the references. Sizes that the file leaves dynamic stay so, unless the
-    request names inputs.
+    request names inputs. Entry points agree on the first values of a state that they share.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
-            ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
+            ``method-missing``, ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
-    request = upload.request
-    model = load_model(upload.path, request.constants)
+    first, *others = map(_named, upload.entries)
+    refuse_contradicting_states((first, *others))
+    return replace(first, others=tuple(others))
+
+
+def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
+    """Refuse entry points that keep different things under one name.
+
+    Raises:
+        JobError: ``model-stateful``.
+    """
+    known: dict[str, np.ndarray] = {}
+    for entry in entries:
+        for name, value in entry.initial_state.items():
+            shared = known.setdefault(name, value)
+            if shared.dtype != value.dtype or not np.array_equal(shared, value):
+                detail = (
+                    f"entry '{entry.upload.entry}': the state '{name}' begins as {value.dtype}"
+                    f"{list(value.shape)} with other values than in an earlier entry"
+                )
+                raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+
+
+def _named(upload: Upload) -> Captured:
+    with in_entry(upload.entry):
+        return _capture(upload)
+
+
+def _capture(upload: Upload) -> Captured:
+    request = upload.asked
+    model = load_model(upload.path, request.constants, upload.method)
+    if upload.entry is None and model.method != FORWARD and model.other_methods:
+        listed = ", ".join(map(repr, sorted((model.method, *model.other_methods))))
+        raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the model has {listed}, but no '{FORWARD}'")
     refuse_unfixed(model.constants, request.constants)
     if model.format is ModelFormat.PT2:
         check_requested_dimensions(request.inputs, request.dimensions, model.arguments)
@@ -105,6 +138,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         references=tuple(map(as_array, outputs)),
         parameters=model.parameters,
         dynamic=dynamic,
+        method=MethodName(model.method),
         other_methods=model.other_methods,
     )
     stateful = _exposed_state(program)
@@ -131,7 +165,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
     upload = captured.upload
-    model = load_model(upload.path, upload.request.constants)
+    model = load_model(upload.path, upload.asked.constants, captured.method)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []

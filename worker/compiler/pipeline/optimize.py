@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
+from worker.compiler.layout.entry_points import join_entries
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
@@ -34,7 +36,7 @@ from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.values import Optimized, StageContext, Translated, Upload
-from worker.errors import JobError, failure_of, short_message
+from worker.errors import JobError, failure_of, in_entry, short_message
 from worker.parameters import PREPARE
 
 REWRITE, KERNELS = "rewrite", "kernels"
@@ -176,6 +178,19 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
             ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
             open.
     """
+    first, *others = (_named(entry, context) for entry in (translated, *translated.others))
+    if not others:
+        return first
+    modules = {entry.captured.function: entry.module for entry in others}
+    return replace(first, module=join_entries(first.module, modules))
+
+
+def _named(translated: Translated, context: StageContext) -> Optimized:
+    with in_entry(translated.captured.upload.entry):
+        return _optimized(translated, context)
+
+
+def _optimized(translated: Translated, context: StageContext) -> Optimized:
     module = translated.module
     upload = translated.captured.upload
     kernels = KernelPass(upload, context)

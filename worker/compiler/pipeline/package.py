@@ -18,8 +18,6 @@ from bessemer.bundle.manifest import (
     PARAMETERS,
     README,
     RECORDS_FOLDER,
-    REFERENCE_INPUTS,
-    REFERENCE_OUTPUTS,
     REPORT,
     REPORT_PAGE,
     RUNNER,
@@ -42,7 +40,7 @@ from worker.package.archive import (
     write_reference,
 )
 from worker.package.dependencies import check_linkage
-from worker.package.document import kept_state, make_manifest, make_report
+from worker.package.document import kept_state, make_manifest, make_report, reference_of
 from worker.package.readme import readme
 from worker.package.runtime import license_sources, runtime_sources
 from worker.report.render import render
@@ -128,11 +126,15 @@ def _record_sources(records: Path | None) -> dict[str, Path]:
 
 
 def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
-    passed = benchmarked.captured.passed_by_users
-    write_arrays(folder / REFERENCE_INPUTS, passed.input_specs, passed.inputs)
-    write_arrays(folder / REFERENCE_OUTPUTS, passed.output_specs, passed.references)
-    write_reference(folder / REFERENCE, passed)
-    return REFERENCE_INPUTS, REFERENCE_OUTPUTS, *_write_state(benchmarked.captured, folder)
+    captured = benchmarked.captured
+    write_reference(folder / REFERENCE, captured.passed_by_users)
+    written: list[str] = []
+    for entry in captured.entries:
+        passed, files = entry.passed_by_users, reference_of(entry)
+        write_arrays(folder / files.inputs, passed.input_specs, passed.inputs)
+        write_arrays(folder / files.outputs, passed.output_specs, passed.references)
+        written += (files.inputs, files.outputs)
+    return *written, *_write_state(captured, folder)
 
 
 def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
@@ -140,9 +142,10 @@ def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
     states = kept_state(captured)
     if states:
         (folder / STATE_FOLDER).mkdir()
-        for state, array in zip(states, captured.inputs[-len(states) :], strict=True):
-            np.save(folder / state.file, storable(array), allow_pickle=False)
-    return tuple(state.file for state in states)
+        initial = {name: array for entry in captured.entries for name, array in entry.initial_state.items()}
+        for name, state in states.items():
+            np.save(folder / state.file, storable(initial[name]), allow_pickle=False)
+    return tuple(state.file for state in states.values())
 
 
 def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,7 +25,7 @@ from worker.compiler.translation.importer import Importer, unbound
 from worker.compiler.translation.names import operator_name
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
-from worker.errors import JobError, OperatorsUnsupportedError, failure_of, short_message
+from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
 from worker.parameters import ParameterFile, separable, write_parameters
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         JobError: ``translate-failed``: the importer failed or changed the model's signature;
             ``dynamic-shapes-unsupported`` instead where sizes are dynamic.
     """
+    first, *others = (_named(entry, context) for entry in captured.entries)
+    return replace(first, captured=captured, others=tuple(others))
+
+
+def _named(captured: Captured, context: StageContext) -> Translated:
+    with in_entry(captured.upload.entry):
+        return _translated(captured, context)
+
+
+def _translated(captured: Captured, context: StageContext) -> Translated:
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
     try:

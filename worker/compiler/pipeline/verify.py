@@ -14,7 +14,7 @@ from worker.compiler.checking.compare import Array, compare, own_rounding, scale
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, Sample, StageContext, Verified
-from worker.errors import JobError, failure_of
+from worker.errors import JobError, failure_of, in_entry
 
 if TYPE_CHECKING:
     from worker.compiler.values import Arrays
@@ -30,15 +30,18 @@ def verify(built: Built, context: StageContext) -> Verified:
         JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:
             the library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
-    captured = built.captured
-    refuse_unrunnable(captured.upload.target)
+    refuse_unrunnable(built.captured.upload.target)
+    first, *others = (_verified(entry, built, context) for entry in built.captured.entries)
+    return Verified(built=built, comparisons=first, other_comparisons=tuple(others))
+
+
+def _verified(captured: Captured, built: Built, context: StageContext) -> tuple[OutputComparison, ...]:
     samples = (captured.example, *captured.samples)
     comparisons: list[OutputComparison] = []
-    for outputs, sample in zip(
-        _run(built, context, captured.upload.target.threads, samples), samples, strict=True
-    ):
-        comparisons += compare_outputs(outputs, captured, sample)
-    return Verified(built=built, comparisons=tuple(comparisons))
+    with in_entry(captured.upload.entry):
+        for outputs, sample in zip(_run(captured, built, context, samples), samples, strict=True):
+            comparisons += compare_outputs(outputs, captured, sample)
+    return tuple(comparisons)
 
 
 def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
@@ -111,13 +114,16 @@ def describe_mismatch(comparison: OutputComparison) -> str:
     )
 
 
-def _run(built: Built, context: StageContext, threads: int, samples: tuple[Sample, ...]) -> list[Arrays]:
+def _run(
+    captured: Captured, built: Built, context: StageContext, samples: tuple[Sample, ...]
+) -> list[Arrays]:
     """The outputs for every sample."""
     done: list[Arrays] = []
+    threads = captured.upload.target.threads
     try:
         with context.candidates.open_library(built.library, threads, built.parameters) as library:
             for sample in samples:
-                done.append(library.run(_inputs(sample, built.captured, done)))
+                done.append(library.run(_inputs(sample, captured, done), captured.function))
     except LibraryCrashedError as error:
         sizes = _shown_sizes(samples[len(done)])
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error

@@ -12,6 +12,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
+from worker.compiler.frontend.torchscript.module_state import inlined_graphs
 from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.errors import JobError, short_message
 
@@ -29,8 +30,9 @@ def convert_script(
     inputs: tuple[torch.Tensor, ...],
     dynamic_shapes: TorchDynamicShapes | None = None,
     constants: Constants = NO_CONSTANTS,
+    method: str = "forward",
 ) -> ExportedProgram:
-    """Export a script module for inputs of these shapes and dtypes, and constants for its other arguments.
+    """Export a method of a script module for inputs of these shapes and dtypes; constants fix the others.
 
     The interpreter runs first: it supports more models, and names parameters as the module does. Control flow
     on the values of tensors is left to torch's own converter, which supports conditional operators but no
@@ -41,7 +43,7 @@ def convert_script(
             how the model depends on a tensor's value.
         JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
     """
-    interpreter = ScriptInterpreter(script, constants)
+    interpreter = ScriptInterpreter(script, constants, method)
     try:
         return export_flat(interpreter, inputs, dynamic_shapes)
     except Exception as error:
@@ -49,7 +51,7 @@ def convert_script(
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
             raise interpreter.tracker.refusal(error, dynamic_shapes) from error
-        if constants:  # torch's converter takes only tensors
+        if constants or method != "forward":  # torch's converter takes only forward's tensors
             raise ScriptConversionError(short_message(error), interpreter.failed) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 
@@ -95,6 +97,6 @@ def packing_refusal(model: object) -> JobError | None:
     """
     if not isinstance(model, torch.jit.ScriptModule):
         return None
-    steps = parse_graph(model.inlined_graph).steps
+    steps = (step for graph in inlined_graphs(model) for step in parse_graph(graph).steps)
     place = next((step.place() for step in steps if step.kind == PACKING), None)
     return None if place is None else JobError(ErrorCode.CAPTURE_FAILED, f"{UNPACKED}: {place}", (place,))

@@ -28,14 +28,16 @@ Scope = dict[str, object]
 
 
 class ScriptInterpreter(ModuleState):
-    """A plain module with a script module's state that computes the same function."""
+    """A plain module with a script module's state that computes the same as one of its methods."""
 
-    def __init__(self, script: torch.jit.ScriptModule, constants: Constants = NO_CONSTANTS) -> None:
+    def __init__(
+        self, script: torch.jit.ScriptModule, constants: Constants = NO_CONSTANTS, method: str = "forward"
+    ) -> None:
         super().__init__(script)
-        arguments = script.forward.schema.arguments[1:]
+        arguments = getattr(script, method).schema.arguments[1:]
         self._signature = tuple((argument.name, argument.default_value) for argument in arguments)
         self._given = dict(constants)
-        self._graph = self.method_graph("forward")
+        self._graph = self.method_graph(method)
         self._body = parse_graph(self._graph)
         self._register_assigned()
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
@@ -57,7 +59,7 @@ class ScriptInterpreter(ModuleState):
         return self._state.failed
 
     def forward(self, *inputs: object) -> object:
-        """Run the script module's ``forward``. Missing inputs take the defaults of its signature.
+        """Run the script module's method. Missing inputs take the defaults of its signature.
 
         Raises:
             ScriptRaisedError: the model raised an exception.

@@ -86,6 +86,11 @@ class ModuleState(nn.Module):
         return graph
 
 
+def inlined_graphs(script: torch.jit.ScriptModule) -> Iterator[torch.Graph]:
+    """The inlined graphs of all methods."""
+    return (getattr(script, name).inlined_graph for name in script._c._method_names())
+
+
 def writable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy if a run under ``inference_mode`` made it."""
     return tensor.clone() if tensor.is_inference() else tensor

@@ -20,21 +20,28 @@ from worker.compiler.frontend.constants import (
     check_constant,
     refuse_unknown_constants,
 )
-from worker.compiler.frontend.loaded_model import Argument, LoadedModel, count_elements, load_failed
+from worker.compiler.frontend.loaded_model import (
+    FORWARD,
+    Argument,
+    LoadedModel,
+    choose_method,
+    count_elements,
+    load_failed,
+)
 from worker.compiler.frontend.torchscript.convert import convert_script
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
+from worker.compiler.values import MethodName
 from worker.errors import JobError
 
-FORWARD = "forward"
 _TENSORS = ("Tensor", "Optional[Tensor]")
 
 
-def load(path: Path, constants: Constants) -> LoadedModel:
-    """Load a script module.
+def load(path: Path, constants: Constants, method: MethodName | None = None) -> LoadedModel:
+    """Load a script module, and one of its methods: ``forward`` unless another is named.
 
     Raises:
-        JobError: ``model-load-failed`` with torch's message, ``model-forward-missing`` with the existing
+        JobError: ``model-load-failed`` with torch's message, ``method-missing`` with the existing
             methods, ``model-signature-unsupported`` if an argument is neither a tensor nor a plain value,
             ``inputs-mismatch`` if a constant does not fit, or ``model-tensors-unsupported``.
     """
@@ -45,19 +52,22 @@ def load(path: Path, constants: Constants) -> LoadedModel:
     except Exception as error:
         raise load_failed(error) from error
     refuse_quantized_modules(script.named_modules())
-    schema = _forward_schema(script)
+    methods = tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
+    chosen = choose_method(methods, method)
+    schema = getattr(script, chosen).schema
     plain = {argument.name: argument for argument in _plain_arguments(schema)}
     refuse_unknown_constants(constants, plain)
     for name, value in constants.items():
         check_constant(plain[name], value)
     refuse_unsupported_tensors((*script.named_parameters(), *script.named_buffers()))
-    traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]])
+    traced = read_traced_inputs(path, [argument.name for argument in schema.arguments[1:]], chosen)
     tensors = [argument for argument in schema.arguments[1:] if argument.name not in plain]
     names = tuple(argument.name for argument in tensors)
+    is_called = not constants and chosen == FORWARD
     return LoadedModel(
         format=ModelFormat.TORCHSCRIPT,
-        eager=WithConstants(script, names, constants) if constants else script,
-        export=partial(convert_script, script, constants=constants),
+        eager=script if is_called else WithConstants(script, names, constants, chosen),
+        export=partial(convert_script, script, constants=constants, method=chosen),
         arguments=tuple(
             _argument(argument.name, traced.get(argument.name), required=not argument.has_default_value())
             for argument in tensors
@@ -65,20 +75,9 @@ def load(path: Path, constants: Constants) -> LoadedModel:
         constants=tuple(plain.values()),
         examples=None,
         parameters=count_elements([*script.parameters(), *script.buffers()]),
-        other_methods=tuple(name for name in _public_methods(script) if name != FORWARD),
+        method=chosen,
+        other_methods=tuple(other for other in methods if other != chosen),
     )
-
-
-def _forward_schema(script: torch.jit.ScriptModule) -> torch.FunctionSchema:
-    methods = _public_methods(script)
-    if FORWARD not in methods:
-        listed = ", ".join(map(repr, methods)) or "no public method"
-        raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the script module has {listed}, but no 'forward'")
-    return script.forward.schema
-
-
-def _public_methods(script: torch.jit.ScriptModule) -> tuple[str, ...]:
-    return tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
 
 
 def _plain_arguments(schema: torch.FunctionSchema) -> Iterator[ConstantSpec]:
@@ -116,14 +115,14 @@ STORAGE_DTYPES = {
 Description = tuple[DType, tuple[int, ...]]
 
 
-def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
-    """The specs of the inputs that ``torch.jit.trace`` recorded, by name.
+def read_traced_inputs(path: Path, names: list[str], method: str) -> dict[str, TensorSpec]:
+    """The specs of the inputs that ``torch.jit.trace`` recorded for a method, by name.
 
     A traced archive keeps them in ``traced_inputs.pkl``, as tensors without data, which torch never reads
     back. The result is empty if there are none, or if one is not a tensor.
     """
     try:
-        recorded = _read(path)
+        recorded = _read(path, method)
     except (pickle.UnpicklingError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError):
         return {}
     if not isinstance(recorded, list) or len(recorded) > len(names):
@@ -137,9 +136,9 @@ def read_traced_inputs(path: Path, names: list[str]) -> dict[str, TensorSpec]:
         return {}
 
 
-def _read(path: Path) -> object:
+def _read(path: Path, method: str) -> object:
     data = read_entry(path, ENTRY)
-    return None if data is None else _Descriptions(io.BytesIO(data)).load()["forward"]
+    return None if data is None else _Descriptions(io.BytesIO(data)).load()[method]
 
 
 class _Descriptions(pickle.Unpickler):
