@@ -34,10 +34,29 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     problem = _target_refusal(request.target)
     if problem is not None or model.inspection is None:
         return problem
+    if not request.entries:
+        return _arguments_refusal(request, model.inspection)
+    refusals = (_entry_refusal(request, name, model.inspection) for name in request.entries)
+    return next(filter(None, refusals), None)
+
+
+def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspection) -> Problem | None:
+    """The inspection has the signature of one method only; the job reads the others'."""
+    methods = (inspection.method, *inspection.other_methods)
+    asked = request.entries[name].method
+    if asked is not None and asked not in methods:
+        detail = f"entry '{name}': the model has {', '.join(map(repr, methods))}, but no '{asked}'"
+        errors = (FieldError(field=f"entries.{name}.method", message=f"the model has no method '{asked}'"),)
+        return make_problem(ErrorCode.METHOD_MISSING, detail, errors=errors)
+    chosen = asked or (name if name in methods else inspection.method)
+    return _arguments_refusal(request.for_entry(name), inspection) if chosen == inspection.method else None
+
+
+def _arguments_refusal(request: CompilationRequest, inspection: Inspection) -> Problem | None:
     return (
-        _constants_refusal(request.constants, model.inspection.signature)
-        or _inputs_refusal(request.inputs, model.inspection.signature)
-        or _names_refusal(request.inputs, model.inspection)
+        _constants_refusal(request.constants, inspection.signature)
+        or _inputs_refusal(request.inputs, inspection.signature)
+        or _names_refusal(request.inputs, inspection)
     )
 
 

@@ -76,6 +76,16 @@ DimensionsOption = Annotated[
     ),
 ]
 
+EntriesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entry",
+        metavar="NAME[=METHOD][,INPUT...]",
+        help="Entry point of the library; repeat for each. A method of the model, such as decode, or the "
+        "model at other shapes, such as small,x=1x784.",
+    ),
+]
+
 ConstantsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,7 +104,7 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum numbe
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
-ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants"})
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries"})
 _PLACEHOLDER_DIGEST = "0" * 64
 
 
@@ -130,6 +140,7 @@ def read_draft(
     dimensions: Sequence[str] | None = None,
     name: str | None = None,
     constants: Sequence[str] | None = None,
+    entries: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -140,6 +151,7 @@ def read_draft(
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
         constants: such as ``sr=16000``.
+        entries: such as ``decode``, ``decode=forward`` or ``small,x=1x784``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -156,6 +168,8 @@ def read_draft(
         fields["dimensions"] = ranges
     if constants:
         fields["constants"] = _read_constants(constants)
+    if entries:
+        fields["entries"] = _read_entries(entries)
     if name is not None:
         fields["name"] = name
     if labels:
@@ -260,6 +274,18 @@ def _read_constants(texts: Sequence[str]) -> dict[str, Any]:
             found[name] = json.loads(value)
         except ValueError:
             found[name] = value
+    return found
+
+
+def _read_entries(texts: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        named, *inputs = text.split(",")
+        name, _, method = named.partition("=")
+        if name in found:
+            raise InvalidArgumentError(f"--entry {name} is given twice")
+        specs = tuple(_read(f"--entry {text}", parse_input_spec, each) for each in inputs)
+        found[name] = {**({"method": method} if method else {}), **({"inputs": specs} if specs else {})}
     return found
 
 

@@ -11,6 +11,7 @@ from bessemer.bundle.manifest import REPORT
 from bessemer.cli.arguments import (
     ConstantsOption,
     DimensionsOption,
+    EntriesOption,
     FieldsOption,
     InputsOption,
     LabelsOption,
@@ -53,6 +54,7 @@ def compile_model(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
+    entries: EntriesOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -77,7 +79,7 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:
@@ -137,6 +139,7 @@ def check(
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
+    entries: EntriesOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -153,7 +156,7 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
         draft = draft.until(Stage.TRANSLATE)
         if no_wait:
             client.require_worker(draft.request)

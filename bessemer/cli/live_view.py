@@ -147,12 +147,9 @@ StageView = _LiveStages | PlainStages
 
 
 def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:
-    """A note on the methods of a script module that are not compiled."""
+    """A note on the methods that are not compiled."""
     if methods:
-        yield (
-            f"methods     {', '.join(methods)}: only forward is compiled; to compile another, script a "
-            "module whose forward calls it"
-        )
+        yield f"methods     {', '.join(methods)} are not compiled; add --entry NAME for each that you need"
 
 
 def compilation_lines(compilation: Compilation) -> Iterator[str]:
@@ -257,6 +254,10 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
     for baseline in figures.baselines:
         yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
         yield f"            {_verdict(baseline, figures.unsteady)}"
+    for entry in figures.entries:
+        yield f"entry       {entry.name}: {shown_latency(entry.latency)}"
+        for baseline in entry.baselines:
+            yield f"            {_verdict(baseline, entry.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
     if figures.check:
         yield f"checked     in a fresh process: {shown_latency(figures.check.latency)}"

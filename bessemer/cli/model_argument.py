@@ -16,16 +16,20 @@ from bessemer.cli.arguments import Draft
 from bessemer.cli.live_view import upload_view
 from bessemer.cli.output import errors, print_lines
 from bessemer.client import Client, Job
-from bessemer.client.exporting import Modules, save_module, torch_kind
+from bessemer.client.exporting import Modules, is_programs, save_module, save_programs, torch_kind
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, name_of_file
+from bessemer.contract.request import Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
-RETURNS = "a path, bytes or a torch object, alone or in a tuple with its inputs and dimensions"
+RETURNS = (
+    "a path, bytes, a torch object or a dictionary of exported programs, alone or in a tuple with its inputs "
+    "and dimensions"
+)
 PYTHON = ".py"
 MODULE = Modules["torch.nn.modules.module.Module"]
 MODULE_WITH_INPUTS = "(module, {'x': (1, 784)})"
@@ -40,12 +44,14 @@ class ResolvedModel:
         name: the default name; None for a digest.
         inputs: empty if the file contains its inputs.
         dimensions: the ranges of named sizes.
+        entries: the names of the programs, if the file contains several.
     """
 
     source: Path | str
     name: str | None = None
     inputs: tuple[InputSpec, ...] = ()
     dimensions: Mapping[str, DimensionRange] = field(default_factory=dict)
+    entries: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -110,6 +116,8 @@ def call_entry_point(
         model, own_inputs, own_dimensions = _parts(entry, returned)
         if not inputs:
             inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
+        if is_programs(model):
+            return ResolvedModel(save_programs(model, folder), entries=tuple(model))
         if torch_kind(model) is not None:
             return _save(entry, model, folder, inputs, dimensions)
         file = _file(entry, model, folder)
@@ -198,6 +206,8 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     inputs = {spec.name: spec for spec in draft.request.inputs}
     with resolved_model(model, inputs, draft.dimensions) as resolved:
         request = draft.with_inputs(resolved.inputs, resolved.dimensions)
+        if not request.entries and resolved.entries:
+            request = request.model_copy(update={"entries": {name: Entry() for name in resolved.entries}})
         if request.name is None and resolved.name is not None:
             request = request.model_copy(update={"name": resolved.name})
         digest = _uploaded(client, resolved, model, request.name, console)

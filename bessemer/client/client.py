@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -27,7 +27,7 @@ from bessemer.contract.options import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.request import CompilationRequest, Parameters
+from bessemer.contract.request import CompilationRequest, Entry, Parameters
 from bessemer.contract.service import Readiness, TargetList, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
@@ -101,6 +101,7 @@ class ClientOperations(Generic[AnyJob]):
         inputs: Inputs = (),
         dimensions: Dimensions = NO_DIMENSIONS,
         constants: Mapping[str, bool | int | float | str | None] | None = None,
+        entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
         stateless: bool | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
@@ -129,6 +130,9 @@ class ClientOperations(Generic[AnyJob]):
                 A size can be a name, ``("batch", 784)``: the library accepts every size in its range.
             dimensions: the ranges of named sizes, ``{"batch": (1, 64)}``.
             constants: values for arguments that are not tensors, such as ``{"sr": 16000}``.
+            entries: the entry points of the library by name, ``{"prefill": {}, "decode": {}}``: methods of
+                the model, or the model with other ``inputs``. A dictionary of exported programs as the model
+                has one for each.
             stateless: whether the library's users pass the state of a model that keeps some.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
@@ -153,6 +157,7 @@ class ClientOperations(Generic[AnyJob]):
         """
         options = {
             "constants": None if constants is None else dict(constants),
+            "entries": None if entries is None else dict(entries),
             "stateless": stateless,
             "target": target,
             "translate": translate,

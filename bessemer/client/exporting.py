@@ -3,6 +3,7 @@
 This module never imports torch: a torch object proves that the user's program has imported it.
 """
 
+import importlib
 import inspect
 import sys
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from bessemer.client.export_errors import advice_on_export, methods_but_forward, quiet_torch, torch_message
 from bessemer.client.inputs import (
@@ -29,8 +30,9 @@ from bessemer.errors import ExportError, InvalidArgumentError
 
 Module = Any
 Ranges = Mapping[str, DimensionRange]
+PROGRAM = "program"
 Modules = {
-    "torch.export.exported_program.ExportedProgram": "program",
+    "torch.export.exported_program.ExportedProgram": PROGRAM,
     "torch.jit._script.ScriptModule": "script",
     "torch.fx.graph_module.GraphModule": "graph",
     "torch.nn.modules.module.Module": "module",
@@ -64,6 +66,26 @@ def torch_kind(model: object) -> str | None:
     return None
 
 
+def is_programs(model: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a model is a dictionary of exported programs, one for each entry point."""
+    if not isinstance(model, Mapping) or not model:
+        return False
+    return all(torch_kind(each) == PROGRAM for each in model.values())
+
+
+def save_programs(programs: Mapping[str, Any], folder: Path) -> Path:
+    """Save exported programs in one file. Raises ``ExportError``."""
+    path = folder / "model.pt2"
+    package = importlib.import_module("torch.export.pt2_archive._package")
+    try:
+        with TORCH, quiet_torch():
+            package.package_pt2(str(path), exported_programs=dict(programs))
+    except Exception as error:
+        message = torch_message(error, Path(_torch().__file__).parent)
+        raise ExportError(f"torch could not save the programs {', '.join(programs)}: {message}") from error
+    return path
+
+
 def save_module(
     module: Module, inputs: Inputs, folder: Path, dimensions: Dimensions = NO_DIMENSIONS
 ) -> Exported:
@@ -76,7 +98,7 @@ def save_module(
         ExportError: torch failed.
         InvalidArgumentError: the inputs do not match the module or the dimensions.
     """
-    save = {"program": _save_program, "script": _save_script, "graph": _save_graph}.get(
+    save = {PROGRAM: _save_program, "script": _save_script, "graph": _save_graph}.get(
         torch_kind(module) or ""
     )
     try:

@@ -14,7 +14,7 @@ ModelSource = str | os.PathLike[str] | bytes | object
 
 A ``str`` of 64 hexadecimal digits is a digest; any other ``str`` is a path, or else the first 4 or more
 characters of a digest if no such file exists. A torch object is an ``nn.Module``, ``ExportedProgram``,
-``ScriptModule`` or FX ``GraphModule``.
+``ScriptModule`` or FX ``GraphModule``, or a dictionary of ``ExportedProgram``, one for each entry point.
 """
 
 Progress = Callable[[int, int], None]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.client.exporting import Exported, save_module, torch_kind
+from bessemer.client.exporting import Exported, is_programs, save_module, save_programs, torch_kind
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
     ModelSource,
@@ -57,6 +57,8 @@ def submit(
             "dimensions": ranges_of(dimensions) or None,
             "name": options.get("name") or name_of_model(model),
         }
+        if given.get("entries") is None and is_programs(model):
+            given["entries"] = {name: {} for name in model}
         fields = {name: value for name, value in given.items() if value is not None}
         request = validated(CompilationRequest, fields)
         if source is not None and not (yield from _has(digest)):
@@ -119,6 +121,9 @@ def _prepare(
 ) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     if is_digest(model):
         return model, None, named_specs(inputs)
+    if is_programs(model):
+        source = file_source(save_programs(model, folder))
+        return source.digest, source, ()
     if torch_kind(model) is not None:
         exported: Exported = save_module(model, inputs, folder, dimensions)
         source = file_source(exported.path)

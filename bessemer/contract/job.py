@@ -119,6 +119,15 @@ class BundleCheck(Document):
     )
 
 
+class EntryFigures(Document):
+    """The benchmark of an entry point after the first."""
+
+    name: str = Field(description="Its name in the request.")
+    latency: Latency = Field(description="Latency of the library on the reference inputs.")
+    unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    baselines: tuple[BaselineResult, ...] = Field(description="The baselines on the same inputs.")
+
+
 class Figures(Document):
     """The main results of the benchmark and the verification."""
 
@@ -133,6 +142,9 @@ class Figures(Document):
     )
     max_absolute_error: float = Field(
         description="The largest difference from the model over all elements of all outputs."
+    )
+    entries: tuple[EntryFigures, ...] = Field(
+        default=(), description="The entry points after the first, which `latency` and `baselines` are about."
     )
     check: BundleCheck | None = Field(
         default=None,

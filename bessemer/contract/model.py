@@ -62,10 +62,13 @@ class Inspection(Document):
 
     format: ModelFormat = Field(description="The format, recognized by the bytes.")
     signature: Signature = Field(description="The signature, as far as the file contains it.")
+    method: str = Field(
+        default="forward",
+        description="The method with this signature: `forward`, or the first if there is no `forward`.",
+    )
     other_methods: tuple[str, ...] = Field(
         default=(),
-        description="Methods of a script module other than `forward`. They are compiled only if `forward` "
-        "calls them.",
+        description="The other methods of a script module, or programs of a `.pt2`. `entries` compiles them.",
     )
 
 

@@ -382,8 +382,7 @@ class Report(Document):
     model_parameters: int = Field(description="Number of elements in all parameters and buffers.")
     other_methods: tuple[str, ...] = Field(
         default=(),
-        description="Methods of a script module other than `forward`. They are compiled only if `forward` "
-        "calls them.",
+        description="The other methods of a script module, or programs of a `.pt2`. `entries` compiles them.",
     )
     request: CompilationRequest = Field(description="The request, with defaults filled in.")
     target: ResolvedTarget = Field(description="The target with every choice made.")

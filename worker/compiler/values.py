@@ -285,6 +285,11 @@ class Verified:
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
 
     @property
+    def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
+        """Those of each entry point."""
+        return (self.comparisons, *self.other_comparisons)
+
+    @property
     def captured(self) -> Captured:
         """The model."""
         return self.built.captured

@@ -8,9 +8,10 @@ reference outputs, and times it. It cannot check the reference itself: that come
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from bessemer.bundle import run
-from bessemer.bundle.manifest import Manifest, OutputTolerance
+from bessemer.bundle.manifest import EntryPoint, OutputTolerance
 from bessemer.contract.job import BundleCheck
 from bessemer.contract.options import VerifyOptions
 from bessemer.contract.problem import ErrorCode
@@ -45,11 +46,15 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
     use_threads(target.threads)
     try:
         model = run.load(bundle)
-        inputs = model.reference_inputs()
         with turns.turn():
-            outputs, latency = _timed(model, inputs)
-        _refuse_wide_tolerances(manifest, run.load_arrays(bundle / manifest.reference.outputs), work.verify)
-        comparisons = model.compare(outputs)
+            outputs, latency = _timed(model, model.reference_inputs())
+        comparisons = list(model.compare(outputs))
+        for entry in manifest.entries:
+            model.reset()
+            outputs = model.run(model.reference_inputs(entry.name), entry.name)
+            comparisons += model.compare(outputs, entry.name)
+        for point in (manifest, *manifest.entries):
+            _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), work.verify)
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
     _refuse_mismatches(comparisons)
@@ -65,7 +70,7 @@ def _timed(model: run.Model, inputs: run.Arrays) -> tuple[run.Arrays, run.Latenc
     return outputs, model.time(inputs, min(max(int(SECONDS / first_seconds), 1), MAX_RUNS))
 
 
-def _refuse_mismatches(comparisons: tuple[run.Comparison, ...]) -> None:
+def _refuse_mismatches(comparisons: Iterable[run.Comparison]) -> None:
     for comparison in comparisons:
         if not comparison.matches:
             detail = (
@@ -75,10 +80,10 @@ def _refuse_mismatches(comparisons: tuple[run.Comparison, ...]) -> None:
             raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
 
 
-def _refuse_wide_tolerances(manifest: Manifest, references: run.Arrays, options: VerifyOptions) -> None:
+def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, options: VerifyOptions) -> None:
     """Refuse tolerances beyond those of the request, as far as ``widen`` may widen them."""
-    dtypes = {spec.name: spec.dtype for spec in manifest.outputs}
-    for claimed in manifest.tolerances:
+    dtypes = {spec.name: spec.dtype for spec in point.outputs}
+    for claimed in point.tolerances:
         asked = options.tolerance(dtypes[claimed.name])
         if options.absolute is None:
             reference = run.as_numbers(references[claimed.name], dtypes[claimed.name])

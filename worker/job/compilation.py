@@ -7,7 +7,7 @@ from datetime import datetime
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
-from bessemer.contract.job import Figures
+from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.report import TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
@@ -114,14 +114,24 @@ def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> 
 
 def _figures(benchmarked: Benchmarked) -> Figures:
     result = benchmarked.result
-    comparisons = benchmarked.verified.comparisons
+    others = zip(benchmarked.captured.others, benchmarked.other_results, strict=True)
     return Figures(
         latency=result.latency,
         unsteady=result.unsteady,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
-        max_absolute_error=largest(comparison.max_absolute_error for comparison in comparisons),
+        max_absolute_error=largest(
+            comparison.max_absolute_error
+            for comparisons in benchmarked.verified.all_comparisons
+            for comparison in comparisons
+        ),
+        entries=tuple(
+            EntryFigures(
+                name=entry.name, latency=found.latency, unsteady=found.unsteady, baselines=found.baselines
+            )
+            for entry, found in others
+        ),
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
 

@@ -71,7 +71,7 @@ def make_report(
         model=captured.upload.request.model,
         model_format=captured.format,
         model_parameters=captured.parameters,
-        other_methods=captured.other_methods,
+        other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
         inputs=captured.input_specs[: captured.own_inputs],
@@ -94,6 +94,12 @@ def make_report(
         stopped_after=stopped_after,
         preflight=preflight,
     )
+
+
+def _methods_left(captured: Captured) -> tuple[str, ...]:
+    """The model's methods that no entry point runs."""
+    compiled = {entry.method.name for entry in captured.entries if entry.method}
+    return tuple(name for name in captured.other_methods if name not in compiled)
 
 
 def _entry_reports(
@@ -139,8 +145,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
     states = kept_state(captured)
-    found = (verified.comparisons, *verified.other_comparisons)
-    for entry, comparisons in zip(captured.entries, found, strict=True):
+    for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
             name=entry.name,

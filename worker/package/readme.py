@@ -39,8 +39,8 @@ model = load(".")
 outputs = model.run(model.reference_inputs())
 ```
 
-Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That takes less
-than a second per gigabyte.
+{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
+takes less than a second per gigabyte.
 
 {state}## Call it from several threads
 
@@ -69,6 +69,14 @@ Compile it and run it on the reference inputs:
 The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
 once and make a `Session` in each thread.
+"""
+
+_ENTRIES = """\
+The library has several entry points: {names}. They share its parameters and state. The first runs by default;
+`model.run(inputs, entry="{other}")` and `python run.py --entry {other}` run another.
+
+{signatures}
+
 """
 
 _CALLERS = """\
@@ -111,6 +119,7 @@ def readme(manifest: Manifest) -> str:
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
+        entries=_entries(manifest),
         library=manifest.library,
         callers=_CALLERS_WITH_STATE if manifest.state else _CALLERS,
         state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.state))
@@ -118,6 +127,24 @@ def readme(manifest: Manifest) -> str:
         else "",
         files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
+    )
+
+
+def _entries(manifest: Manifest) -> str:
+    if not manifest.entries:
+        return ""
+    signatures = (
+        line
+        for entry in manifest.entries
+        for line in (
+            _tensors(f"Inputs of `{entry.name}`", entry.inputs, entry.dynamic.inputs),
+            _tensors(f"Outputs of `{entry.name}`", entry.outputs, entry.dynamic.outputs),
+        )
+    )
+    return _ENTRIES.format(
+        names=", ".join(f"`{entry.name}`" for entry in (manifest, *manifest.entries)),
+        other=manifest.entries[0].name,
+        signatures="\n\n".join(signatures),
     )
 
 

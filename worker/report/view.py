@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BaselineResult, PassTime, Report
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.report import BaselineResult, BenchmarkResult, PassTime, Report
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
@@ -47,6 +47,15 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class EntryRow:
+    """A row of the table of entry points."""
+
+    name: str
+    benchmark: BenchmarkResult
+    max_error: float
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that the template reads."""
 
@@ -68,6 +77,7 @@ class View:
     operators: tuple[tuple[str, int], ...]
     reproduce: tuple[str, ...]
     request_json: str
+    entries: tuple[EntryRow, ...]
 
 
 def make_view(report: Report) -> View:
@@ -109,7 +119,15 @@ def make_view(report: Report) -> View:
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
         reproduce=command_lines(report.request),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
+        entries=tuple(_entry_rows(report, benchmark)),
     )
+
+
+def _entry_rows(report: Report, benchmark: BenchmarkResult) -> Iterator[EntryRow]:
+    rows = [(next(iter(report.request.entries), ""), report.comparisons, benchmark)]
+    rows += [(one.name, one.comparisons, one.benchmark) for one in report.entries if one.benchmark]
+    for name, comparisons, result in rows:
+        yield EntryRow(name, result, largest(each.max_absolute_error for each in comparisons))
 
 
 def model_name(report: Report) -> str:
@@ -155,8 +173,14 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     parts += [f"--dimension {shlex.quote(f'{name}={limits}')}" for name, limits in request.dimensions.items()]
     constants = {name: json.dumps(value) for name, value in request.constants.items()}
     parts += [f"--constant {shlex.quote(f'{name}={value}')}" for name, value in constants.items()]
+    parts += [f"--entry {shlex.quote(_entry_text(*entry))}" for entry in request.entries.items()]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
+
+
+def _entry_text(name: str, entry: Entry) -> str:
+    method = f"={entry.method}" if entry.method else ""
+    return ",".join((f"{name}{method}", *map(str, entry.inputs)))
 
 
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:

@@ -49,6 +49,7 @@ def inspect_model(path: Path) -> Inspection:
     model = load_model(path)
     return Inspection(
         format=model.format,
+        method=model.method,
         other_methods=model.other_methods,
         signature=Signature(
             inputs=_known_inputs(model.arguments),

@@ -6,6 +6,7 @@ modules. So they are registered again: the same tensors under the same names.
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -81,14 +82,23 @@ class ModuleState(nn.Module):
 
     def method_graph(self, name: str) -> torch.Graph:
         """The inlined graph of a method of the script module."""
-        graph = self._read("_c")._get_method(name).graph.copy()
-        torch._C._jit_pass_inline(graph)
-        return graph
+        return _inlined(self._read("_c"), name)
 
 
 def inlined_graphs(script: torch.jit.ScriptModule) -> Iterator[torch.Graph]:
-    """The inlined graphs of all methods."""
-    return (getattr(script, name).inlined_graph for name in script._c._method_names())
+    """The inlined graphs of the public methods."""
+    return (_inlined(script._c, name) for name in public_methods(script))
+
+
+def public_methods(script: torch.jit.ScriptModule) -> tuple[str, ...]:
+    """The names of the methods that a user may call, sorted."""
+    return tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
+
+
+def _inlined(module: Any, method: str) -> torch.Graph:
+    graph = module._get_method(method).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    return graph
 
 
 def writable(tensor: torch.Tensor) -> torch.Tensor:

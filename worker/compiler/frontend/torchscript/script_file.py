@@ -29,6 +29,7 @@ from worker.compiler.frontend.loaded_model import (
     load_failed,
 )
 from worker.compiler.frontend.torchscript.convert import convert_script
+from worker.compiler.frontend.torchscript.module_state import public_methods
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
 from worker.compiler.values import MethodName
@@ -52,7 +53,7 @@ def load(path: Path, constants: Constants, method: MethodName | None = None) -> 
     except Exception as error:
         raise load_failed(error) from error
     refuse_quantized_modules(script.named_modules())
-    methods = tuple(sorted(name for name in script._c._method_names() if not name.startswith("_")))
+    methods = public_methods(script)
     chosen = choose_method(methods, method)
     schema = getattr(script, chosen).schema
     plain = {argument.name: argument for argument in _plain_arguments(schema)}
