@@ -65,6 +65,20 @@ class Aliasing(nn.Module):
         return x + self.others[0].add_(x)
 
 
+class Holding(nn.Module):
+    """Keeps state of one name itself and in a module that it calls ``module``."""
+
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = Adding()
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x) - self.state.add_(2 * x)
+
+
 class ReturningOld(nn.Module):
     """Returns the state before the run, and exchanges two buffers."""
 
@@ -162,6 +176,14 @@ def test_state_becomes_inputs_and_outputs_that_follow_the_original(
         np.testing.assert_allclose(call.references[0], own[0].numpy(), rtol=1e-5)
         if before is not None:
             assert all(map(np.array_equal, call.inputs[1:], before.references[1:]))
+
+
+@pytest.mark.parametrize("save", [scripted, exported, graph])
+def test_states_of_one_name_in_nested_modules_stay_apart(tmp_path: Path, save: Save) -> None:
+    captured = capture_file(save(Holding().eval(), tmp_path / "model"), "x=2x4")
+    initial = dict(zip((spec.name for spec in captured.input_specs), captured.inputs, strict=True))
+    own, held = sorted(initial.keys() - {captured.input_specs[0].name}, key=len)
+    assert (initial[own].max(), initial[held].max()) == (0, 1)
 
 
 def test_a_file_that_stores_a_state_twice_is_refused(tmp_path: Path) -> None:
