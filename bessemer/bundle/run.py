@@ -440,7 +440,9 @@ class Model:
         return Latency.of(times_ms)
 
     def bind(self, inputs: Arrays) -> Callable[[], Any]:
-        """A function that runs on these inputs without copies, for timing. Any thread may call it.
+        """A function that runs on these inputs without copies, for timing.
+
+        Any thread may call it, unless the model keeps state: then one thread at a time.
 
         Raises:
             InputError: see ``run``.
