@@ -127,6 +127,31 @@ class Growing(nn.Module):
         return self.seen.mean(0)  # the same for the same x
 
 
+class Switching(nn.Module):
+    """Computes something else after a number of runs that no check reaches."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.state if int(self.calls) < 100 else x * 2
+        self.calls = self.calls + 1
+        self.state = self.state * 0.5 + x
+        return y
+
+
+class SwitchingInPlace(Switching):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.state if int(self.calls) < 100 else x * 2
+        self.calls.view(1).add_(1)
+        self.state = self.state * 0.5 + x
+        return y
+
+
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -200,6 +225,13 @@ def test_state_that_changes_its_size_or_is_a_number_is_refused(tmp_path: Path, k
     error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
     assert error.code is ErrorCode.MODEL_STATEFUL
     assert "forward changes" in error.detail
+
+
+@pytest.mark.parametrize("kind", [Switching, SwitchingInPlace])
+def test_control_flow_on_a_buffer_that_runs_change_is_refused(tmp_path: Path, kind: type[nn.Module]) -> None:
+    error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert "from a tensor's value: aten::Int" in error.detail
 
 
 def test_a_buffer_without_effect_on_outputs_is_no_state() -> None:
