@@ -1,5 +1,6 @@
 """Middleware that finds out who sends a request, before anything else reads it, and keeps the audit log."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fastapi.routing import APIRoute
@@ -18,6 +19,7 @@ from bessemer.store.rows.audit import Audit
 from bessemer.telemetry.logs import add_log_fields, without_secrets
 
 UNKNOWN = "unknown"
+FAILED_STATUS = 500
 
 
 @dataclass(frozen=True)
@@ -45,18 +47,21 @@ class Authentication:
             return
         request = Request(scope)
         access: Access = request.app.state.access
-        forward = _Recorder(request, access.audit, send).send
+        recorder = _Recorder(request, access.audit, send)
         try:
             caller = await _admitted(request, access.login)
         except RefusalError as error:
             is_recorded = error.problem.status != TOO_MANY_STATUS  # so that failures cannot fill the log
             response = problem_response(request, error.problem, error.headers)
-            await response(scope, receive, forward if is_recorded else send)
+            await response(scope, receive, recorder.send if is_recorded else send)
         except StoreError as error:
             await problem_response(request, store_problem(error))(scope, receive, send)
         else:
             add_log_fields(caller=caller.subject, tenant=caller.tenant)
-            await self._app(scope, receive, send if request.method in READING else forward)
+            if request.method in READING:
+                await self._app(scope, receive, send)
+            else:
+                await recorder.run(self._app, scope, receive)
 
 
 async def _admitted(request: Request, login: Login) -> Caller:
@@ -77,11 +82,23 @@ class _Recorder:
         self._request = request
         self._audit = audit
         self._send = send
+        self._recorded = False
         self._replaced = False
+
+    async def run(self, app: ASGIApp, scope: Scope, receive: Receive) -> None:
+        """Run the app; record also a request that fails, since it may have changed something."""
+        try:
+            await app(scope, receive, self.send)
+        except Exception:
+            if not self._recorded:
+                with suppress(StoreError):
+                    await run_in_threadpool(self._record, FAILED_STATUS, Headers())
+            raise
 
     async def send(self, message: Message) -> None:
         """Forward one message."""
         if message["type"] == "http.response.start":
+            self._recorded = True
             try:
                 await run_in_threadpool(self._record, message["status"], Headers(raw=message["headers"]))
             except StoreError as error:

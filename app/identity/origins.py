@@ -86,7 +86,7 @@ def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) 
     if origin in allowed and origin:
         return None
     if origin:
-        is_own = urlsplit(origin).netloc.lower() == host.lower()
+        is_own = _netloc(origin) == host.lower()
         shown = f"a page of {origin[:128]}"
     else:
         is_own = site not in FOREIGN_SITES
@@ -96,6 +96,13 @@ def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) 
 
 def _header(request: Request, name: str) -> str:
     return request.headers.get(name, "")
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name_of(host: str) -> str | None:

@@ -184,8 +184,8 @@ class Sizes:
         return f"{name} from {entry['minimum']} {end}"
 
     def _refusal(self, spec: Spec, shape: tuple[int, ...], reason: str = "") -> InputError:
-        open_axes = any(name == spec.name for name, _ in self._inputs)
-        expected = self.takes(spec) if open_axes else spec.shape
+        is_dynamic = any(name == spec.name for name, _ in self._inputs)
+        expected = self.takes(spec) if is_dynamic else spec.shape
         return InputError(f"input '{spec.name}' has the shape {shape}, expected {expected}{reason}")
 
 
@@ -512,7 +512,9 @@ class Model:
         return Latency.of(times_ms)
 
     def bind(self, inputs: Arrays, entry: str | None = None) -> Callable[[], Any]:
-        """A function that runs on these inputs without copies, for timing. Any thread may call it.
+        """A function that runs on these inputs without copies, for timing.
+
+        Any thread may call it, unless the model keeps state: then one thread at a time.
 
         Raises:
             InputError: see ``run``.

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
 from bessemer.cli.output import JsonOption, print_json, print_result, reporting, table
+from bessemer.client.inputs import validation_message
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
 from bessemer.contract.keys import ApiKey, KeyList, KeyRequest, NewApiKey
@@ -126,12 +128,14 @@ def _database(data: Path | None, must_exist: bool = False) -> Iterator[tuple["Ke
 def _request(tenant: str, scope: Scope, name: str | None, expires_days: int | None) -> KeyRequest:
     try:
         return KeyRequest(tenant=tenant, scope=scope, name=name, expires_days=expires_days)
-    except ValueError as error:
-        raise InvalidArgumentError(
-            f"'{tenant}' is not a tenant's name: use 1 to 63 lower-case letters, digits and inner hyphens"
-            if "tenant" in str(error)
-            else str(error)
-        ) from error
+    except ValidationError as error:
+        if any(entry["loc"] == ("tenant",) for entry in error.errors()):
+            detail = (
+                f"'{tenant}' is not a tenant's name: use 1 to 63 lower-case letters, digits and inner hyphens"
+            )
+        else:
+            detail = validation_message(error)
+        raise InvalidArgumentError(detail) from error
 
 
 def _existing(stored: "Keys", text: str) -> ApiKey:

@@ -90,6 +90,8 @@ COMPLEX_NUMBERS = (
     ),
     _sample("convolution", torch.nn.functional.conv1d, numbers(2, 3, 8), numbers(5, 3, 3)),
     _sample("systems", lambda a, b: (torch.linalg.solve(a, b.T), torch.linalg.inv(a)), SQUARE, B),
+    _sample("systems of a matrix and a batch", torch.linalg.solve, SQUARE[None], SQUARE.T.contiguous()),
+    _sample("systems of vectors", torch.linalg.solve, SQUARE.expand(3, 4, 4).contiguous(), A),
     _sample(
         "views",
         lambda a: (a.reshape(2, 6), a.T, a[None].squeeze(0), a[:, 1], a[1:, ::2], a.unfold(1, 2, 1)),

@@ -65,6 +65,20 @@ class Aliasing(nn.Module):
         return x + self.others[0].add_(x)
 
 
+class Holding(nn.Module):
+    """Keeps state of one name itself and in a module that it calls ``module``."""
+
+    state: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = Adding()
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x) - self.state.add_(2 * x)
+
+
 class ReturningOld(nn.Module):
     """Returns the state before the run, and exchanges two buffers."""
 
@@ -111,6 +125,31 @@ class Growing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.seen = torch.cat([self.seen, x])
         return self.seen.mean(0)  # the same for the same x
+
+
+class Switching(nn.Module):
+    """Computes something else after a number of runs that no check reaches."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("state", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.state if int(self.calls) < 100 else x * 2
+        self.calls = self.calls + 1
+        self.state = self.state * 0.5 + x
+        return y
+
+
+class SwitchingInPlace(Switching):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.state if int(self.calls) < 100 else x * 2
+        self.calls.view(1).add_(1)
+        self.state = self.state * 0.5 + x
+        return y
 
 
 class Counting(nn.Module):
@@ -164,6 +203,14 @@ def test_state_becomes_inputs_and_outputs_that_follow_the_original(
             assert all(map(np.array_equal, call.inputs[1:], before.references[1:]))
 
 
+@pytest.mark.parametrize("save", [scripted, exported, graph])
+def test_states_of_one_name_in_nested_modules_stay_apart(tmp_path: Path, save: Save) -> None:
+    captured = capture_file(save(Holding().eval(), tmp_path / "model"), "x=2x4")
+    initial = dict(zip((spec.name for spec in captured.input_specs), captured.inputs, strict=True))
+    own, held = sorted(initial.keys() - {captured.input_specs[0].name}, key=len)
+    assert (initial[own].max(), initial[held].max()) == (0, 1)
+
+
 def test_a_file_that_stores_a_state_twice_is_refused(tmp_path: Path) -> None:
     class StoredTwice(Aliasing):
         persistent = True
@@ -178,6 +225,13 @@ def test_state_that_changes_its_size_or_is_a_number_is_refused(tmp_path: Path, k
     error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
     assert error.code is ErrorCode.MODEL_STATEFUL
     assert "forward changes" in error.detail
+
+
+@pytest.mark.parametrize("kind", [Switching, SwitchingInPlace])
+def test_control_flow_on_a_buffer_that_runs_change_is_refused(tmp_path: Path, kind: type[nn.Module]) -> None:
+    error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
+    assert error.code is ErrorCode.CAPTURE_FAILED
+    assert "from a tensor's value: aten::Int" in error.detail
 
 
 def test_a_buffer_without_effect_on_outputs_is_no_state() -> None:

@@ -1,7 +1,7 @@
 """Hands out the turns at measuring: the supervisors of a host share them by locked files.
 
-A supervisor holds two locks (flock) for a job. Who waits for the turn holds the second file's lock, so that a
-job cannot begin its next turn before another job that already waits:
+A supervisor holds two locks (flock) for a job. The supervisor that waits for the turn holds the second file's
+lock, so that a job cannot begin its next turn before another job that already waits:
 
     lock PATH.next;  lock PATH;  unlock PATH.next;  grant the turn;  wait for its end;  unlock PATH
 
@@ -70,7 +70,7 @@ class HostTurns:
 
 
 def following(lock: Path) -> Path:
-    """The file that is locked by who waits for the turn."""
+    """The file that the next supervisor locks while it waits for the turn."""
     return lock.with_name(f"{lock.name}.next")
 
 

@@ -32,10 +32,10 @@ class Audit:
         """Append an entry; ``AuditEntry`` describes the arguments."""
         values = {
             "at": now(),
-            "subject": subject[:200],
+            "subject": _storable(subject, 200),
             "tenant": tenant,
-            "action": action[:200],
-            "resource": resource[:400],
+            "action": _storable(action, 200),
+            "resource": _storable(resource, 400),
             "status": status,
             "request_id": request_id,
             "address": address,
@@ -59,3 +59,8 @@ class Audit:
         some = sa.select(AUDIT.c.id).where(AUDIT.c.at < before).limit(BATCH)
         with self._database.write() as connection:
             return connection.execute(sa.delete(AUDIT).where(AUDIT.c.id.in_(some))).rowcount
+
+
+def _storable(text: str, most: int) -> str:
+    """The start of a client's text without NUL and lone surrogates, which PostgreSQL does not store."""
+    return text[:most].encode(errors="replace").decode().replace("\0", "?")

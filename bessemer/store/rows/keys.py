@@ -31,11 +31,8 @@ class Keys:
 
     def create(self, request: KeyRequest) -> NewApiKey:
         """Create a key with a new secret."""
-        key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-        self._insert(key_id, secret, request)
-        created = self.get(key_id)
-        assert created is not None
-        return NewApiKey(**created.model_dump(), key=f"{PREFIX}_{key_id}_{secret}")
+        with self._database.write() as connection:
+            return _insert(connection, request, _lifetime(request))
 
     def ensure(self, text: str, request: KeyRequest) -> None:
         """Insert a key that the operator chose, and revoke the ones of the same name that it replaces.
@@ -49,8 +46,9 @@ class Keys:
         key_id, secret = parts
         others = sa.and_(KEYS.c.name == request.name, KEYS.c.id != key_id, KEYS.c.revoked_at.is_(None))
         with self._database.write() as connection:
+            self._database.lock_table(connection, KEYS)  # another app may start at the same time
             connection.execute(sa.update(KEYS).where(others).values(revoked_at=now()))
-            values = self._values(key_id, secret, request)
+            values = _values(key_id, secret, request, _lifetime(request))
             same = sa.update(KEYS).where(KEYS.c.id == key_id).values(digest=values["digest"], revoked_at=None)
             if connection.execute(same).rowcount == 0:
                 connection.execute(sa.insert(KEYS).values(values))
@@ -68,25 +66,19 @@ class Keys:
         return tuple(ApiKey.read(dict(row._mapping)) for row in rows)
 
     def revoke(self, key_id: str) -> bool:
-        """Make a key invalid; whether it was valid."""
-        valid = sa.and_(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None))
+        """Make a key invalid; whether it was not revoked before."""
         with self._database.write() as connection:
-            return connection.execute(sa.update(KEYS).where(valid).values(revoked_at=now())).rowcount > 0
+            return _revoke(connection, key_id)
 
     def rotate(self, key_id: str) -> NewApiKey | None:
         """Create a key like another, and revoke that one; None if it is not valid."""
         old = self.get(key_id)
         if old is None or not is_valid(old, now()):
             return None
-        new = self.create(KeyRequest(tenant=old.tenant, scope=old.scope, name=old.name))
-        if old.expires_at is not None:
-            expires_at = new.created_at + (old.expires_at - old.created_at)
-            with self._database.write() as connection:
-                statement = sa.update(KEYS).where(KEYS.c.id == new.id)
-                connection.execute(statement.values(expires_at=expires_at))
-            new = new.model_copy(update={"expires_at": expires_at})
-        self.revoke(key_id)
-        return new
+        request = KeyRequest(tenant=old.tenant, scope=old.scope, name=old.name)
+        lifetime = None if old.expires_at is None else old.expires_at - old.created_at
+        with self._database.write() as connection:
+            return _insert(connection, request, lifetime) if _revoke(connection, key_id) else None
 
     def find(self, text: str) -> ApiKey | None:
         """The key with this text, valid or not; None if there is none, or if its secret is wrong."""
@@ -118,23 +110,6 @@ class Keys:
         with self._database.read() as connection:
             return connection.execute(query).first() is not None
 
-    def _insert(self, key_id: str, secret: str, request: KeyRequest) -> None:
-        with self._database.write() as connection:
-            connection.execute(sa.insert(KEYS).values(self._values(key_id, secret, request)))
-
-    def _values(self, key_id: str, secret: str, request: KeyRequest) -> dict[str, Any]:
-        moment = now()
-        days = request.expires_days
-        return {
-            "id": key_id,
-            "tenant": request.tenant,
-            "scope": request.scope.value,
-            "name": request.name,
-            "digest": digest_of(secret),
-            "created_at": moment,
-            "expires_at": None if days is None else moment + timedelta(days=days),
-        }
-
 
 def split(text: str) -> tuple[str, str] | None:
     """A key's id and secret; None if the text does not have the form of a key."""
@@ -150,3 +125,33 @@ def digest_of(secret: str) -> str:
 def is_valid(key: ApiKey, at: datetime) -> bool:
     """Whether a key is neither revoked nor expired."""
     return key.revoked_at is None and (key.expires_at is None or key.expires_at > at)
+
+
+def _lifetime(request: KeyRequest) -> timedelta | None:
+    return None if request.expires_days is None else timedelta(days=request.expires_days)
+
+
+def _insert(connection: sa.Connection, request: KeyRequest, lifetime: timedelta | None) -> NewApiKey:
+    key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    values = _values(key_id, secret, request, lifetime)
+    connection.execute(sa.insert(KEYS).values(values))
+    row = connection.execute(sa.select(*_SHOWN).where(KEYS.c.id == key_id)).one()
+    return NewApiKey.read({**row._mapping, "key": f"{PREFIX}_{key_id}_{secret}"})
+
+
+def _revoke(connection: sa.Connection, key_id: str) -> bool:
+    valid = sa.and_(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None))
+    return connection.execute(sa.update(KEYS).where(valid).values(revoked_at=now())).rowcount > 0
+
+
+def _values(key_id: str, secret: str, request: KeyRequest, lifetime: timedelta | None) -> dict[str, Any]:
+    moment = now()
+    return {
+        "id": key_id,
+        "tenant": request.tenant,
+        "scope": request.scope.value,
+        "name": request.name,
+        "digest": digest_of(secret),
+        "created_at": moment,
+        "expires_at": None if lifetime is None else moment + lifetime,
+    }

@@ -39,7 +39,7 @@ def test_a_page_that_holds_the_rest_has_no_next(store: Store) -> None:
     assert own(store).jobs.page(2).next is not None
 
 
-def test_jobs_that_arrive_meanwhile_neither_repeat_nor_hide_any(store: Store) -> None:
+def test_jobs_that_arrive_between_two_pages_neither_repeat_nor_hide_any(store: Store) -> None:
     ids = submit(store, range(6))
     seen: list[str] = []
     page = own(store).jobs.page(2)

@@ -38,6 +38,7 @@ CROSS_SITE: dict[str, tuple[str, dict[str, str], int]] = {
     "a form of another site": ("POST", {"Origin": "http://evil.example"}, 403),
     "a sandboxed page": ("POST", {"Origin": "null"}, 403),
     "another port of this machine": ("POST", {"Origin": "http://127.0.0.1:1"}, 403),
+    "no valid origin": ("POST", {"Origin": "http://["}, 403),
     "a page without an origin": ("POST", {"Sec-Fetch-Site": "cross-site"}, 403),
     "a rebound name": ("GET", {"Host": "evil.example"}, 421),
     "a rebound name with a port": ("GET", {"Host": "evil.example:8000"}, 421),

@@ -16,6 +16,7 @@ from app.service import Service
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
+from bessemer.store.rows.tenant_models import TenantModels
 
 ADMIN_KEY = "bsm_00000000000a_" + "a" * 43
 
@@ -179,6 +180,18 @@ async def test_a_change_that_cannot_be_audited_is_not_reported_as_done(
         )
     response = await api.post("/v1/models", content=b"model", headers=bearer(key))
     assert response.status_code in (500, 503)
+
+
+async def test_a_change_that_ends_in_an_error_is_audited(
+    app: FastAPI, front: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = make_key(front)
+    monkeypatch.setattr(TenantModels, "inspect_again", lambda *_: 1 / 0)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        response = await client.post("/v1/models", content=b"model", headers=bearer(key))
+    (entry,) = front.store.audit.page(10).items
+    assert (response.status_code, entry.action, entry.status) == (500, "POST /v1/models", 500)
 
 
 @pytest.fixture

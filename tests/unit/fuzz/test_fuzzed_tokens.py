@@ -82,6 +82,6 @@ def test_a_token_of_the_issuer_stands_for_the_caller_that_the_policy_names(token
     | mutated(st.just(SIGNED.encode())).map(lambda token: token.decode("latin-1"))
     | st.text(max_size=50)
 )
-def test_a_token_that_the_issuer_did_not_sign_stands_for_nobody(token: str) -> None:
+def test_a_token_that_the_issuer_did_not_sign_is_refused(token: str) -> None:
     found = caller(token)
     assert found is None or token.rpartition(".")[0] == SIGNED.rpartition(".")[0]

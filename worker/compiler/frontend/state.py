@@ -10,6 +10,7 @@ an input and that result an output::
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -28,7 +29,8 @@ from torch.utils import _pytree as pytree
 from worker.compiler.frontend.torchscript.module_state import memory_of
 
 PREFIX = "state."
-_WRAPPED = "module."
+_WRAPPED = "module"
+_WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class StatefulProgram:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs and outputs that hold the state."""
-        return tuple(PREFIX + _in_model(buffer) for buffer in self.buffers)
+        return tuple(PREFIX + name for name in _in_model(self.buffers))
 
     def initial(self, fresh: object) -> tuple[torch.Tensor, ...]:
         """The state before the first run.
@@ -57,7 +59,7 @@ class StatefulProgram:
             nodes[name].meta["val"] for name in self.program.graph_signature.user_inputs[-len(self.buffers) :]
         ]
         return tuple(
-            _initial(fresh, _in_model(name), value) for name, value in zip(self.buffers, held, strict=True)
+            _initial(fresh, name, value) for name, value in zip(_in_model(self.buffers), held, strict=True)
         )
 
 
@@ -96,15 +98,17 @@ def _join_constants(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def _in_model(buffer: str) -> str:
-    """The buffer's name in the user's model, which our wrappers hold as ``module``."""
-    while buffer.startswith(_WRAPPED):
-        buffer = buffer.removeprefix(_WRAPPED)
-    return buffer
+def _in_model(buffers: tuple[str, ...]) -> tuple[str, ...]:
+    """The buffers' names in the user's model, which our wrappers hold as ``module``.
+
+    A user's model may hold another as ``module``, too: names that would become equal stay as they are.
+    """
+    names = tuple(_WRAPPERS.sub("", buffer) for buffer in buffers)
+    return names if len(set(names)) == len(names) else buffers
 
 
 def _initial(fresh: object, name: str, like: torch.Tensor) -> torch.Tensor:
-    for root in (fresh, getattr(fresh, _WRAPPED[:-1], None)):
+    for root in (fresh, getattr(fresh, _WRAPPED, None)):
         value = reduce(lambda owner, part: getattr(owner, part, None), name.split("."), root)
         if isinstance(value, torch.Tensor) and value.shape == like.shape and value.dtype == like.dtype:
             return value.detach().clone()

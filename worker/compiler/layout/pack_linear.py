@@ -18,6 +18,7 @@ Matrix Multiplication" (2008).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -39,12 +40,33 @@ from worker.compiler.schedules.processors import Machine
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 
 
-def pack_linear_weights(machine: Machine) -> tvm.transform.Pass:
-    """A pass that replaces products with constant matrices by kernels that read packed matrices."""
+class PanelWidths:
+    """The panel width of each matrix. The first entry point that uses one decides for the others.
+
+    Then all read the same packed copy, and the library holds it once.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[bytes, int] = {}
+
+    def of(self, weights: NDArray[Any], best: int) -> int:
+        """The width for a matrix, which is ``best`` for the first that asks."""
+        content = np.ascontiguousarray(weights).view(np.uint8)
+        key = hashlib.blake2b(content, digest_size=16, person=str(weights.shape).encode()[:16]).digest()
+        return self._chosen.setdefault(key, best)
+
+
+def pack_linear_weights(machine: Machine, widths: PanelWidths | None = None) -> tvm.transform.Pass:
+    """A pass that replaces products with constant matrices by kernels that read packed matrices.
+
+    Args:
+        machine: the processor.
+        widths: the widths of matrices that several entry points use.
+    """
 
     @tvm.transform.module_pass(opt_level=0, name="PackLinearWeights")
     def pack(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        packer = _Packer(module, machine)
+        packer = _Packer(module, machine, widths)
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function):
                 packer.builder_.update_func(variable, packer.packed(function))
@@ -92,9 +114,10 @@ class _Kernel(NamedTuple):
 
 @mutator
 class _Packer(PyExprMutator):
-    def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
+    def __init__(self, module: tvm.IRModule, machine: Machine, widths: PanelWidths | None) -> None:
         super().__init__(module)
         self._machine = machine
+        self._widths = widths
         self._derivation = Derivation((), self.lookup_binding)
         self._products: dict[Hashable, relax.Call] = {}
 
@@ -115,8 +138,14 @@ class _Packer(PyExprMutator):
             columns=shape[1],
             bits=int(tvm.DataType(out_dtype).bits),
         )
-        columns = plan_matmul(sizes, self._machine).tile.columns
+        columns = self._width(call.args[1], plan_matmul(sizes, self._machine).tile.columns)
         return self._product(data, self._pack(call.args[1], columns), _Kernel(shape[1], columns, out_dtype))
+
+    def _width(self, weights: relax.Expr, best: int) -> int:
+        constant = resolve(weights, self.lookup_binding)
+        if self._widths is None or not isinstance(constant, GenericConst):
+            return best
+        return self._widths.of(constant.value.numpy(), best)
 
     def _product(self, data: relax.Expr, packed: relax.Expr, kernel: _Kernel) -> relax.Call:
         """A call of a kernel; equal layers share the function that the first of them writes."""

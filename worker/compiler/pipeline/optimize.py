@@ -23,7 +23,7 @@ from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
 from worker.compiler.layout.entry_points import join_entries
 from worker.compiler.layout.memory.share_memory import share_memory
-from worker.compiler.layout.pack_linear import pack_linear_weights
+from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.legalize.state_in_place import update_state_in_place
@@ -65,11 +65,12 @@ def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext)
     return transform.LegalizeOps(legalization_map())(module)
 
 
-def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
+def optimization_phases(machine: Machine, widths: PanelWidths | None = None) -> tuple[Phase, ...]:
     """The phases in order.
 
     Args:
         machine: the processor to lay data out for.
+        widths: the layout of matrices that several entry points use.
     """
     return (
         # Compute what depends on parameters only.
@@ -98,7 +99,10 @@ def optimization_phases(machine: Machine) -> tuple[Phase, ...]:
         # Calls of kernel libraries, where the request names any; ``KernelPass`` adds them.
         Phase(KERNELS, ()),
         # Give regions of the graph the layouts that their kernels read, and pack weights for them.
-        Phase("layout", (block_convolutions(machine), pack_linear_weights(machine), share_memory(machine))),
+        Phase(
+            "layout",
+            (block_convolutions(machine), pack_linear_weights(machine, widths), share_memory(machine)),
+        ),
         # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
         Phase(
             "legalize",
@@ -178,23 +182,26 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
             ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
             open.
     """
-    first, *others = (_named(entry, context) for entry in (translated, *translated.others))
+    widths = PanelWidths() if translated.others else None
+    first, *others = (_named(entry, context, widths) for entry in (translated, *translated.others))
     if not others:
         return first
     modules = {entry.captured.function: entry.module for entry in others}
     return replace(first, module=join_entries(first.module, modules))
 
 
-def _named(translated: Translated, context: StageContext) -> Optimized:
+def _named(translated: Translated, context: StageContext, widths: PanelWidths | None) -> Optimized:
     with in_entry(translated.captured.upload.entry):
-        return _optimized(translated, context)
+        return _optimized(translated, context, widths)
 
 
-def _optimized(translated: Translated, context: StageContext) -> Optimized:
+def _optimized(translated: Translated, context: StageContext, widths: PanelWidths | None) -> Optimized:
     module = translated.module
     upload = translated.captured.upload
     kernels = KernelPass(upload, context)
-    planned, rewrites = plan_passes(optimization_phases(upload.target.machine), upload.request.optimize)
+    planned, rewrites = plan_passes(
+        optimization_phases(upload.target.machine, widths), upload.request.optimize
+    )
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import SourcePlace
@@ -40,6 +41,7 @@ class ScriptInterpreter(ModuleState):
         self._graph = self.method_graph(method)
         self._body = parse_graph(self._graph)
         self._register_assigned()
+        self._changed = frozenset(self._changed_attributes())
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._state = _RunState()
         self.tracker = SizeTracker()
@@ -91,6 +93,14 @@ class ScriptInterpreter(ModuleState):
             if isinstance(value, torch.Tensor) and name not in owner._buffers:
                 owner.register_buffer(name, writable(value), persistent=False)
 
+    def _changed_attributes(self) -> Iterator[tuple[nn.Module, str]]:
+        """The attributes that ``forward`` changes: their values differ from run to run."""
+        owners = dict(self.named_modules(remove_duplicate=False))
+        for path in self._body.changed():
+            owner_path, _, name = path.rpartition(".")
+            if owner_path in owners:
+                yield owners[owner_path], name
+
     def _register_constant(self, step: Step) -> object:
         if not isinstance(step.constant, torch.Tensor):
             return step.constant
@@ -136,7 +146,8 @@ class ScriptInterpreter(ModuleState):
         if not isinstance(owner, ModuleState):
             return [getattr(owner, step.name)]
         value = owner.read(step.name)
-        self._state.known.add(value, owner.original_buffer(step.name))
+        if (owner, step.name) not in self._changed:
+            self._state.known.add(value, owner.original_buffer(step.name))
         return [value]
 
     def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:

@@ -1,4 +1,4 @@
-"""Values of small tensors that a script computes from its constants and buffers alone.
+"""Values of small tensors that a script computes from its constants and unchanged buffers alone.
 
 A trace or a script may take a size, an index or a condition from such a tensor. ``torch.export`` sees only
 its shape, so the interpreter computes the value beside it.

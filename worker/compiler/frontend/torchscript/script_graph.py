@@ -70,6 +70,24 @@ class Body:
                 else:
                     paths[step.outputs[0]] = path
 
+    def changed(self) -> frozenset[str]:
+        """The paths of the attributes that a run assigns or writes in place, also through views."""
+        found = {path for path, _ in self.assignments()}
+        paths = {self.inputs[0]: ""}
+        for step in self.all_steps():
+            path = paths.get(step.inputs[0]) if step.inputs else None
+            if path is None:
+                continue
+            if step.kind == "prim::GetAttr":
+                paths[step.outputs[0]] = f"{path}.{step.name}" if path else step.name
+            elif step.kind.startswith("aten::") and "->" in step.schema:
+                schema = torch._C.parse_schema(step.schema)
+                if schema.is_mutable:
+                    found.add(path)
+                if any(result.alias_info is not None for result in schema.returns):
+                    paths.update(dict.fromkeys(step.outputs, path))
+        return frozenset(found)
+
 
 def parse_graph(graph: torch.Graph | torch.Block) -> Body:
     """Read a graph or a block. The graph must outlive all calls of ``Step.place``."""

@@ -421,7 +421,8 @@ def _solve(matrix: Value, right: Value, *, left: bool = True) -> Parts:
     if not left:
         raise UntranslatableError("complex systems with the matrix on the right")
     whole = Parts(real(matrix), imaginary(matrix))
-    size, is_vector = whole.real.shape[-1], real(right).dim() == 1 or real(right).dim() < whole.real.dim()
+    size, shape = whole.real.shape[-1], real(right).shape
+    is_vector = len(shape) == 1 or shape == whole.real.shape[:-1]
     columns = [part.unsqueeze(-1) if is_vector else part for part in (real(right), imaginary(right))]
     found = _halves(torch.linalg.solve_ex(_block(whole), torch.cat(columns, -2))[0], size, -2)
     return Parts(*(part.squeeze(-1) for part in found)) if is_vector else found
