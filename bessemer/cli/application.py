@@ -6,7 +6,19 @@ import typer
 from typer.core import TyperGroup
 
 import bessemer
-from bessemer.cli import audit, compiling, gating, invoking, jobs, models, running, serving, usage, workers
+from bessemer.cli import (
+    audit,
+    compiling,
+    gating,
+    generating,
+    invoking,
+    jobs,
+    models,
+    running,
+    serving,
+    usage,
+    workers,
+)
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
 from bessemer.cli.keys import keys
@@ -72,3 +84,4 @@ application.command("inspect")(models.inspect)
 application.add_typer(keys, name="keys")
 application.command("audit")(audit.audit)
 application.command("run")(running.run)
+application.command("generate")(generating.generate)

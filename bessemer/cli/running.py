@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,20 +51,10 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a bundle on this machine, without a server."""
-    _require_run_extra()
-    # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-    from bessemer.bundle import run as runner
-
-    with reporting(), _unpacked(bundle) as folder:
-        try:
-            given = runner.read_inputs(inputs or ())
-            model = runner.load(folder, parameters)
-            outcome = runner.execute(model, given, repeat, parameters is None, entry)
-        except (runner.InputError, runner.BundleError) as error:
-            print_lines(errors, f"error: {error}")
-            usage = isinstance(error, runner.InputError)
-            raise typer.Exit(ExitStatus.USAGE if usage else ExitStatus.FAILED) from error
+    with reporting(), unpacked_bundle(bundle) as folder, bundle_runner() as runner:
+        given = runner.read_inputs(inputs or ())
+        model = runner.load(folder, parameters)
+        outcome = runner.execute(model, given, repeat, parameters is None, entry)
         if output is not None:
             output.parent.mkdir(parents=True, exist_ok=True)
             runner.save_arrays(output, outcome.outputs)
@@ -73,15 +63,32 @@ def run(
         raise typer.Exit(outcome.exit_status)
 
 
-def _require_run_extra() -> None:
+@contextmanager
+def bundle_runner() -> Iterator[Any]:
+    """The module ``run`` of bundles; its errors end the command.
+
+    Raises:
+        typer.Exit: a package is missing, the inputs are not valid, or the bundle failed.
+    """
     missing = [name for name in RUN_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         print_lines(errors, f"to run a bundle, install {' and '.join(missing)}: pip install 'bessemer[run]'")
         raise typer.Exit(ExitStatus.FAILED)
+    # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    from bessemer.bundle import run as runner
+
+    try:
+        yield runner
+    except (runner.InputError, runner.BundleError) as error:
+        print_lines(errors, f"error: {error}")
+        usage = isinstance(error, runner.InputError)
+        raise typer.Exit(ExitStatus.USAGE if usage else ExitStatus.FAILED) from error
 
 
 @contextmanager
-def _unpacked(bundle: Path) -> Iterator[Path]:
+def unpacked_bundle(bundle: Path) -> Iterator[Path]:
+    """A bundle's folder; an archive is unpacked while the context lasts."""
     if bundle.is_dir():
         yield bundle
         return

@@ -235,7 +235,8 @@ def test_a_scatter_copies_the_tensor_and_writes_in_order() -> None:
             scattered[0, i, i_1] = data[0, i, i_1]
         for i, i_1 in T.grid(2, 8):
             at: T.int64 = T.Select(indices[0, i, i_1] < 0, indices[0, i, i_1] + 3, indices[0, i, i_1])
-            scattered[0, at, i_1] = scattered[0, at, i_1] + values[0, i, i_1]
+            if at >= 0 and at < 3:
+                scattered[0, at, i_1] = scattered[0, at, i_1] + values[0, i, i_1]
         """,
     )
 

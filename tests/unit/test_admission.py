@@ -170,3 +170,23 @@ def test_a_search_longer_than_every_worker_allows_is_refused(
     problem = time_refusal(search_seconds, workers)
     assert code(problem) is expected
     assert problem is None or ("1800 s" in problem.detail and problem.errors[0].field == "tune.seconds")
+
+
+@pytest.mark.parametrize(
+    ("entries", "field"),
+    [
+        ({"decode": {"inputs": [{"name": "x", "shape": [1]}]}, "encode": {}}, None),
+        ({"forward": {"inputs": [{"name": "y", "shape": [1]}]}}, "inputs[0].name"),
+        ({"decode": {}, "other": {}}, "inputs"),
+        ({"decode": {}, "other": {"method": "encod"}}, "entries.other.method"),
+    ],
+)
+def test_each_entry_is_checked_against_the_method_that_was_inspected(
+    entries: dict[str, object], field: str | None
+) -> None:
+    model = ready_model(NAMES_ONLY, ModelFormat.TORCHSCRIPT)
+    assert model.inspection is not None
+    inspection = model.inspection.model_copy(update={"other_methods": ("decode", "encode")})
+    asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", "entries": entries})
+    problem = refusal(asked, model.model_copy(update={"inspection": inspection}))
+    assert (None if problem is None else problem.errors[0].field) == field

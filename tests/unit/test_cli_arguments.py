@@ -102,7 +102,45 @@ def test_every_field_of_a_request_can_be_set() -> None:
         "inputs",
         "dimensions",
         "constants",
+        "entries",
     }
+
+
+@pytest.mark.parametrize(
+    ("texts", "entries"),
+    [
+        (("prefill", "decode"), {"prefill": {}, "decode": {}}),
+        (("back=decode",), {"back": {"method": "decode"}}),
+        (
+            ("small,x=1x4,y=2:int64",),
+            {
+                "small": {
+                    "inputs": (
+                        {"name": "x", "shape": (1, 4), "dtype": "float32"},
+                        {"name": "y", "shape": (2,), "dtype": "int64"},
+                    )
+                }
+            },
+        ),
+    ],
+)
+def test_an_entry_has_a_name_a_method_and_inputs(texts: tuple[str, ...], entries: dict[str, object]) -> None:
+    found = read_draft("host", (), (), entries=texts).request.entries
+    assert {name: entry.model_dump(exclude_unset=True) for name, entry in found.items()} == entries
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("a", "a"), "--entry a is given twice"),
+        (("a,x",), "--entry a,x: 'x' is not of the form"),
+        (("A",), "entries.A"),
+        (("a=b-c",), "entries.a.method"),
+    ],
+)
+def test_an_invalid_entry_is_refused(texts: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        read_draft("host", (), (), entries=texts)
 
 
 @pytest.mark.parametrize(

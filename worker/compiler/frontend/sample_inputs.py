@@ -22,13 +22,16 @@ MOVES = {
     "select", "flatten", "unflatten", "clone", "contiguous", "to", "_to_copy", "alias", "detach", "type_as",
     "split", "chunk", "unbind", "cat", "stack", "lift_fresh_copy",
 }  # fmt: skip
-# Lookup operators: the position of the table, of the axis (None: the first), and of the indices.
+# Reads and writes by index: the position of the table, of the axis (None: the first), and of the indices.
 LOOKUPS: dict[str, tuple[int, int | None, int]] = {
     "embedding": (0, None, 1),
     "embedding_bag": (0, None, 1),
     "index_select": (0, 1, 2),
     "gather": (0, 1, 2),
     "index": (0, None, 1),
+    "index_put": (0, None, 1),
+    **dict.fromkeys(("index_add", "index_copy", "index_fill"), (0, 1, 2)),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), (0, 1, 2)),
 }
 
 
@@ -101,7 +104,7 @@ def _looked_up(user: torch.fx.Node, indices: torch.fx.Node) -> list[int]:
 
 def _name(node: torch.fx.Node) -> str:
     if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.removeprefix("aten::")
+        return node.target._schema.name.removeprefix("aten::").removesuffix("_")
     return getattr(node.target, "__name__", "")
 
 

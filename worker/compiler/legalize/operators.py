@@ -172,6 +172,28 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return relax.op.reshape(resized, (*shape[:2], *outputs))
 
 
+def _gather(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """``gather_elements``; beyond the axis NaN, or the nearest integer. TVM reads beyond the tensor."""
+    axis = int(call.attrs.axis)
+
+    def gather(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        size = data.shape[axis]
+
+        def element(*place: Any) -> Any:
+            index = indices(*place).astype("int64")
+            at = tirx.Select(index < 0, index + size, index)
+            nearest = tirx.max(tirx.IntImm("int64", 0), tirx.min(at, size - 1))
+            value = data(*place[:axis], nearest, *place[axis + 1 :])
+            if "float" not in str(data.dtype):
+                return value
+            is_inside = tirx.all(at >= 0, at < size)
+            return tirx.if_then_else(is_inside, value, tirx.const(float("nan"), str(data.dtype)))
+
+        return te.compute(indices.shape, element, "gather")
+
+    return bb.call_te(gather, *call.args, primfunc_name_hint="gather_elements")
+
+
 def _fused_multiply_add(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """``ewise_fma``, which TVM does not legalize."""
 
@@ -190,6 +212,7 @@ _RULES: dict[str, Rule] = {
     "relax.cumprod": _running(PRODUCT),
     "relax.cumsum": _running(SUM),
     "relax.ewise_fma": _fused_multiply_add,
+    "relax.gather_elements": _gather,
     "relax.image.resize2d": _resize,
     "relax.max": _extremes(is_largest=True),
     "relax.min": _extremes(is_largest=False),

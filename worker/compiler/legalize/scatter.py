@@ -7,10 +7,12 @@
         for place in along, column in chunk          scattered[b, place, column] = data[b, place, column]
         for step in written, column in chunk
             at = indices[b, step, column], plus along if negative
-            scattered[b, at, column] = join(scattered[b, at, column], values[b, step, column])
+            if 0 <= at < along
+                scattered[b, at, column] = join(scattered[b, at, column], values[b, step, column])
 
-Two indices may name the same place, so writes along the axis are in order. Tasks are independent, since an
-element stays in its row and column. Without anything before and after the axis there is one task.
+torch raises an error for an index out of bounds; here it writes nothing. Two indices may name the same place,
+so writes along the axis are in order. Tasks are independent, since an element stays in its row and column.
+Without anything before and after the axis there is one task.
 """
 
 from __future__ import annotations
@@ -123,7 +125,8 @@ class _Writer:
 
         def write(at: Any) -> tirx.Stmt:
             value = JOINS[self.asked.reduction](self.result[row, at, column], self.values[row, step, column])
-            return nest.store(self.result, value, row, at, column)
+            is_inside = tirx.all(at >= 0, at < self.asked.along)
+            return tirx.IfThenElse(is_inside, nest.store(self.result, value, row, at, column), None)
 
         return nest.named(tirx.Select(index < 0, index + self.asked.along, index), "at", write)
 

@@ -1,0 +1,143 @@
+"""``bessemer generate``: let a decoder write tokens, to check a bundle of a language model."""
+
+import json as json_module
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bessemer.cli.output import JsonOption, print_lines, reporting, results
+from bessemer.cli.running import bundle_runner, unpacked_bundle
+from bessemer.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from bessemer.bundle.run import Entry, Model, Session
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a decoder wrote, and how fast.
+
+    Attributes:
+        prompt: the tokens that were given.
+        tokens: the tokens that it wrote.
+        prompt_seconds: the time to read the prompt.
+        seconds: the time to write the tokens after the first.
+    """
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    prompt_seconds: float
+    seconds: float
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """The speed of reading."""
+        return len(self.prompt) / self.prompt_seconds
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The speed of writing; None for a single token."""
+        return (len(self.tokens) - 1) / self.seconds if len(self.tokens) > 1 else None
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            **asdict(self),
+            "prompt_tokens_per_second": self.prompt_tokens_per_second,
+            "tokens_per_second": self.tokens_per_second,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The lines of text."""
+        yield f"tokens   {','.join(map(str, self.tokens))}"
+        yield f"prompt   {len(self.prompt)} tokens, {self.prompt_tokens_per_second:.1f} tokens per second"
+        if self.tokens_per_second is not None:
+            yield f"decode   {len(self.tokens)} tokens, {self.tokens_per_second:.1f} tokens per second"
+
+
+def generate(
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", exists=True, help="A bundle's directory, or a bundle.tar.zst.")
+    ],
+    tokens: Annotated[str, typer.Option(metavar="1,2,3", help="The prompt, as the numbers of its tokens.")],
+    steps: Annotated[int, typer.Option(min=1, help="How many tokens to write.")] = 64,
+    json: JsonOption = False,
+) -> None:
+    """Let a decoder continue a prompt, always with the most likely token, and print tokens per second.
+
+    The bundle needs an entry point that takes one token, alone or with its position, and keeps its cache as
+    state. Longer entry points read the prompt in pieces of their length.
+    """
+    with reporting(), unpacked_bundle(bundle) as folder, bundle_runner() as runner:
+        found = write(runner.load(folder), read_tokens(tokens), steps)
+        if json:
+            sys.stdout.write(json_module.dumps(found.document(), indent=2) + "\n")
+        else:
+            print_lines(results, *found.lines())
+
+
+def read_tokens(text: str) -> tuple[int, ...]:
+    """Parse ``1,2,3``. Raises ``InvalidArgumentError``."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise InvalidArgumentError(f"--tokens {text} is not a list of token numbers such as 1,2,3")
+    return tuple(map(int, parts))
+
+
+def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
+    """Read a prompt and write ``steps`` tokens, greedily.
+
+    Raises:
+        InvalidArgumentError: the model has no entry point that takes one token.
+    """
+    session, entries = model.session(), token_entries(model)
+    began = time.perf_counter()
+    at = 0
+    while at < len(prompt):
+        count = next(length for length in entries if length <= len(prompt) - at)
+        token = _run(session, entries[count], prompt[at : at + count], at)
+        at += count
+    read = time.perf_counter()
+    written = [token]
+    for position in range(len(prompt), len(prompt) + steps - 1):
+        written.append(_run(session, entries[1], written[-1:], position))
+    return Generated(tuple(prompt), tuple(written), read - began, time.perf_counter() - read)
+
+
+def token_entries(model: "Model") -> dict[int, "Entry"]:
+    """The entry points that take tokens, by their number of tokens, the longest first.
+
+    Raises:
+        InvalidArgumentError: none takes one token.
+    """
+    found = {}
+    for entry in model.entries.values():
+        lengths = {prod(spec.shape) if "int" in spec.dtype else None for spec in entry.inputs}
+        if len(entry.inputs) <= 2 and len(lengths) == 1 and (length := lengths.pop()) is not None:
+            found[length] = entry
+    if 1 not in found:
+        takes = "; ".join(
+            f"{entry.name}: {', '.join(map(str, entry.inputs))}" for entry in model.entries.values()
+        )
+        raise InvalidArgumentError(f"no entry point takes one token, alone or with its position ({takes})")
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _run(session: "Session", entry: "Entry", tokens: Sequence[int], position: int) -> int:
+    """Run an entry point, and return the most likely next token."""
+    import numpy as np
+
+    values = (tokens, range(position, position + len(tokens)))
+    inputs = {
+        spec.name: np.array(value, spec.dtype).reshape(spec.shape)
+        for spec, value in zip(entry.inputs, values, strict=False)
+    }
+    outputs = session.run(inputs, entry.name)
+    logits = outputs[entry.outputs[0].name]
+    return int(logits.reshape(-1, logits.shape[-1])[-1].argmax())

@@ -1,0 +1,225 @@
+"""Libraries with several entry points."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bundle_samples import execute, unpacked
+from capture_samples import capture_file, refusal
+from package_samples import benchmark_result
+from stage_samples import optimized
+from torch import nn
+from torch.export.pt2_archive._package import package_pt2
+from tvm import relax
+
+from bessemer.bundle.manifest import LIBRARY, Manifest
+from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.load import inspect_model
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Benchmarked, Captured, StageContext
+
+LENGTH = 16
+IN_PYTHON = """
+import json
+import numpy as np
+from run import InputError, load
+
+model = load(".")
+def first_tokens(session):
+    session.run({"tokens": np.arange(8), "position": np.arange(8)})
+    return [
+        session.run({"tokens": np.array([at]), "position": np.array([at])}, entry="decode")["output"].tolist()
+        for at in range(8, 12)
+    ]
+session = model.session()
+found = first_tokens(session)
+session.reset()
+again = first_tokens(session)
+try:
+    model.run({}, entry="other")
+except InputError as error:
+    refused = str(error)
+print(json.dumps({"found": found, "again": again, "refused": refused, "names": list(model.entries),
+                  "state": list(model.state)}))
+"""
+
+
+class Cached(nn.Module):
+    """Attends to the rows that earlier runs wrote."""
+
+    def __init__(self, first: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(64, 32)
+        self.output = nn.Linear(32, 64)
+        self.register_buffer("cache", torch.full((LENGTH, 32), first))
+
+    def forward(self, tokens: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        rows = self.embed(tokens)
+        self.cache.index_copy_(0, position, rows)
+        return self.output(torch.softmax(rows @ self.cache.T, -1) @ self.cache)
+
+
+class Codec(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(8, 4)
+        self.decoder = nn.Linear(4, 8)
+
+    @torch.jit.export
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.encoder(x))
+
+    @torch.jit.export
+    def decode(self, code: torch.Tensor, gain: int) -> torch.Tensor:
+        return self.decoder(code) * gain
+
+
+def programs(path: Path, other: nn.Module | None = None) -> Path:
+    """A file with the programs ``decode`` and ``prefill``."""
+    model = Cached().eval()
+    lengths = {"prefill": (model, 8), "decode": (other or model, 1)}
+    exported = {
+        name: torch.export.export(one, (torch.arange(count), torch.arange(count)))
+        for name, (one, count) in lengths.items()
+    }
+    package_pt2(str(path), exported_programs=exported)
+    return path
+
+
+def codec(path: Path) -> Path:
+    torch.jit.save(torch.jit.script(Codec().eval()), path)
+    return path
+
+
+def perceptron(path: Path) -> Path:
+    layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
+    torch.jit.save(torch.jit.script(layers), path)
+    return path
+
+
+def spec(name: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "shape": shape}
+
+
+PREFILL_AND_DECODE: dict[str, Any] = {"prefill": {}, "decode": {}}
+ENCODE_AND_DECODE: dict[str, Any] = {
+    "encode": {"inputs": [spec("x", 2, 8)]},
+    "back": {"method": "decode", "inputs": [spec("code", 2, 4)], "constants": {"gain": 3}},
+}
+TWO_SIZES: dict[str, Any] = {
+    "large": {"inputs": [spec("input", 64, 256)]},
+    "small": {"inputs": [spec("input", 1, 256)]},
+}
+
+
+def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
+    """Compile, verify and package; returns the unpacked bundle."""
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    result = benchmark_result(verified.built.library)
+    package(Benchmarked(verified, result, (result,) * len(captured.others)), context)
+    return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
+
+
+def test_programs_of_one_file_share_their_state(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+    ran = execute([sys.executable, "-c", IN_PYTHON], bundle(captured, context, tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    model = Cached().eval()
+    with torch.no_grad():
+        model(torch.arange(8), torch.arange(8))
+        expected = [model(torch.tensor([at]), torch.tensor([at])).tolist() for at in range(8, 12)]
+    np.testing.assert_allclose(found["found"], expected, rtol=1e-4, atol=1e-5)
+    assert found["again"] == found["found"]
+    assert found["refused"] == "unknown entry 'other': the library has prefill, decode"
+    assert (found["names"], found["state"]) == (["prefill", "decode"], ["state.cache"])
+
+
+def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:
+    folder = bundle(capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE), context, tmp_path)
+    prompt, steps = list(range(10)), 6
+    command = ("generate", folder, "--tokens", ",".join(map(str, prompt)), "--steps", str(steps), "--json")
+    ran = execute([sys.executable, "-m", "bessemer", *command], Path.cwd())
+    assert ran.returncode == 0, ran.stderr
+    model, expected = Cached().eval(), list(prompt)
+    with torch.no_grad():
+        for at in range(len(prompt) + steps - 1):
+            logits = model(torch.tensor(expected[at : at + 1]), torch.tensor([at]))
+            expected += [int(logits.argmax())] if at >= len(prompt) - 1 else []
+    assert json.loads(ran.stdout)["tokens"] == expected[len(prompt) :]
+
+
+def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), "input=1x256")
+    folder = bundle(captured, context, tmp_path)
+    ran = execute([sys.executable, "-m", "bessemer", "generate", folder, "--tokens", "1"], Path.cwd())
+    assert ran.returncode == 2
+    assert "no entry point takes one token, alone or with its position (main: input=1x256" in ran.stderr
+
+
+def test_methods_of_a_script_are_entry_points(context: StageContext, tmp_path: Path) -> None:
+    path = codec(tmp_path / "model")
+    assert inspect_model(path).method == "decode"
+    captured = capture_file(path, entries=ENCODE_AND_DECODE)
+    assert [entry.function for entry in captured.entries] == ["main", "entry_back"]
+    folder = bundle(captured, context, tmp_path)
+    for entry in ENCODE_AND_DECODE:
+        ran = execute([sys.executable, "run.py", "--entry", entry], folder)
+        assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
+
+
+def test_entry_points_share_their_parameters(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES)
+    folder = bundle(captured, context, tmp_path)
+    parameter_bytes = 4 * captured.parameters
+    assert parameter_bytes < (folder / LIBRARY).stat().st_size < 1.5 * parameter_bytes
+    manifest = Manifest.read_json((folder / "manifest.json").read_bytes())
+    assert [entry.name for entry in (manifest, *manifest.entries)] == ["large", "small"]
+
+
+def test_a_function_that_entry_points_share_is_compiled_once(context: StageContext, tmp_path: Path) -> None:
+    same = {name: {"inputs": [spec("input", 4, 256)]} for name in ("one", "other")}
+    module = optimized(capture_file(perceptron(tmp_path / "model"), entries=same), context).module
+    kernels = [each for each in module.functions.values() if not isinstance(each, relax.Function)]
+    assert len(kernels) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "entries", "code", "message"),
+    [
+        (codec, {}, ErrorCode.MODEL_FORWARD_MISSING, "the model has 'decode', 'encode', but no 'forward'"),
+        (
+            codec,
+            {"one": {"method": "other"}},
+            ErrorCode.METHOD_MISSING,
+            "entry 'one': the model has 'decode', 'encode', but no 'other'",
+        ),
+        (
+            perceptron,
+            {**TWO_SIZES, "third": {}},
+            ErrorCode.INPUTS_MISSING,
+            "entry 'third': ",
+        ),
+        (
+            lambda path: programs(path, Cached(first=1.0).eval()),
+            PREFILL_AND_DECODE,
+            ErrorCode.MODEL_STATEFUL,
+            "entry 'decode': the state 'state.cache' begins as float32[16, 32] with other values",
+        ),
+    ],
+)
+def test_an_invalid_entry_point_is_named(
+    tmp_path: Path, make: Callable[[Path], Path], entries: dict[str, Any], code: ErrorCode, message: str
+) -> None:
+    error = refusal(make(tmp_path / "model"), entries=entries)
+    assert error.code is code
+    assert error.detail.startswith(message)
