@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
@@ -15,6 +15,21 @@ from worker.compiler.translation.errors import UntranslatableError
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
+    from tvm.ir import GlobalVar
+
+
+class Subgraphs(Protocol):
+    """Translates subgraphs of the program."""
+
+    def import_inline(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
+        """Translate a subgraph in place, and return its results."""
+        ...
+
+    def import_loop(
+        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
+    ) -> GlobalVar:
+        """Write the function of a loop, which returns the last values of ``carried``."""
+        ...
 
 
 class Emitter:
@@ -29,12 +44,12 @@ class Emitter:
         builder: relax.BlockBuilder,
         node: Node,
         stock: Callable[[Node], Any] | None,
-        inline: Callable[[GraphModule, list[Any]], tuple[Any, ...]],
+        subgraphs: Subgraphs,
     ) -> None:
         self.node = node
         self._builder = builder
         self._stock = stock
-        self._inline = inline
+        self._subgraphs = subgraphs
 
     def __call__(self, expression: relax.Expr) -> relax.Expr:
         """Bind an expression to a new variable with a shape and a dtype."""
@@ -61,7 +76,22 @@ class Emitter:
 
     def inlined(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
         """Translate a subgraph of the program in place, and return its results."""
-        return self._inline(graph, operands)
+        return self._subgraphs.import_inline(graph, operands)
+
+    def loop(
+        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
+    ) -> list[relax.Expr]:
+        """Call a function that takes steps as long as a test of the tensors that they carry holds.
+
+        Args:
+            test: takes ``carried`` and ``extra``, and returns a boolean.
+            step: takes the same, and returns new values of ``carried``.
+            carried: the first values.
+            extra: what stays the same.
+        """
+        function = self._subgraphs.import_loop(test, step, carried, extra)
+        result = self(relax.Call(function, [*carried, *extra]))
+        return [self(relax.TupleGetItem(result, place)) for place in range(len(carried))]
 
     @property
     def results(self) -> list[torch.Tensor]:

@@ -17,6 +17,7 @@ from worker.compiler.translation.complex_parts import has_rule
 from worker.compiler.translation.dtypes import dtype_name
 from worker.compiler.translation.emitter import Emitter, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError, advice_on
+from worker.compiler.translation.loops import LoopWriter
 from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.symbolic_shapes import SymbolicShapes
@@ -105,7 +106,7 @@ class Importer(ExportedProgramImporter):
         """Translate one call."""
         rule, stock = rule_book().rules.get(rule_name(node)), self._stock_of(node)
         if rule is not None:
-            return self._by_rule(rule, Emitter(self.block_builder, node, stock, self.import_inline))
+            return self._by_rule(rule, Emitter(self.block_builder, node, stock, self))
         if stock is None:
             raise UntranslatableError(f"{rule_name(node)} has no rule")
         return self._bound(stock(node))
@@ -133,6 +134,27 @@ class Importer(ExportedProgramImporter):
             return self._translate_fx_graph(graph, list(graph.graph.nodes), {})
         finally:
             self.env = outside
+
+    def import_loop(
+        self,
+        test: torch.fx.GraphModule,
+        step: torch.fx.GraphModule,
+        carried: list[relax.Expr],
+        extra: list[relax.Expr],
+    ) -> tvm.ir.GlobalVar:
+        """Write the function of a loop, which returns the last values of ``carried``.
+
+        Args:
+            test: takes ``carried`` and ``extra``, and returns a boolean.
+            step: takes the same, and returns new values of ``carried``.
+            carried: values of the types that the steps carry.
+            extra: what stays the same.
+        """
+        operands = [*carried, *extra]
+        holds = self._import_branch_subgraph(test, operands, "loop_test")
+        next_of = self._import_branch_subgraph(step, operands, "loop_body")
+        types = [operand.ty for operand in operands]
+        return LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
