@@ -42,6 +42,8 @@ LEEWAY_SECONDS = 30
 MAX_TOKEN_CHARACTERS = 16_384
 
 KEYS_SECONDS = 3600.0
+STALE_KEYS_SECONDS = 24 * 3600.0
+"""How long an issuer's keys count if it cannot be reached."""
 """How long the issuer's keys are used before they are fetched again."""
 REFETCH_SECONDS = 30.0
 """How long after a fetch an unknown key does not cause another: anyone can send unknown keys."""
@@ -193,7 +195,7 @@ class _Keys:
 
         Raises:
             TokenError: the issuer has no such key.
-            IssuerUnavailableError: its keys were never fetched.
+            IssuerUnavailableError: its keys were not fetched within a day.
         """
         async with self._lock:
             if _is_older(self._fetched_at, KEYS_SECONDS) or key_id not in self._keys:
@@ -204,16 +206,16 @@ class _Keys:
         return key
 
     async def _refetch(self) -> None:
-        """Fetch the keys, unless that was tried a moment ago; keep the known ones if it fails."""
+        """Fetch the keys, unless that was tried a moment ago; if it fails, keep the known ones for a day."""
         if not _is_older(self._tried_at, self._refetch_seconds):
-            if self._fetched_at is None:
+            if _is_older(self._fetched_at, STALE_KEYS_SECONDS):
                 raise IssuerUnavailableError(self.issuer.url)
             return
         self._tried_at = time.monotonic()
         try:
             self._keys = await self._fetch()
         except (httpx.HTTPError, jwt.PyJWTError, ValueError) as error:
-            if self._fetched_at is None:
+            if _is_older(self._fetched_at, STALE_KEYS_SECONDS):
                 raise IssuerUnavailableError(f"{self.issuer.url}: {error}") from error
             return
         self._fetched_at = time.monotonic()

@@ -16,7 +16,9 @@ from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=DocumentRoute)
 
-KeyId = Annotated[str, Path(alias="id", description="The key's id.", examples=["4f1d2a90c3b7"])]
+KeyId = Annotated[
+    str, Path(alias="id", pattern=r"^[0-9a-f]+$", description="The key's id.", examples=["4f1d2a90c3b7"])
+]
 NEW_KEY = NewApiKey(
     id="4f1d2a90c3b7",
     tenant="vision",

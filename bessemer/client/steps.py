@@ -20,7 +20,8 @@ D = TypeVar("D", bound=Document)
 
 SHOWN_BYTES = 200
 RETRY_DELAYS_SECONDS = (0.1, 0.4)
-RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+RETRYABLE_STATUSES = frozenset({502, 503, 504})
+"""Not 429: its `Retry-After` is longer than these delays."""
 
 
 @dataclass(frozen=True)

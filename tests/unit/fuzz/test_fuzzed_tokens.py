@@ -71,6 +71,10 @@ def caller(token: str) -> Caller | None:
     return asyncio.run(find())
 
 
+def test_the_unchanged_token_is_accepted() -> None:
+    assert caller(SIGNED) is not None
+
+
 @given(st.builds(signed, HEADERS, edited(st.just(CLAIMS))))
 def test_a_token_of_the_issuer_stands_for_the_caller_that_the_policy_names(token: str) -> None:
     found = caller(token)

@@ -50,6 +50,8 @@ class KnownValues:
         seen = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if not any(map(self.has, seen)):
             return
+        if torch.Tag.nondeterministic_seeded in overload.tags:
+            return
         if overload._schema.is_mutable:
             self._found.clear()
             self._is_reliable = False

@@ -120,7 +120,7 @@ def divide(left: Value, right: Value) -> Parts:
     if is_real(right):
         return Parts(real(left) / right, imaginary(left) / right)
     if isinstance(right, complex):
-        return multiply(left, 1 / right)
+        return multiply(left, 1 / right if right else complex(math.nan, math.nan))
     scale = torch.maximum(right.real.abs(), right.imaginary.abs())
     c, d = right.real / scale, right.imaginary / scale
     conjugate = multiply(left, Parts(c, -d))
@@ -182,6 +182,8 @@ def power(base: Value, exponent: Value) -> Parts:
         return found if exponent > 0 else divide(1.0, found)
     if isinstance(exponent, int | float) and exponent == 0.5:
         return root(base)
+    if isinstance(base, int | float | complex) and base == 0:
+        base = torch.zeros(())
     if isinstance(base, int | float | complex):
         return exponential(multiply(exponent, cmath.log(base)))
     found = exponential(multiply(logarithm(base), exponent))
