@@ -1,0 +1,229 @@
+"""Recurrent layers: a product of all steps with the inputs' weights, then one loop over the steps.
+
+::
+
+    for layer in layers:
+        inputs = data · input_weightsᵀ + biases             # both directions, all steps
+        data, hidden, kept = recurrence(inputs, weights, …)   # one function, schedules/recurrence.py
+
+torch decomposes these operators into a graph with every step written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from worker.compiler.schedules.processors import current_machine
+from worker.compiler.schedules.recurrence import (
+    GRU,
+    LSTM,
+    RNN_RELU,
+    RNN_TANH,
+    Cell,
+    Plan,
+    Recurrence,
+    Tiling,
+    kinds_of,
+    plan_recurrence,
+    write_recurrence,
+)
+from worker.compiler.translation.dtypes import wide
+from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
+from worker.compiler.translation.rule import Rules, rules_of
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The tensors of one layer, one for each direction. Biases and projections may be absent."""
+
+    of_inputs: list[Any]
+    of_hidden: list[Any]
+    input_bias: list[Any]
+    hidden_bias: list[Any]
+    projection: list[Any]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What the operator says about all layers."""
+
+    emit: Emitter
+    cell: Cell
+    directions: int
+    batch_first: bool
+    dtype: str
+    lengths: relax.Expr | None = None
+
+
+def _lstm(
+    emit: Emitter,
+    data: relax.Expr,
+    first: Sequence[relax.Expr],
+    weights: Sequence[relax.Expr],
+    has_biases: bool,
+    num_layers: int,
+    _dropout: float,
+    _train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[relax.Expr, ...]:
+    network = _Network(emit, LSTM, 1 + bidirectional, batch_first, wide(dtype_of(data)))
+    return _layers(network, data, first, _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+
+
+def _layers(
+    network: _Network, data: relax.Expr, first: Sequence[relax.Expr], layers: Sequence[_Weights]
+) -> tuple[relax.Expr, ...]:
+    """The outputs, and the last states of all layers."""
+    emit, dtype = network.emit, dtype_of(data)
+    data, *states = (emit.cast(tensor, network.dtype) for tensor in (data, *first))
+    last: list[list[relax.Expr]] = [[] for _ in states]
+    for number, weights in enumerate(layers):
+        own = [_of_layer(emit, state, number, network.directions) for state in states]
+        data, *after = _layer(network, data, own, weights)
+        for joined, state in zip(last, after, strict=True):
+            joined.append(state)
+    ends = [parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last]
+    return tuple(emit.cast(tensor, dtype) for tensor in (data, *ends))
+
+
+def _of_layer(emit: Emitter, states: relax.Expr, layer: int, directions: int) -> relax.Expr:
+    if shape_of(states)[0] == directions:
+        return states
+    begin, end = layer * directions, (layer + 1) * directions
+    return emit(relax.op.strided_slice(states, [0], [begin], [end]))
+
+
+def _layer(
+    network: _Network, data: relax.Expr, first: list[relax.Expr], weights: _Weights
+) -> list[relax.Expr]:
+    """One layer's outputs and last states."""
+    emit, cell = network.emit, network.cell
+    *outer, _ = shape_of(data)
+    batch, length = outer if network.batch_first else reversed(outer)
+    (depth,) = fixed(shape_of(weights.of_hidden[0])[1:], "a recurrent layer")
+    (rows, _) = fixed(shape_of(weights.of_hidden[0]), "a recurrent layer")
+    asked = Recurrence(
+        cell=cell,
+        directions=network.directions,
+        units=rows // cell.gates,
+        projected=depth if weights.projection else None,
+        length=length if isinstance(length, int) else None,
+        batch=batch if isinstance(batch, int) else None,
+        batch_first=network.batch_first,
+        has_lengths=network.lengths is not None,
+        dtype=network.dtype,
+    )
+    plan = plan_recurrence(asked, current_machine())
+    kinds = kinds_of(asked, plan, length, batch)
+    tensors = _tensors(network, asked, plan, data, weights)
+    tensors |= dict(zip(("first_hidden", "first_kept"), first, strict=False))
+    operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
+    outputs, *after = emit.function(
+        write_recurrence(asked, plan), cell.name, operands, list(kinds.results.values())
+    )
+    return [emit(relax.op.reshape(outputs, (*outer, network.directions * asked.outputs))), *after]
+
+
+def _tensors(
+    network: _Network, asked: Recurrence, plan: Plan, data: relax.Expr, weights: _Weights
+) -> dict[str, relax.Expr]:
+    """The tensors that one layer's function reads, but for its states."""
+    emit, cell, units = network.emit, network.cell, asked.units
+    of_inputs = emit(relax.op.permute_dims(_joined(network, weights.of_inputs)))
+    inputs = emit(relax.op.matmul(data, of_inputs))
+    tensors = {"weights": _packed(network, weights.of_hidden, cell.gates, plan.units)}
+    if weights.input_bias:
+        bias, hidden_bias = _joined(network, weights.input_bias), _joined(network, weights.hidden_bias)
+        if cell.inner is not None:
+            by_gate = emit(relax.op.reshape(hidden_bias, (asked.directions, cell.gates, units)))
+            inner = np.arange(cell.gates)[:, None] == cell.inner
+            tensors["inner_bias"] = _at_gate(emit, by_gate, cell.inner)
+            outer = emit(relax.op.multiply(by_gate, relax.const((~inner).astype(network.dtype))))
+            hidden_bias = emit(relax.op.reshape(outer, (asked.directions * cell.gates * units,)))
+        inputs = emit(relax.op.add(inputs, emit(relax.op.add(bias, hidden_bias))))
+    elif cell.inner is not None:
+        tensors["inner_bias"] = emit.full((asked.directions, units), 0.0, network.dtype)
+    if plan.projected is not None:
+        tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
+    if network.lengths is not None:
+        tensors["lengths"] = network.lengths
+    return tensors | {"inputs": inputs}
+
+
+def _at_gate(emit: Emitter, by_gate: relax.Expr, gate: int) -> relax.Expr:
+    return emit(relax.op.strided_slice(by_gate, [1], [gate], [gate + 1]))
+
+
+def _joined(network: _Network, tensors: list[relax.Expr]) -> relax.Expr:
+    """The directions' tensors, one after another."""
+    emit = network.emit
+    same = [emit.cast(tensor, network.dtype) for tensor in tensors]
+    return same[0] if len(same) == 1 else emit(relax.op.concat(same, 0))
+
+
+def _packed(network: _Network, matrices: list[relax.Expr], gates: int, tiling: Tiling) -> relax.Expr:
+    """Matrices ``[gates * units, depth]`` as ``[directions, tiles, depth, gates, units of a tile]``."""
+    emit, directions = network.emit, network.directions
+    (depth,) = fixed(shape_of(matrices[0])[1:], "a recurrent layer")
+    stacked = emit(relax.op.reshape(_joined(network, matrices), (directions, gates, tiling.size, depth)))
+    if tiling.units != tuple(range(tiling.size)):
+        stacked = emit(relax.op.take(stacked, relax.const(np.array(tiling.units)), 2))
+    parts = relax.op.reshape(stacked, (directions, gates, tiling.count, tiling.width, depth))
+    return emit(relax.op.permute_dims(emit(parts), (0, 2, 4, 1, 3)))
+
+
+def _by_layer(
+    tensors: Sequence[relax.Expr], layers: int, directions: int, has_biases: bool
+) -> list[_Weights]:
+    """Torch's flat list of parameters: layers of directions of tensors."""
+    size = len(tensors) // (layers * directions)
+    biases = 2 if has_biases else 0
+
+    def of(layer: int) -> _Weights:
+        start = layer * directions * size
+        own = [tensors[start + index * size : start + (index + 1) * size] for index in range(directions)]
+        columns = [list(column) for column in zip(*own, strict=True)]
+        return _Weights(
+            of_inputs=columns[0],
+            of_hidden=columns[1],
+            input_bias=columns[2] if has_biases else [],
+            hidden_bias=columns[3] if has_biases else [],
+            projection=columns[2 + biases] if size > 2 + biases else [],
+        )
+
+    return list(map(of, range(layers)))
+
+
+def _plain(cell: Cell) -> Any:
+    """The rule of an operator with one state."""
+
+    def translate(
+        emit: Emitter,
+        data: relax.Expr,
+        first: relax.Expr,
+        weights: Sequence[relax.Expr],
+        has_biases: bool,
+        num_layers: int,
+        _dropout: float,
+        _train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[relax.Expr, ...]:
+        network = _Network(emit, cell, 1 + bidirectional, batch_first, wide(dtype_of(data)))
+        return _layers(network, data, [first], _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+
+    return translate
+
+
+RULES: Rules = rules_of(
+    {
+        "aten.lstm.input": _lstm,
+        **{f"aten.{cell.name}.input": _plain(cell) for cell in (GRU, RNN_TANH, RNN_RELU)},
+    }
+)
