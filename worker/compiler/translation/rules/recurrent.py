@@ -142,9 +142,9 @@ def _tensors(
         bias, hidden_bias = _joined(network, weights.input_bias), _joined(network, weights.hidden_bias)
         if cell.inner is not None:
             by_gate = emit(relax.op.reshape(hidden_bias, (asked.directions, cell.gates, units)))
-            inner = np.arange(cell.gates)[:, None] == cell.inner
+            early = relax.const(np.arange(cell.gates)[:, None] != cell.inner, network.dtype)
             tensors["inner_bias"] = _at_gate(emit, by_gate, cell.inner)
-            outer = emit(relax.op.multiply(by_gate, relax.const((~inner).astype(network.dtype))))
+            outer = emit(relax.op.multiply(by_gate, early))
             hidden_bias = emit(relax.op.reshape(outer, (asked.directions * cell.gates * units,)))
         inputs = emit(relax.op.add(inputs, emit(relax.op.add(bias, hidden_bias))))
     elif cell.inner is not None:
