@@ -20,17 +20,9 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.frontend.outputs import export_flat
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.processors import machine_of
-from worker.compiler.schedules.recurrence import (
-    GRU,
-    LSTM,
-    RNN_RELU,
-    Cell,
-    Recurrence,
-    Tiling,
-    kinds_of,
-    plan_recurrence,
-    write_recurrence,
-)
+from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, Cell
+from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
+from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 

@@ -19,22 +19,15 @@ import numpy as np
 from tvm import relax
 
 from worker.compiler.schedules.processors import current_machine
-from worker.compiler.schedules.recurrence import (
-    GRU,
-    LSTM,
-    RNN_RELU,
-    RNN_TANH,
-    Cell,
-    Plan,
-    Recurrence,
-    Tiling,
-    kinds_of,
-    plan_recurrence,
-    write_recurrence,
-)
+from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
+from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
+from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
+from worker.compiler.schedules.recurrence.stack import StackPlan, plan_stack, stack_kinds, write_stack
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.rule import Rules, rules_of
+
+STATES = ("first_hidden", "first_kept")
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,6 @@ class _Network:
     directions: int
     batch_first: bool
     dtype: str
-    lengths: relax.Expr | None = None
 
 
 def _lstm(
@@ -82,14 +74,67 @@ def _layers(
     """The outputs, and the last states of all layers."""
     emit, dtype = network.emit, dtype_of(data)
     data, *states = (emit.cast(tensor, network.dtype) for tensor in (data, *first))
+    asked = _asked(network, data, layers[0])
+    plan = plan_stack(asked, len(layers), current_machine())
+    if plan is not None:
+        results = _stack(network, asked, plan, data, states, layers)
+    else:
+        results = _in_turn(network, data, states, layers)
+    return tuple(emit.cast(tensor, dtype) for tensor in results)
+
+
+def _in_turn(
+    network: _Network, data: relax.Expr, states: list[relax.Expr], layers: Sequence[_Weights]
+) -> list[relax.Expr]:
+    """One function for each layer; equal ones are the same."""
+    emit = network.emit
     last: list[list[relax.Expr]] = [[] for _ in states]
     for number, weights in enumerate(layers):
         own = [_of_layer(emit, state, number, network.directions) for state in states]
         data, *after = _layer(network, data, own, weights)
         for joined, state in zip(last, after, strict=True):
             joined.append(state)
-    ends = [parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last]
-    return tuple(emit.cast(tensor, dtype) for tensor in (data, *ends))
+    return [data, *(parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last)]
+
+
+def _stack(
+    network: _Network,
+    asked: Recurrence,
+    plan: StackPlan,
+    data: relax.Expr,
+    states: list[relax.Expr],
+    layers: Sequence[_Weights],
+) -> list[relax.Expr]:
+    """One function for all layers."""
+    emit, cell = network.emit, network.cell
+    count, (lowest, *upper) = len(layers), layers
+    kinds = stack_kinds(asked, count, plan)
+    biases, inner = _biases(network, asked, layers)
+    if biases is None:
+        own, above = None, emit.full((count - 1, cell.gates, asked.units), 0.0, network.dtype)
+    else:
+        own = emit(relax.op.strided_slice(biases, [0], [0], [1]))
+        above = emit(relax.op.strided_slice(biases, [0], [1], [count]))
+    of_hidden = [matrix for one in layers for matrix in one.of_hidden]
+    of_inputs = [matrix for one in upper for matrix in one.of_inputs]
+    turns = [
+        [(-1, 0) if turn is None else (turn[0], turn[1] * plan.steps) for turn in stage]
+        for stage in plan.turns
+    ]
+    tensors = {
+        "inputs": _inputs(network, data, lowest, own),
+        "weights": _packed(network, of_hidden, cell.gates, plan.layer.units),
+        "input_weights": _packed(network, of_inputs, cell.gates, plan.products),
+        "biases": above,
+        "turns": relax.const(np.array(turns), "int64"),
+        "inner_bias": inner,
+        **dict(zip(STATES, states, strict=False)),
+    }
+    operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
+    outputs, *after = emit.function(
+        write_stack(asked, count, plan), f"{cell.name}_layers", operands, list(kinds.results.values())
+    )
+    return [emit(relax.op.reshape(outputs, (*shape_of(data)[:2], asked.units))), *after]
 
 
 def _of_layer(emit: Emitter, states: relax.Expr, layer: int, directions: int) -> relax.Expr:
@@ -99,65 +144,84 @@ def _of_layer(emit: Emitter, states: relax.Expr, layer: int, directions: int) ->
     return emit(relax.op.strided_slice(states, [0], [begin], [end]))
 
 
+def _asked(network: _Network, data: relax.Expr, weights: _Weights) -> Recurrence:
+    batch, length = _sizes(network, data)
+    rows, depth = fixed(shape_of(weights.of_hidden[0]), "a recurrent layer")
+    return Recurrence(
+        cell=network.cell,
+        directions=network.directions,
+        units=rows // network.cell.gates,
+        projected=depth if weights.projection else None,
+        length=length if isinstance(length, int) else None,
+        batch=batch if isinstance(batch, int) else None,
+        batch_first=network.batch_first,
+        has_lengths=False,
+        dtype=network.dtype,
+    )
+
+
+def _sizes(network: _Network, data: relax.Expr) -> tuple[Any, Any]:
+    """The batch and the length."""
+    one, other, _ = shape_of(data)
+    return (one, other) if network.batch_first else (other, one)
+
+
 def _layer(
     network: _Network, data: relax.Expr, first: list[relax.Expr], weights: _Weights
 ) -> list[relax.Expr]:
     """One layer's outputs and last states."""
     emit, cell = network.emit, network.cell
-    *outer, _ = shape_of(data)
-    batch, length = outer if network.batch_first else reversed(outer)
-    (depth,) = fixed(shape_of(weights.of_hidden[0])[1:], "a recurrent layer")
-    (rows, _) = fixed(shape_of(weights.of_hidden[0]), "a recurrent layer")
-    asked = Recurrence(
-        cell=cell,
-        directions=network.directions,
-        units=rows // cell.gates,
-        projected=depth if weights.projection else None,
-        length=length if isinstance(length, int) else None,
-        batch=batch if isinstance(batch, int) else None,
-        batch_first=network.batch_first,
-        has_lengths=network.lengths is not None,
-        dtype=network.dtype,
-    )
+    asked = _asked(network, data, weights)
     plan = plan_recurrence(asked, current_machine())
+    batch, length = _sizes(network, data)
     kinds = kinds_of(asked, plan, length, batch)
-    tensors = _tensors(network, asked, plan, data, weights)
-    tensors |= dict(zip(("first_hidden", "first_kept"), first, strict=False))
+    biases, inner = _biases(network, asked, [weights])
+    tensors = {
+        "inputs": _inputs(network, data, weights, biases),
+        "weights": _packed(network, weights.of_hidden, cell.gates, plan.units),
+        "inner_bias": inner,
+        **dict(zip(STATES, first, strict=False)),
+    }
+    if plan.projected is not None:
+        tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
     outputs, *after = emit.function(
         write_recurrence(asked, plan), cell.name, operands, list(kinds.results.values())
     )
-    return [emit(relax.op.reshape(outputs, (*outer, network.directions * asked.outputs))), *after]
+    joined = (*shape_of(data)[:2], network.directions * asked.outputs)
+    return [emit(relax.op.reshape(outputs, joined)), *after]
 
 
-def _tensors(
-    network: _Network, asked: Recurrence, plan: Plan, data: relax.Expr, weights: _Weights
-) -> dict[str, relax.Expr]:
-    """The tensors that one layer's function reads, but for its states."""
-    emit, cell, units = network.emit, network.cell, asked.units
+def _inputs(network: _Network, data: relax.Expr, weights: _Weights, biases: relax.Expr | None) -> relax.Expr:
+    """The products of all inputs, and the biases."""
+    emit = network.emit
     of_inputs = emit(relax.op.permute_dims(_joined(network, weights.of_inputs)))
-    inputs = emit(relax.op.matmul(data, of_inputs))
-    tensors = {"weights": _packed(network, weights.of_hidden, cell.gates, plan.units)}
-    if weights.input_bias:
-        bias, hidden_bias = _joined(network, weights.input_bias), _joined(network, weights.hidden_bias)
-        if cell.inner is not None:
-            by_gate = emit(relax.op.reshape(hidden_bias, (asked.directions, cell.gates, units)))
-            early = relax.const(np.arange(cell.gates)[:, None] != cell.inner, network.dtype)
-            tensors["inner_bias"] = _at_gate(emit, by_gate, cell.inner)
-            outer = emit(relax.op.multiply(by_gate, early))
-            hidden_bias = emit(relax.op.reshape(outer, (asked.directions * cell.gates * units,)))
-        inputs = emit(relax.op.add(inputs, emit(relax.op.add(bias, hidden_bias))))
-    elif cell.inner is not None:
-        tensors["inner_bias"] = emit.full((asked.directions, units), 0.0, network.dtype)
-    if plan.projected is not None:
-        tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
-    if network.lengths is not None:
-        tensors["lengths"] = network.lengths
-    return tensors | {"inputs": inputs}
+    products = emit(relax.op.matmul(data, of_inputs))
+    if biases is None:
+        return products
+    return emit(relax.op.add(products, emit(relax.op.reshape(biases, (shape_of(products)[-1],)))))
 
 
-def _at_gate(emit: Emitter, by_gate: relax.Expr, gate: int) -> relax.Expr:
-    return emit(relax.op.strided_slice(by_gate, [1], [gate], [gate + 1]))
+def _biases(
+    network: _Network, asked: Recurrence, layers: Sequence[_Weights]
+) -> tuple[relax.Expr | None, relax.Expr | None]:
+    """The biases ``[layers and directions, gates, units]``, and those that a cell adds on its own."""
+    emit, cell = network.emit, network.cell
+    count = len(layers) * network.directions
+    if not layers[0].input_bias:
+        return None, emit.full((count, asked.units), 0.0, network.dtype)
+    of_inputs, of_hidden = (
+        emit(relax.op.reshape(_joined(network, tensors), (count, cell.gates, asked.units)))
+        for tensors in (
+            [bias for one in layers for bias in one.input_bias],
+            [bias for one in layers for bias in one.hidden_bias],
+        )
+    )
+    if cell.inner is None:
+        return emit(relax.op.add(of_inputs, of_hidden)), None
+    inner = emit(relax.op.strided_slice(of_hidden, [1], [cell.inner], [cell.inner + 1]))
+    early = relax.const(np.arange(cell.gates)[:, None] != cell.inner, network.dtype)
+    return emit(relax.op.add(of_inputs, emit(relax.op.multiply(of_hidden, early)))), inner
 
 
 def _joined(network: _Network, tensors: list[relax.Expr]) -> relax.Expr:
@@ -168,13 +232,13 @@ def _joined(network: _Network, tensors: list[relax.Expr]) -> relax.Expr:
 
 
 def _packed(network: _Network, matrices: list[relax.Expr], gates: int, tiling: Tiling) -> relax.Expr:
-    """Matrices ``[gates * units, depth]`` as ``[directions, tiles, depth, gates, units of a tile]``."""
-    emit, directions = network.emit, network.directions
+    """Matrices ``[gates * units, depth]`` as ``[matrices, tiles, depth, gates, units of a tile]``."""
+    emit, count = network.emit, len(matrices)
     (depth,) = fixed(shape_of(matrices[0])[1:], "a recurrent layer")
-    stacked = emit(relax.op.reshape(_joined(network, matrices), (directions, gates, tiling.size, depth)))
+    stacked = emit(relax.op.reshape(_joined(network, matrices), (count, gates, tiling.size, depth)))
     if tiling.units != tuple(range(tiling.size)):
         stacked = emit(relax.op.take(stacked, relax.const(np.array(tiling.units)), 2))
-    parts = relax.op.reshape(stacked, (directions, gates, tiling.count, tiling.width, depth))
+    parts = relax.op.reshape(stacked, (count, gates, tiling.count, tiling.width, depth))
     return emit(relax.op.permute_dims(emit(parts), (0, 2, 4, 1, 3)))
 
 

@@ -35,211 +35,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import GUESSED_SIZE
-from worker.compiler.schedules.nest import INDEX, Expression, Size
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
-
-_MAX_ROWS = 6
-_MAX_VECTORS = 8
-_L2_BYTES_PER_CYCLE = 24
-"""Bandwidth of L2, which holds the weights."""
-_MIN_SHARED_WORK = 1 << 22
-"""Multiply-adds of a step that pay for waking the threads."""
-
-
-Formula = Callable[[list[Expression], list[Expression], Expression], Expression]
-"""From a unit's sums by gate, its inputs by gate, and a state to its new hidden state. The state is the new
-one of ``Cell.keep``, or the old hidden one in a cell that keeps none."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The formulas of a cell.
-
-    Attributes:
-        name: torch's name.
-        gates: the number of its sums.
-        show: the new hidden state.
-        keep: the new state that the cell keeps beside the hidden one, from its sums and the old one.
-        inner: the gate that adds its inputs later; its sum begins with a bias of its own.
-    """
-
-    name: str
-    gates: int
-    show: Formula
-    keep: Callable[[list[Expression], Expression], Expression] | None = None
-    inner: int | None = None
-
-
-def _show_lstm(sums: list[Expression], _inputs: list[Expression], kept: Expression) -> Expression:
-    return tirx.sigmoid(sums[3]) * tirx.tanh(kept)
-
-
-def _keep_lstm(sums: list[Expression], kept: Expression) -> Expression:
-    return tirx.sigmoid(sums[1]) * kept + tirx.sigmoid(sums[0]) * tirx.tanh(sums[2])
-
-
-def _show_gru(sums: list[Expression], inputs: list[Expression], hidden: Expression) -> Expression:
-    def joined(candidate: Expression) -> Expression:
-        return candidate + tirx.sigmoid(sums[1]) * (hidden - candidate)
-
-    candidate = tirx.Var("candidate", nest.dtype_of(hidden))
-    value = tirx.tanh(inputs[2] + tirx.sigmoid(sums[0]) * sums[2])
-    return tirx.Let(candidate, value, joined(candidate))
-
-
-def _show_relu(sums: list[Expression], _inputs: list[Expression], _hidden: Expression) -> Expression:
-    zero = nest.constant(0, nest.dtype_of(sums[0]))
-    return tirx.Select(sums[0] < zero, zero, sums[0])
-
-
-LSTM = Cell("lstm", 4, _show_lstm, keep=_keep_lstm)
-GRU = Cell("gru", 3, _show_gru, inner=2)
-RNN_TANH = Cell("rnn_tanh", 1, lambda sums, _inputs, _hidden: tirx.tanh(sums[0]))
-RNN_RELU = Cell("rnn_relu", 1, _show_relu)
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """A layer.
-
-    Attributes:
-        cell: its formulas.
-        directions: 1, or 2 for both.
-        units: the size of the cell's states.
-        projected: the size of the projected hidden state; None without a projection.
-        length: the number of steps; None if it is open.
-        batch: the number of rows; None if it is open.
-        batch_first: whether the batch is the first axis of inputs and outputs, instead of the steps.
-        has_lengths: whether each row has a length of its own.
-        dtype: of all numbers.
-    """
-
-    cell: Cell
-    directions: int
-    units: int
-    projected: int | None
-    length: int | None
-    batch: int | None
-    batch_first: bool
-    has_lengths: bool
-    dtype: str
-
-    @property
-    def outputs(self) -> int:
-        """The size of the hidden state."""
-        return self.projected or self.units
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """``vectors`` of ``lanes`` units; the last tile moves back over its neighbor."""
-
-    size: int
-    vectors: int
-    lanes: int
-
-    @property
-    def width(self) -> int:
-        """Units of a tile."""
-        return self.vectors * self.lanes
-
-    @property
-    def count(self) -> int:
-        """The number of tiles."""
-        return ceil(self.size / self.width)
-
-    def first(self, tile: Any) -> Any:
-        """The first unit of a tile."""
-        if self.count * self.width == self.size:
-            return tile * self.width
-        return tirx.min(tile * self.width, nest.constant(self.size - self.width, INDEX))
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        """The units of all tiles in order. Some occur twice."""
-        starts = (min(tile * self.width, self.size - self.width) for tile in range(self.count))
-        return tuple(start + unit for start in starts for unit in range(self.width))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a layer is computed.
-
-    Attributes:
-        rows: of a tile.
-        units: tiles of the units.
-        projected: tiles of the projected hidden state.
-        parallel: whether threads take whole sequences.
-        shared: whether threads divide each step.
-    """
-
-    rows: int
-    units: Tiling
-    projected: Tiling | None
-    parallel: bool
-    shared: bool
-
-
-def plan_recurrence(asked: Recurrence, machine: Machine) -> Plan:
-    """The plan for a processor: the tile with the fewest cycles of a step; ties go to the larger one."""
-    batch = asked.batch or GUESSED_SIZE
-    work = asked.directions * asked.cell.gates * asked.units * asked.outputs
-    alone = asked.directions * ceil((asked.batch or 1) / _MAX_ROWS) < machine.threads
-    shared = alone and work * (asked.batch or 1) >= _MIN_SHARED_WORK
-    rows, units = min(
-        (
-            (rows, tiling)
-            for rows in range(1, min(batch, _MAX_ROWS) + 1)
-            for tiling in _tilings(asked.units, asked.cell.gates, rows, machine, asked.dtype)
-        ),
-        key=lambda tile: _rank(asked, tile[0], tile[1], machine, shared),
-    )
-    projected = None
-    if asked.projected is not None:
-        projected = _tilings(asked.projected, 1, rows, machine, asked.dtype)[-1]
-    total = work * batch * (asked.length or GUESSED_SIZE)
-    several = machine.threads > 1 and asked.directions * ceil(batch / rows) > 1
-    return Plan(rows, units, projected, several and not shared and total >= MIN_PARALLEL_WORK, shared)
-
-
-def _tilings(size: int, gates: int, rows: int, machine: Machine, dtype: str) -> list[Tiling]:
-    """The tiles whose sums fit the registers, the smallest first. One of a single vector may not fit."""
-    lanes = min(size, machine.lanes(_bits(dtype)))
-
-    def fits(vectors: int) -> bool:
-        return rows * gates * vectors + (gates * vectors if rows > 1 else 1) <= machine.registers
-
-    counts = range(1, min(_MAX_VECTORS, size // lanes) + 1)
-    return [Tiling(size, count, lanes) for count in counts if count == 1 or fits(count)]
-
-
-def _rank(asked: Recurrence, rows: int, tiling: Tiling, machine: Machine, shared: bool) -> tuple[float, int]:
-    sums, weights = rows * asked.cell.gates * tiling.vectors, asked.cell.gates * tiling.vectors
-    cycles = max(
-        sums / machine.fma_ports,
-        (weights + rows) / machine.loads_per_cycle,
-        machine.fma_latency,
-        weights * machine.vector_bits / 8 / _L2_BYTES_PER_CYCLE,
-    )
-    spilled = max(0, sums + 2 - machine.registers)
-    sequences = asked.directions * ceil((asked.batch or GUESSED_SIZE) / rows)
-    if shared:
-        tiles = ceil(sequences * tiling.count / machine.threads)
-    else:
-        tiles = ceil(sequences / machine.threads) * tiling.count
-    return tiles * (cycles + 2 * spilled), -sums
-
-
-def _bits(dtype: str) -> int:
-    return int(tvm.DataType(dtype).bits)
+from worker.compiler.schedules.nest import INDEX, Size
+from worker.compiler.schedules.recurrence.plan import Plan, Recurrence, Tiling
 
 
 @dataclass(frozen=True)
@@ -281,12 +83,12 @@ def write_recurrence(asked: Recurrence, plan: Plan) -> tirx.PrimFunc:
     kinds = kinds_of(asked, plan, length, batch)
     function = nest.signature(kinds.inputs, kinds.results)
     tensors = dict(zip((*kinds.inputs, *kinds.results), function.params, strict=True))
-    writer = _Writer(asked, plan, tensors, length, batch)
+    writer = LayerWriter(asked, plan, tensors, length, batch)
     return nest.with_loops(function, writer.loops())
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """Rows of one direction: the direction, the first row, and the number of rows."""
 
     direction: Any
@@ -294,7 +96,7 @@ class _Task:
     rows: int
 
 
-class _Writer:
+class LayerWriter:
     """Writes the loops."""
 
     def __init__(
@@ -313,25 +115,28 @@ class _Writer:
         loops = self._with_rows(rows)
         if rows > 1 and not isinstance(self._batch, int):
             loops = nest.either(self._batch >= rows, loops, self._with_rows(1))
+        return nest.sequence(*map(nest.declare, self._states()), loops)
+
+    def _states(self) -> list[Any]:
+        """The buffers of states."""
         buffers = [self._hidden]
         buffers += [self._kept] if self._asked.cell.keep is not None else []
-        buffers += [self._inner] if self._asked.projected is not None else []
-        return nest.sequence(*map(nest.declare, buffers), loops)
+        return buffers + ([self._inner] if self._asked.projected is not None else [])
 
     def _with_rows(self, rows: int) -> tirx.Stmt:
         groups = nest.ceil_div(self._batch, rows)
 
-        def task(number: Any) -> _Task:
+        def task(number: Any) -> Task:
             directions = self._asked.directions
             row = number // directions * rows
             if rows > 1 and not (isinstance(self._batch, int) and self._batch % rows == 0):
                 row = tirx.min(row, nest.constant(0, INDEX) + (self._batch - rows))
-            return _Task(number % directions, row, rows)
+            return Task(number % directions, row, rows)
 
         loops = self._shared if self._plan.shared else self._apart
         return loops(self._asked.directions * groups, task)
 
-    def _apart(self, count: Size, task: Callable[[Any], _Task]) -> tirx.Stmt:
+    def _apart(self, count: Size, task: Callable[[Any], Task]) -> tirx.Stmt:
         """Each thread takes whole sequences."""
 
         def whole(number: Any) -> tirx.Stmt:
@@ -339,7 +144,7 @@ class _Writer:
 
         return (nest.parallel if self._plan.parallel else nest.serial)(count, whole, INDEX)
 
-    def _whole(self, task: _Task) -> tirx.Stmt:
+    def _whole(self, task: Task) -> tirx.Stmt:
         def step(place: Any) -> tirx.Stmt:
             return nest.sequence(
                 *(
@@ -350,7 +155,7 @@ class _Writer:
 
         return nest.sequence(self._begin(task), nest.serial(self._length, step, INDEX), self._end(task))
 
-    def _shared(self, count: Size, task: Callable[[Any], _Task]) -> tirx.Stmt:
+    def _shared(self, count: Size, task: Callable[[Any], Task]) -> tirx.Stmt:
         """All threads take parts of each step."""
 
         def phase(place: Any, tiling: Tiling, tile: Any) -> tirx.Stmt:
@@ -369,15 +174,15 @@ class _Writer:
             every(lambda number: self._end(task(number))),
         )
 
-    def _phases(self) -> list[tuple[Tiling, Callable[[_Task, Any, Any], tirx.Stmt]]]:
+    def _phases(self) -> list[tuple[Tiling, Callable[[Task, Any, Any], tirx.Stmt]]]:
         """The loops of a step: over tiles of units, then of the projected hidden state."""
-        units: list[tuple[Tiling, Callable[[_Task, Any, Any], tirx.Stmt]]]
+        units: list[tuple[Tiling, Callable[[Task, Any, Any], tirx.Stmt]]]
         units = [(self._plan.units, self._units_tile)]
         return (
             units if self._plan.projected is None else [*units, (self._plan.projected, self._projected_tile)]
         )
 
-    def _begin(self, task: _Task) -> tirx.Stmt:
+    def _begin(self, task: Task) -> tirx.Stmt:
         def copy(states: Any, first: Any, size: int) -> tirx.Stmt:
             def element(row: Any, unit: Any) -> tirx.Stmt:
                 at = (task.direction, task.row + row, unit)
@@ -387,7 +192,7 @@ class _Writer:
 
         return self._copies(copy, "first")
 
-    def _end(self, task: _Task) -> tirx.Stmt:
+    def _end(self, task: Task) -> tirx.Stmt:
         final = self._length % 2
 
         def copy(states: Any, last: Any, size: int) -> tirx.Stmt:
@@ -405,13 +210,13 @@ class _Writer:
             copies.append(copy(self._kept, self._tensors[f"{which}_kept"], self._asked.units))
         return nest.sequence(*copies)
 
-    def _each(self, task: _Task, size: int, element: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
+    def _each(self, task: Task, size: int, element: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
         def row(number: Any) -> tirx.Stmt:
             return nest.serial(size, lambda unit: element(number, unit), INDEX)
 
         return nest.serial(task.rows, row, INDEX)
 
-    def _units_tile(self, task: _Task, step: Any, tile: Any) -> tirx.Stmt:
+    def _units_tile(self, task: Task, step: Any, tile: Any) -> tirx.Stmt:
         asked, tiling, cell = self._asked, self._plan.units, self._asked.cell
         sums = nest.registers((task.rows, cell.gates, tiling.vectors, tiling.lanes), asked.dtype, "sums")
 
@@ -445,7 +250,7 @@ class _Writer:
             return nest.sequence(nest.store(self._kept, kept, *new), self._show(task, step, row, unit, shown))
 
         def each(body: Callable[..., tirx.Stmt], *sizes: int) -> tirx.Stmt:
-            return _unrolled(sizes, tiling.lanes, body)
+            return unrolled(sizes, tiling.lanes, body)
 
         everything = (task.rows, cell.gates, tiling.vectors)
         return nest.sequence(
@@ -455,7 +260,7 @@ class _Writer:
             each(update, task.rows, tiling.vectors),
         )
 
-    def _projected_tile(self, task: _Task, step: Any, tile: Any) -> tirx.Stmt:
+    def _projected_tile(self, task: Task, step: Any, tile: Any) -> tirx.Stmt:
         tiling = self._plan.projected
         assert tiling is not None
         sums = nest.registers((task.rows, tiling.vectors, tiling.lanes), self._asked.dtype, "projected")
@@ -472,7 +277,7 @@ class _Writer:
             unit = tiling.first(tile) + vector * tiling.lanes + lane
             return self._output(task, step, row, unit, sums[row, vector, lane])
 
-        each = partial(_unrolled, (task.rows, tiling.vectors), tiling.lanes)
+        each = partial(unrolled, (task.rows, tiling.vectors), tiling.lanes)
         return nest.sequence(
             nest.declare(sums),
             each(clear),
@@ -480,39 +285,41 @@ class _Writer:
             each(write),
         )
 
-    def _show(self, task: _Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
+    def _show(self, task: Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
         if self._asked.projected is not None:
             return nest.store(self._inner, value, task.direction, task.row + row, unit)
         return self._output(task, step, row, unit, value)
 
-    def _output(self, task: _Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
+    def _output(self, task: Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
         at = (task.direction, task.row + row, unit)
         old, new = self._hidden[(step % 2, *at)], (1 - step % 2, *at)
         shown = self._hidden[new]
         if self._asked.has_lengths:
             is_over = step >= self._tensors["lengths"][task.row + row]
             shown = tirx.Select(is_over, nest.constant(0, self._asked.dtype), shown)
-        place = (*self._place(task, step, row), task.direction, unit)
         return nest.sequence(
             nest.store(self._hidden, self._held(task, step, row, value, old), *new),
-            nest.store(self._tensors["outputs"], shown, *place),
+            nest.store(self._tensors["outputs"], shown, *self._output_place(task, step, row, unit)),
         )
 
-    def _held(self, task: _Task, step: Any, row: Any, new: Any, old: Any) -> Any:
+    def _held(self, task: Task, step: Any, row: Any, new: Any, old: Any) -> Any:
         """The new state, or the old one after the end of a row."""
         if not self._asked.has_lengths:
             return new
         return tirx.Select(step < self._tensors["lengths"][task.row + row], new, old)
 
-    def _input(self, task: _Task, step: Any, row: Any, gate: Any, unit: Any) -> Any:
+    def _input(self, task: Task, step: Any, row: Any, gate: Any, unit: Any) -> Any:
         return self._tensors["inputs"][(*self._place(task, step, row), task.direction, gate, unit)]
 
-    def _place(self, task: _Task, step: Any, row: Any) -> tuple[Any, Any]:
+    def _output_place(self, task: Task, step: Any, row: Any, unit: Any) -> tuple[Any, ...]:
+        return (*self._place(task, step, row), task.direction, unit)
+
+    def _place(self, task: Task, step: Any, row: Any) -> tuple[Any, Any]:
         """The first two indices of inputs and outputs."""
         time, row = self._time(task, step, row), task.row + row
         return (row, time) if self._asked.batch_first else (time, row)
 
-    def _time(self, task: _Task, step: Any, row: Any) -> Any:
+    def _time(self, task: Task, step: Any, row: Any) -> Any:
         if self._asked.directions == 1:
             return step
         backward = self._length - 1 - step
@@ -522,14 +329,14 @@ class _Writer:
         return tirx.Select(task.direction == 0, step, backward)
 
 
-def _unrolled(sizes: tuple[int, ...], lanes: int, body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+def unrolled(sizes: tuple[int, ...], lanes: int, body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
     """Unrolled loops around a vectorized one, with constant indices."""
     if not sizes:
         return nest.vectorized(lanes, lambda lane: body(lane), INDEX)
     first, *others = sizes
     return nest.sequence(
         *(
-            _unrolled(tuple(others), lanes, partial(body, nest.constant(index, INDEX)))
+            unrolled(tuple(others), lanes, partial(body, nest.constant(index, INDEX)))
             for index in range(first)
         )
     )
