@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from . import bert, cnn, gpt2, mlp, mobilenet, resnet, unet, vit
+from . import bert, cnn, gpt2, mlp, mobilenet, recurrent, resnet, unet, vit
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Example:
         return tuple(spec.draw(generator) for spec in self.inputs)
 
 
+FRAMES = (ExampleInput("frames", (1, recurrent.FRAMES, recurrent.FEATURES)),)
 IMAGE = (ExampleInput("x", (1, 3, 224, 224)),)
 EXAMPLES: dict[str, Example] = {
     example.name: example
@@ -58,6 +59,8 @@ EXAMPLES: dict[str, Example] = {
         Example("vit_tiny", vit.build_tiny, IMAGE),
         Example("vit_b16", vit.build_base, IMAGE),
         Example("gpt2_block", gpt2.build, (ExampleInput("hidden", (1, gpt2.TOKENS, gpt2.WIDTH)),)),
+        Example("lstm", recurrent.build_lstm, FRAMES),
+        Example("gru", recurrent.build_gru, FRAMES),
         Example("unet", unet.build, (ExampleInput("x", (1, 3, unet.IMAGE, unet.IMAGE)),)),
     )
 }

@@ -31,7 +31,8 @@ def run_program(program: torch.export.ExportedProgram, *calls: Tensors) -> list[
     """
     register_lowerings()
     program = decomposed(program)
-    module = Importer().from_exported_program(program, False, False, False, None)
+    with TARGET:
+        module = Importer().from_exported_program(program, False, False, False, None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.so"
         tvm.compile(module, TARGET).export_library(str(path), fcompile=link_shared, workspace_dir=folder)

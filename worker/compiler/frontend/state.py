@@ -27,6 +27,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.torchscript.module_state import memory_of
+from worker.compiler.torch_costs import linear_torch
 
 PREFIX = "state."
 _WRAPPED = "module"
@@ -74,7 +75,8 @@ def expose_state(program: ExportedProgram) -> StatefulProgram | None:
     if not any(map(_writes, program.graph.nodes)) and not program.graph_signature.buffers_to_mutate:
         return None
     _join_constants(program)
-    functional = program.run_decompositions({})
+    with linear_torch():
+        functional = program.run_decompositions({})
     buffers = _effective_state(functional)
     return StatefulProgram(_exposed(functional, buffers), buffers) if buffers else None
 

@@ -25,11 +25,12 @@ from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.legalize.bounds import BOUNDS
 from worker.compiler.legalize.differences import DIFFERENCES
 from worker.compiler.legalize.group_norm import group_norm, instance_norm
-from worker.compiler.legalize.registry import Legalization, Rule, current_machine
+from worker.compiler.legalize.registry import Legalization, Rule
 from worker.compiler.legalize.resize import find_taps, write_resize
 from worker.compiler.legalize.scan import PRODUCT, SUM, Join, write_scan
 from worker.compiler.legalize.scatter import scatter_elements
 from worker.compiler.legalize.sorting import argsort, topk
+from worker.compiler.schedules.processors import current_machine
 
 
 def _extreme(is_largest: bool) -> Rule:

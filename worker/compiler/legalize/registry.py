@@ -13,19 +13,9 @@ from tvm import relax
 from worker.compiler import legalize
 from worker.compiler.extensions import Extension, ExtensionError, ExtensionPoint, in_modules
 from worker.compiler.legalize.lowerings import register_lowerings
-from worker.compiler.schedules.processors import Machine, machine_of
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """Replaces a call, or returns None to leave it to the next rule and at last to TVM."""
-
-
-def current_machine() -> Machine:
-    """The machine that a rule writes a function for.
-
-    TVM passes a rule the builder and the call only, so this is the one place that reads the ambient target.
-    The stages translate and optimize enter it.
-    """
-    return machine_of(tvm.target.Target.current())
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,10 @@ import tvm
 from tvm import relax, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
-from worker.compiler.legalize.registry import current_machine
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import SCATTER
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, current_machine
 
 Join = Callable[[Any, Any], Any]
 

@@ -20,10 +20,9 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
-from worker.compiler.legalize.registry import current_machine
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, current_machine
 from worker.compiler.translation.comparison_keys import BITS_OF_INFINITY, WIDE, key_of
 
 _TASKS_PER_THREAD = 4

@@ -185,6 +185,17 @@ def machine_of(target: tvm.target.Target) -> Machine:
     )
 
 
+def current_machine() -> Machine:
+    """The machine that a rule writes a function for.
+
+    TVM passes a rule of legalization the builder and the call only, and a translation rule gets as little, so
+    this is the one place that reads the ambient target. The stages translate and optimize enter it.
+    """
+    import tvm
+
+    return machine_of(tvm.target.Target.current())
+
+
 def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
     """The machine of a processor, by LLVM's name and features."""
     processor = processor_of(mcpu, features)

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.source_locations import place_of
-from worker.compiler.torch_costs import linear_torch
+from worker.compiler.torch_costs import RECURRENT, linear_torch
 from worker.compiler.translation.complex_parts import has_rule, in_parts
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.names import is_complex, operator_name
@@ -31,9 +31,11 @@ KEPT_WHOLE = (
     torch.ops.aten.matmul.default,
     torch.ops.aten.scaled_dot_product_attention.default,
     torch.ops.aten.upsample_bicubic2d.vec,
+    *RECURRENT,
 )
 """Operators that are not decomposed. The reshapes of a decomposed product hide what could be fused with it;
-a decomposed cubic resize looks up every pixel sixteen times."""
+a decomposed cubic resize looks up every pixel sixteen times, and a decomposed recurrent layer has every step
+written out."""
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:

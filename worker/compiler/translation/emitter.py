@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
-from tvm import relax
+from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
@@ -63,6 +63,25 @@ class Emitter:
             arguments: its arguments.
         """
         return self._builder.emit_te(compute, *arguments)
+
+    def function(
+        self,
+        function: tirx.PrimFunc,
+        name: str,
+        operands: list[relax.Expr],
+        results: list[tuple[tuple[Any, ...], str]],
+    ) -> list[relax.Expr]:
+        """Bind a call of a TensorIR function.
+
+        Args:
+            function: takes the operands, then the results.
+            name: the function's name, made unique.
+            operands: tensors.
+            results: the shape and the dtype of each of at least two results.
+        """
+        types = [relax.TensorType(shape, dtype) for shape, dtype in results]
+        called = self(relax.call_tir(self._builder.add_func(function, name), operands, types))
+        return [self(relax.TupleGetItem(called, place)) for place in range(len(types))]
 
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.

@@ -1,0 +1,293 @@
+"""Recurrent layers: a product of all steps with the inputs' weights, then one loop over the steps.
+
+::
+
+    for layer in layers:
+        inputs = data · input_weightsᵀ + biases             # both directions, all steps
+        data, hidden, kept = recurrence(inputs, weights, …)   # one function, schedules/recurrence.py
+
+torch decomposes these operators into a graph with every step written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from worker.compiler.schedules.processors import current_machine
+from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
+from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
+from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
+from worker.compiler.schedules.recurrence.stack import StackPlan, plan_stack, stack_kinds, write_stack
+from worker.compiler.translation.dtypes import wide
+from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
+from worker.compiler.translation.rule import Rules, rules_of
+
+STATES = ("first_hidden", "first_kept")
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The tensors of one layer, one for each direction. Biases and projections may be absent."""
+
+    of_inputs: list[Any]
+    of_hidden: list[Any]
+    input_bias: list[Any]
+    hidden_bias: list[Any]
+    projection: list[Any]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What the operator says about all layers."""
+
+    emit: Emitter
+    cell: Cell
+    directions: int
+    batch_first: bool
+    dtype: str
+
+
+def _lstm(
+    emit: Emitter,
+    data: relax.Expr,
+    first: Sequence[relax.Expr],
+    weights: Sequence[relax.Expr],
+    has_biases: bool,
+    num_layers: int,
+    _dropout: float,
+    _train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[relax.Expr, ...]:
+    network = _Network(emit, LSTM, 1 + bidirectional, batch_first, wide(dtype_of(data)))
+    return _layers(network, data, first, _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+
+
+def _layers(
+    network: _Network, data: relax.Expr, first: Sequence[relax.Expr], layers: Sequence[_Weights]
+) -> tuple[relax.Expr, ...]:
+    """The outputs, and the last states of all layers."""
+    emit, dtype = network.emit, dtype_of(data)
+    data, *states = (emit.cast(tensor, network.dtype) for tensor in (data, *first))
+    asked = _asked(network, data, layers[0])
+    plan = plan_stack(asked, len(layers), current_machine())
+    if plan is not None:
+        results = _stack(network, asked, plan, data, states, layers)
+    else:
+        results = _in_turn(network, data, states, layers)
+    return tuple(emit.cast(tensor, dtype) for tensor in results)
+
+
+def _in_turn(
+    network: _Network, data: relax.Expr, states: list[relax.Expr], layers: Sequence[_Weights]
+) -> list[relax.Expr]:
+    """One function for each layer; equal ones are the same."""
+    emit = network.emit
+    last: list[list[relax.Expr]] = [[] for _ in states]
+    for number, weights in enumerate(layers):
+        own = [_of_layer(emit, state, number, network.directions) for state in states]
+        data, *after = _layer(network, data, own, weights)
+        for joined, state in zip(last, after, strict=True):
+            joined.append(state)
+    return [data, *(parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last)]
+
+
+def _stack(
+    network: _Network,
+    asked: Recurrence,
+    plan: StackPlan,
+    data: relax.Expr,
+    states: list[relax.Expr],
+    layers: Sequence[_Weights],
+) -> list[relax.Expr]:
+    """One function for all layers."""
+    emit, cell = network.emit, network.cell
+    count, (lowest, *upper) = len(layers), layers
+    kinds = stack_kinds(asked, count, plan)
+    biases, inner = _biases(network, asked, layers)
+    if biases is None:
+        own, above = None, emit.full((count - 1, cell.gates, asked.units), 0.0, network.dtype)
+    else:
+        own = emit(relax.op.strided_slice(biases, [0], [0], [1]))
+        above = emit(relax.op.strided_slice(biases, [0], [1], [count]))
+    of_hidden = [matrix for one in layers for matrix in one.of_hidden]
+    of_inputs = [matrix for one in upper for matrix in one.of_inputs]
+    turns = [
+        [(-1, 0) if turn is None else (turn[0], turn[1] * plan.steps) for turn in stage]
+        for stage in plan.turns
+    ]
+    tensors = {
+        "inputs": _inputs(network, data, lowest, own),
+        "weights": _packed(network, of_hidden, cell.gates, plan.layer.units),
+        "input_weights": _packed(network, of_inputs, cell.gates, plan.products),
+        "biases": above,
+        "turns": relax.const(np.array(turns), "int64"),
+        "inner_bias": inner,
+        **dict(zip(STATES, states, strict=False)),
+    }
+    operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
+    outputs, *after = emit.function(
+        write_stack(asked, count, plan), f"{cell.name}_layers", operands, list(kinds.results.values())
+    )
+    return [emit(relax.op.reshape(outputs, (*shape_of(data)[:2], asked.units))), *after]
+
+
+def _of_layer(emit: Emitter, states: relax.Expr, layer: int, directions: int) -> relax.Expr:
+    if shape_of(states)[0] == directions:
+        return states
+    begin, end = layer * directions, (layer + 1) * directions
+    return emit(relax.op.strided_slice(states, [0], [begin], [end]))
+
+
+def _asked(network: _Network, data: relax.Expr, weights: _Weights) -> Recurrence:
+    batch, length = _sizes(network, data)
+    rows, depth = fixed(shape_of(weights.of_hidden[0]), "a recurrent layer")
+    return Recurrence(
+        cell=network.cell,
+        directions=network.directions,
+        units=rows // network.cell.gates,
+        projected=depth if weights.projection else None,
+        length=length if isinstance(length, int) else None,
+        batch=batch if isinstance(batch, int) else None,
+        batch_first=network.batch_first,
+        has_lengths=False,
+        dtype=network.dtype,
+    )
+
+
+def _sizes(network: _Network, data: relax.Expr) -> tuple[Any, Any]:
+    """The batch and the length."""
+    one, other, _ = shape_of(data)
+    return (one, other) if network.batch_first else (other, one)
+
+
+def _layer(
+    network: _Network, data: relax.Expr, first: list[relax.Expr], weights: _Weights
+) -> list[relax.Expr]:
+    """One layer's outputs and last states."""
+    emit, cell = network.emit, network.cell
+    asked = _asked(network, data, weights)
+    plan = plan_recurrence(asked, current_machine())
+    batch, length = _sizes(network, data)
+    kinds = kinds_of(asked, plan, length, batch)
+    biases, inner = _biases(network, asked, [weights])
+    tensors = {
+        "inputs": _inputs(network, data, weights, biases),
+        "weights": _packed(network, weights.of_hidden, cell.gates, plan.units),
+        "inner_bias": inner,
+        **dict(zip(STATES, first, strict=False)),
+    }
+    if plan.projected is not None:
+        tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
+    operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
+    outputs, *after = emit.function(
+        write_recurrence(asked, plan), cell.name, operands, list(kinds.results.values())
+    )
+    joined = (*shape_of(data)[:2], network.directions * asked.outputs)
+    return [emit(relax.op.reshape(outputs, joined)), *after]
+
+
+def _inputs(network: _Network, data: relax.Expr, weights: _Weights, biases: relax.Expr | None) -> relax.Expr:
+    """The products of all inputs, and the biases."""
+    emit = network.emit
+    of_inputs = emit(relax.op.permute_dims(_joined(network, weights.of_inputs)))
+    products = emit(relax.op.matmul(data, of_inputs))
+    if biases is None:
+        return products
+    return emit(relax.op.add(products, emit(relax.op.reshape(biases, (shape_of(products)[-1],)))))
+
+
+def _biases(
+    network: _Network, asked: Recurrence, layers: Sequence[_Weights]
+) -> tuple[relax.Expr | None, relax.Expr | None]:
+    """The biases ``[layers and directions, gates, units]``, and those that a cell adds on its own."""
+    emit, cell = network.emit, network.cell
+    count = len(layers) * network.directions
+    if not layers[0].input_bias:
+        return None, emit.full((count, asked.units), 0.0, network.dtype)
+    of_inputs, of_hidden = (
+        emit(relax.op.reshape(_joined(network, tensors), (count, cell.gates, asked.units)))
+        for tensors in (
+            [bias for one in layers for bias in one.input_bias],
+            [bias for one in layers for bias in one.hidden_bias],
+        )
+    )
+    if cell.inner is None:
+        return emit(relax.op.add(of_inputs, of_hidden)), None
+    inner = emit(relax.op.strided_slice(of_hidden, [1], [cell.inner], [cell.inner + 1]))
+    early = relax.const(np.arange(cell.gates)[:, None] != cell.inner, network.dtype)
+    return emit(relax.op.add(of_inputs, emit(relax.op.multiply(of_hidden, early)))), inner
+
+
+def _joined(network: _Network, tensors: list[relax.Expr]) -> relax.Expr:
+    """The directions' tensors, one after another."""
+    emit = network.emit
+    same = [emit.cast(tensor, network.dtype) for tensor in tensors]
+    return same[0] if len(same) == 1 else emit(relax.op.concat(same, 0))
+
+
+def _packed(network: _Network, matrices: list[relax.Expr], gates: int, tiling: Tiling) -> relax.Expr:
+    """Matrices ``[gates * units, depth]`` as ``[matrices, tiles, depth, gates, units of a tile]``."""
+    emit, count = network.emit, len(matrices)
+    (depth,) = fixed(shape_of(matrices[0])[1:], "a recurrent layer")
+    stacked = emit(relax.op.reshape(_joined(network, matrices), (count, gates, tiling.size, depth)))
+    if tiling.units != tuple(range(tiling.size)):
+        stacked = emit(relax.op.take(stacked, relax.const(np.array(tiling.units)), 2))
+    parts = relax.op.reshape(stacked, (count, gates, tiling.count, tiling.width, depth))
+    return emit(relax.op.permute_dims(emit(parts), (0, 2, 4, 1, 3)))
+
+
+def _by_layer(
+    tensors: Sequence[relax.Expr], layers: int, directions: int, has_biases: bool
+) -> list[_Weights]:
+    """Torch's flat list of parameters: layers of directions of tensors."""
+    size = len(tensors) // (layers * directions)
+    biases = 2 if has_biases else 0
+
+    def of(layer: int) -> _Weights:
+        start = layer * directions * size
+        own = [tensors[start + index * size : start + (index + 1) * size] for index in range(directions)]
+        columns = [list(column) for column in zip(*own, strict=True)]
+        return _Weights(
+            of_inputs=columns[0],
+            of_hidden=columns[1],
+            input_bias=columns[2] if has_biases else [],
+            hidden_bias=columns[3] if has_biases else [],
+            projection=columns[2 + biases] if size > 2 + biases else [],
+        )
+
+    return list(map(of, range(layers)))
+
+
+def _plain(cell: Cell) -> Any:
+    """The rule of an operator with one state."""
+
+    def translate(
+        emit: Emitter,
+        data: relax.Expr,
+        first: relax.Expr,
+        weights: Sequence[relax.Expr],
+        has_biases: bool,
+        num_layers: int,
+        _dropout: float,
+        _train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[relax.Expr, ...]:
+        network = _Network(emit, cell, 1 + bidirectional, batch_first, wide(dtype_of(data)))
+        return _layers(network, data, [first], _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+
+    return translate
+
+
+RULES: Rules = rules_of(
+    {
+        "aten.lstm.input": _lstm,
+        **{f"aten.{cell.name}.input": _plain(cell) for cell in (GRU, RNN_TANH, RNN_RELU)},
+    }
+)
