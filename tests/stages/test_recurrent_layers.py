@@ -10,7 +10,7 @@ import torch
 from capture_samples import capture_file
 from family_samples import Array, outputs_compiled, target_of
 from program_runs import run_program
-from stage_samples import capture_module, make_context, optimized
+from stage_samples import TARGET, capture_module, make_context, optimized
 from torch import nn
 from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -20,13 +20,16 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.frontend.outputs import export_flat
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.processors import machine_of
+from worker.compiler.schedules.recurrence import stack
 from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, Cell
 from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
 from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
+from worker.compiler.target import compile_target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 INPUTS, UNITS = 8, 20
+LLVM = compile_target(TARGET).llvm
 OPERATORS = {f"aten.{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 
 
@@ -225,6 +228,30 @@ def test_states_may_live_in_buffers(save: Callable[..., None], tmp_path: Path) -
     assert len(found) > 1
     for one, call in zip(found, (captured, *captured.samples), strict=True):
         assert all(np.allclose(*pair, atol=1e-5) for pair in zip(one, call.references, strict=True))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "options"), [(nn.LSTM, {}), (nn.GRU, {}), (nn.GRU, {"bias": False}), (nn.RNN, {})]
+)
+def test_layers_of_a_stack_run_side_by_side(
+    kind: type[nn.RNNBase],
+    options: dict[str, Any],
+    batch_first: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    server: CandidateClient,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(stack, "_PART_WORK", 1)
+    module = Layers(kind, num_layers=3, batch_first=batch_first, **options).eval()
+    x = torch.randn((1, 23, INPUTS) if batch_first else (23, 1, INPUTS))
+    ready = optimized(capture_module(module, x, *first_states(module, x)), make_context(tmp_path))
+
+    found = outputs_compiled(server, schedule_rest(ready.module, LLVM), LLVM, ready.captured.inputs, tmp_path)
+
+    assert any("_layers" in str(name.name_hint) for name in ready.module.get_global_vars())
+    for one, expected in zip(found, ready.captured.references, strict=True):
+        assert np.allclose(one, expected, atol=1e-5)
 
 
 LENGTHS = [4, 6, 1]
