@@ -26,10 +26,11 @@ def wide(index: torch.Tensor) -> torch.Tensor:
     "operator",
     [
         lambda values, index: torch.gather(values, 0, wide(index)),
+        lambda values, index: torch.gather(values.T, -1, wide(index).T).T,
         lambda values, index: values[index],
         lambda values, index: values.index_select(0, index),
     ],
-    ids=["gather", "index", "index_select"],
+    ids=["gather", "gather along the last axis", "index", "index_select"],
 )
 def test_a_read_beyond_a_tensor_gives_nan(operator: Operator, context: StageContext) -> None:
     read = run(operator, torch.ones(ROWS, 16), context)

@@ -175,7 +175,7 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
 
 def _gather(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """``gather_elements``; beyond the axis NaN, or the nearest integer. TVM reads beyond the tensor."""
-    axis = int(call.attrs.axis)
+    axis = int(call.attrs.axis) % len(call.args[0].ty.shape)
 
     def gather(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         size = data.shape[axis]
