@@ -96,7 +96,7 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
         raise ValueError("on purpose")
 
     phases = (optimization_phases(MACHINE)[0], Phase("broken", (breaks,)))
-    monkeypatch.setattr(optimizing, "optimization_phases", lambda _machine: phases)
+    monkeypatch.setattr(optimizing, "optimization_phases", lambda *_: phases)
     with pytest.raises(JobError, match="pass Breaks of phase 'broken'"):
         optimize(translated(context), context)
     steps = listing(context).items

@@ -71,7 +71,7 @@ def test_a_failing_pass_is_named_with_its_phase(
     def breaks(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         raise ValueError("what went wrong\nand where")
 
-    monkeypatch.setattr(stage, "optimization_phases", lambda _machine: (Phase("fold", (breaks,)),))
+    monkeypatch.setattr(stage, "optimization_phases", lambda *_: (Phase("fold", (breaks,)),))
     with pytest.raises(
         JobError, match=r"^pass Breaks of phase 'fold': \w*Error: .*what went wrong and where$"
     ) as raised:
@@ -87,7 +87,7 @@ def test_a_pass_that_runs_out_of_memory_reports_the_limit(
     def devours(_module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         raise MemoryError
 
-    monkeypatch.setattr(stage, "optimization_phases", lambda _machine: (Phase("fold", (devours,)),))
+    monkeypatch.setattr(stage, "optimization_phases", lambda *_: (Phase("fold", (devours,)),))
     with pytest.raises(JobError) as raised:
         optimized(capture_module(Perceptron(), torch.randn(1, 16)), context)
 
