@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
-from tvm import relax
+from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
@@ -48,6 +48,27 @@ class Emitter:
             arguments: its arguments.
         """
         return self._builder.emit_te(compute, *arguments)
+
+    def call_loops(
+        self, function: tirx.PrimFunc, name: str, operands: list[relax.Expr], results: list[relax.TensorType]
+    ) -> relax.Expr:
+        """Bind a call of a TensorIR function that is already scheduled.
+
+        Args:
+            function: takes the operands, then the results.
+            name: a name for the function.
+            operands: tensors.
+            results: the results' types; a call with several returns a tuple.
+        """
+        kinds = results[0] if len(results) == 1 else results
+        return self(relax.call_tir(self._builder.add_func(function, name), operands, kinds))
+
+    def size_from(self, count: relax.Expr) -> tirx.Var:
+        """The value of an int64 tensor of one element as a size, which is known when the library runs."""
+        row = count if shape_of(count) == (1,) else self(relax.op.reshape(count, (1,)))
+        size = tirx.Var(f"{self.node.name}_size", "int64")
+        self._builder.match_cast(self(relax.op.tensor_to_shape(row)), relax.ShapeType([size]))
+        return size
 
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.

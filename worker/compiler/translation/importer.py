@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
@@ -167,10 +167,16 @@ class Importer(ExportedProgramImporter):
 
     def _shaped(self, node: Node, result: Any) -> Any:
         value = node.meta.get("val")
-        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+        if self._symbols is None:
+            return result
+        if isinstance(value, torch.SymInt) and isinstance(result, tirx.Expr):
+            self._symbols.learn([value], [result])
+        if not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
         if all(isinstance(size, int) for size in value.shape):
             return result
+        if isinstance(result.ty.shape, relax.ShapeExpr):
+            self._symbols.learn(value.shape, result.ty.shape)
         shape = self._symbols.shape_of(value.shape)
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
             return result

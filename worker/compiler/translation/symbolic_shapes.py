@@ -33,6 +33,18 @@ class SymbolicShapes:
         found = [size if isinstance(size, int) else self._size(size.node.expr) for size in sizes]
         return None if any(size is None for size in found) else found
 
+    def learn(self, sizes: Iterable[Any], found: Iterable[Any]) -> None:
+        """Take the sizes of a translation as those symbols that are new, which depend on data.
+
+        Args:
+            sizes: torch's sizes.
+            found: the translation's sizes, in TensorIR.
+        """
+        for size, expression in zip(sizes, found, strict=False):
+            symbol = None if isinstance(size, int) else size.node.expr
+            if symbol is not None and symbol.is_Symbol:
+                self._variables.setdefault(str(symbol), expression)
+
     def are_equal(self, shape: Any, expected: list[Any]) -> bool:
         """Whether a Relax shape provably equals torch's."""
         if not isinstance(shape, relax.ShapeExpr) or len(shape.values) != len(expected):
