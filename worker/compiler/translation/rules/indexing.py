@@ -151,13 +151,6 @@ def _nonzero_static(data: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(is_found, torch.stack(places[::-1], 1), fill_value)
 
 
-def _repeats(repeats: Tensor, *, output_size: int | None = None) -> Any:
-    """The source position of each result element. The size of the result must be given."""
-    if output_size is None:
-        return NotImplemented
-    return torch.searchsorted(repeats.cumsum(0), torch.arange(output_size), right=True)
-
-
 RULES: Rules = (
     *rules_of(
         {
@@ -169,5 +162,4 @@ RULES: Rules = (
         }
     ),
     Decomposition("aten.nonzero_static.default", _nonzero_static),
-    Decomposition("aten.repeat_interleave.Tensor", _repeats),
 )
