@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.dynamic import DataDimension, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.tensor import MAX_DIMENSION, TensorSpec
 
 DimensionSizes = dict[str, int]
@@ -125,12 +125,18 @@ def describe_program(
     ]
     shapes = describe_inputs(axes_of_inputs, given)
     names = _names(axes_of_inputs, shapes)
-    axes = tuple(
-        _named(spec.name, axis, names)
+    found = [
+        (spec.name, axis)
         for spec, value in zip(outputs, returned, strict=True)
         for axis in symbolic_axes(value, program)
-    )
-    return shapes.model_copy(update={"outputs": axes})
+    ]
+    of_data = []
+    for tensor, axis in found:
+        if axis.size.symbol is not None and axis.size.symbol not in names:
+            names[axis.size.symbol] = f"{tensor}_{axis.axis}"
+            of_data.append(DataDimension(name=f"{tensor}_{axis.axis}", maximum=axis.maximum))
+    axes = tuple(_named(tensor, axis, names) for tensor, axis in found)
+    return shapes.model_copy(update={"outputs": axes, "of_data": tuple(of_data)})
 
 
 def same_dynamic_shapes(

@@ -24,6 +24,7 @@ from worker.compiler.frontend.loaded_model import (
     LoadedModel,
     count_elements,
     load_failed,
+    refuse_empty,
     tensor_spec,
 )
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
@@ -210,6 +211,7 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
+    refuse_empty([spec])
     symbolic = symbolic_axes(value, program)
     return Argument(argument.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
 

@@ -53,7 +53,7 @@ def _unique(
     """The distinct elements, always in ascending order."""
     flat, dtype = _flat(emit, data), dtype_of(data)
     if dtype == "bool":
-        flat = emit(relax.op.astype(flat, "int8"))
+        flat = emit(relax.op.astype(flat, "int32"))
     order = emit(relax.op.argsort(flat, 0, False, INDEX))
     rows = emit(relax.op.take(flat, order, axis=0, mode="clip"))
     values, inverse, counts = _distinct(emit, rows, order)
