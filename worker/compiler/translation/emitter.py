@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
@@ -69,6 +69,14 @@ class Emitter:
         size = tirx.Var(f"{self.node.name}_size", "int64")
         self._builder.match_cast(self(relax.op.tensor_to_shape(row)), relax.ShapeType([size]))
         return size
+
+    def size_of(self, expression: Any) -> tirx.Var:
+        """A variable with the value of an expression of sizes."""
+        return self.size_from(
+            self.tensor_expression(
+                lambda value: te.compute((1,), lambda _: value.astype("int64"), "size"), expression
+            )
+        )
 
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx, topi
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX
 from worker.compiler.translation.compaction import chosen_places, columns_of, own_size, places_of
+from worker.compiler.translation.dtypes import is_floating
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Rules, rules_of
@@ -123,7 +124,9 @@ def _differs_from_the_one_before(rows: te.Tensor) -> te.Tensor:
     def differs(*place: Any) -> Any:
         row, *column = place
         before = tirx.max(row - 1, 0)
-        return rows[(row, *column)] != rows[(before, *column)]
+        one, other = rows[(row, *column)], rows[(before, *column)]
+        # TVM's comparison denies that NaN differs from NaN
+        return tirx.any(one != other, tirx.isnan(one)) if is_floating(str(rows.dtype)) else one != other
 
     if len(rows.shape) == 1:
         return te.compute(rows.shape, lambda row: tirx.any(row == 0, differs(row)), "is_first")
