@@ -53,16 +53,49 @@ def batched_nms(boxes: Tensor, scores: Tensor, groups: Tensor, iou_threshold: fl
 def _one_path() -> Iterator[None]:
     """Replace the functions of torchvision that branch on the number of boxes."""
     from torchvision.models.detection import _utils
-    from torchvision.ops import boxes
+    from torchvision.ops import boxes, poolers
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(boxes, "batched_nms", batched_nms))
-        stack.enter_context(patch.object(_utils, "_topk_min", _smaller))
+        for owner, name, function in (
+            (boxes, "batched_nms", batched_nms),
+            (_utils, "_topk_min", _smaller),
+            (_utils.BoxCoder, "decode", _decode),
+            (poolers, "_multiscale_roi_align", _align),
+        ):
+            stack.enter_context(patch.object(owner, name, function))
         yield
 
 
 def _smaller(data: Tensor, count: int, axis: int) -> Any:
     return torch.sym_min(count, data.size(axis))
+
+
+def _decode(coder: Any, codes: Tensor, boxes: list[Tensor]) -> Tensor:
+    decoded = coder.decode_single(codes, torch.cat(boxes))
+    return decoded.reshape(decoded.shape[0], decoded.shape[1] // 4, 4)
+
+
+def _align(
+    features: list[Tensor],
+    boxes: list[Tensor],
+    output_size: tuple[int, int],
+    sampling_ratio: int,
+    scales: list[float],
+    mapper: Any,
+) -> Tensor:
+    """Cut each box out of the feature map of its level."""
+    from torchvision.ops import poolers, roi_align
+
+    rois = poolers._convert_to_roi_format(boxes)
+    if len(features) == 1:
+        return roi_align(features[0], rois, output_size, scales[0], sampling_ratio)
+    levels = mapper(boxes)
+    result = features[0].new_zeros((rois.shape[0], features[0].shape[1], *output_size))
+    for level, (feature, scale) in enumerate(zip(features, scales, strict=True)):
+        places = torch.where(levels == level)[0]
+        aligned = roi_align(feature, rois[places], output_size, scale, sampling_ratio)
+        result = result.index_put((places,), aligned)
+    return result
 
 
 def suppress(boxes: Tensor, scores: Tensor, groups: Tensor | None, iou_threshold: float) -> Tensor:

@@ -160,20 +160,14 @@ class Sizes:
                 expected = fixed
             elif entry["dimension"] is None:
                 continue
+            elif entry["dimension"] in self._of_data:
+                maximum = self._of_data[entry["dimension"]]
+                expected = chosen.setdefault(entry["dimension"], size if maximum is None else min(size, maximum))
             else:
-                if entry["dimension"] in self._of_data:
-                    self._find(entry, size, chosen)
                 expected = entry["factor"] * chosen[entry["dimension"]] + entry["offset"]
             if size != expected:
                 return False
         return True
-
-    def _find(self, entry: Mapping[str, Any], size: int, chosen: dict[str, int]) -> None:
-        """Take a size that depends on data from the first output with it, if that lies within its range."""
-        name, maximum = entry["dimension"], self._of_data[entry["dimension"]]
-        value = (size - entry["offset"]) // entry["factor"]
-        highest = value if maximum is None else maximum
-        chosen.setdefault(name, max(0, min(value, highest)))
 
     def takes(self, spec: Spec) -> str:
         """An input with formulas for its dynamic sizes, and their ranges."""
