@@ -103,13 +103,13 @@ def refuse_empty(specs: Iterable[TensorSpec], axes: Iterable[DynamicAxis] = ()) 
         axes: the axes whose size may be 0.
 
     Raises:
-        JobError: ``capture-failed``.
+        JobError: ``model-tensors-unsupported``.
     """
     may_be_empty = {(axis.tensor, axis.axis) for axis in axes}
     for spec in specs:
         if any(size == 0 and (spec.name, axis) not in may_be_empty for axis, size in enumerate(spec.shape)):
-            detail = f"'{spec.name}' has no elements, shape {spec.shape}: leave it out, or give other inputs"
-            raise JobError(ErrorCode.CAPTURE_FAILED, detail)
+            detail = f"'{spec.name}' has no elements: its shape is {'x'.join(map(str, spec.shape))}"
+            raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail)
 
 
 def count_elements(tensors: Iterable[object]) -> int:
