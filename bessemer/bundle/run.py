@@ -122,6 +122,7 @@ class Sizes:
         self._dimensions = {entry["name"]: entry for entry in dynamic.get("dimensions", ())}
         self._inputs = _by_place(dynamic.get("inputs", ()))
         self._outputs = _by_place(dynamic.get("outputs", ()))
+        self._of_data = {entry["name"]: entry["maximum"] for entry in dynamic.get("of_data", ())}
 
     def choose(self, shapes: Sequence[tuple[Spec, tuple[int, ...]]]) -> dict[str, int]:
         """The sizes of the dimensions, computed from the inputs' shapes.
@@ -147,8 +148,11 @@ class Sizes:
                     raise self._refusal(spec, shape, f", where {reason}")
         return chosen
 
-    def suits(self, spec: Spec, shape: tuple[int, ...], chosen: Mapping[str, int]) -> bool:
-        """Whether an output has the shape that follows from the inputs' sizes."""
+    def suits(self, spec: Spec, shape: tuple[int, ...], chosen: dict[str, int]) -> bool:
+        """Whether an output has the shape that follows from the inputs' sizes.
+
+        A size that depends on data is added to ``chosen``, for later outputs with the same size.
+        """
         if len(shape) != len(spec.shape):
             return False
         for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
@@ -157,6 +161,11 @@ class Sizes:
                 expected = fixed
             elif entry["dimension"] is None:
                 continue
+            elif entry["dimension"] in self._of_data:
+                maximum = self._of_data[entry["dimension"]]
+                expected = chosen.setdefault(
+                    entry["dimension"], size if maximum is None else min(size, maximum)
+                )
             else:
                 expected = entry["factor"] * chosen[entry["dimension"]] + entry["offset"]
             if size != expected:
@@ -228,16 +237,24 @@ class Latency:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An output beside its reference, under ``|x - r| <= absolute + relative * |r|``."""
+    """An output beside its reference, under ``|x - r| <= absolute + relative * |r|``.
+
+    Where a size depends on data, the shapes may differ: then ``shape`` and ``reference_shape`` are set, and
+    no elements are compared.
+    """
 
     name: str
     matches: bool
     mismatches: int
     max_absolute_error: float
+    shape: tuple[int, ...] | None = None
+    reference_shape: tuple[int, ...] | None = None
 
     @property
     def verdict(self) -> str:
         """The comparison in words."""
+        if self.shape is not None:
+            return f"DIFFERS: its shape is {self.shape}, the reference's {self.reference_shape}"
         return "matches the reference" if self.matches else f"DIFFERS in {self.mismatches} elements"
 
 
@@ -277,7 +294,8 @@ class Outcome:
         for spec in self.specs:
             yield _summary(spec, self.outputs[spec.name])
         for entry in self.comparisons or ():
-            yield f"{entry.name}: {entry.verdict} (largest absolute error {entry.max_absolute_error:.3g})"
+            error = f" (largest absolute error {entry.max_absolute_error:.3g})" if entry.shape is None else ""
+            yield f"{entry.name}: {entry.verdict}{error}"
         for name, value in asdict(self.latency).items() if self.latency else ():
             if value is not None:
                 yield f"{name:<10}{value if name == 'runs' else format(value, '.4f')}"
@@ -856,6 +874,9 @@ def as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 def _compare(
     spec: Spec, output: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], tolerance: Mapping[str, Any]
 ) -> Comparison:
+    if output.shape != reference.shape:
+        count = max(output.size, reference.size)
+        return Comparison(spec.name, False, count, 0.0, output.shape, reference.shape)
     actual, expected = as_numbers(output, spec.dtype), as_numbers(reference, spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.abs(actual - expected)

@@ -114,6 +114,22 @@ class DynamicDimension(Document):
         return f"{self.name} from {self.minimum} {end}"
 
 
+class DataDimension(Document):
+    """A size of outputs that depends on the inputs' values, such as the number of boxes that a model finds.
+
+    It is named after the first output axis with this size: ``boxes_0`` for the first axis of ``boxes``.
+    """
+
+    name: str = Field(description="The first output axis with this size, such as `boxes_0`.")
+    maximum: int | None = Field(
+        default=None, ge=0, description="The largest size; null: none is known for all sizes of the inputs."
+    )
+
+    def __str__(self) -> str:
+        """Name and range, such as ``boxes_0 up to 300``."""
+        return self.name if self.maximum is None else f"{self.name} up to {self.maximum}"
+
+
 class DynamicAxis(Document):
     """A dynamic axis of an input or output, whose size is ``factor * dimension + offset``."""
 
@@ -121,7 +137,8 @@ class DynamicAxis(Document):
     axis: int = Field(ge=0, lt=MAX_RANK, description="The index of the axis in the shape, from 0.")
     dimension: str | None = Field(
         default=None,
-        description="The dimension in the formula; null if the size depends on several dimensions.",
+        description="The dimension in the formula, of `dimensions` or `of_data`; null if the size depends on "
+        "several.",
     )
     factor: int = Field(default=1, description="How much the axis grows when the dimension grows by 1.")
     offset: int = Field(default=0, description="The constant part of the size; may be negative.")
@@ -143,6 +160,10 @@ class DynamicShapes(Document):
     inputs: tuple[DynamicAxis, ...] = Field(default=(), description="The dynamic axes of the inputs.")
     outputs: tuple[DynamicAxis, ...] = Field(
         default=(), description="The dynamic axes of the outputs; empty while only the inputs are known."
+    )
+    of_data: tuple[DataDimension, ...] = Field(
+        default=(),
+        description="The sizes of outputs that depend on the inputs' values. Each run finds its own.",
     )
 
 

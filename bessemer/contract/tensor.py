@@ -47,6 +47,7 @@ DIMENSION_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 TensorName = Annotated[str, StringConstraints(pattern=TENSOR_NAME_PATTERN)]
 Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
+KnownSize = Annotated[int, Field(strict=True, ge=0, le=MAX_DIMENSION)]
 DimensionName = Annotated[str, StringConstraints(pattern=DIMENSION_NAME_PATTERN)]
 
 _NAME = re.compile(DIMENSION_NAME_PATTERN, re.ASCII)
@@ -97,7 +98,10 @@ class InputSpec(Document):
 class TensorSpec(InputSpec):
     """An input or output: its name, shape and element type."""
 
-    shape: tuple[Size, ...] = Field(max_length=MAX_RANK, description="The sizes; empty for a scalar.")
+    shape: tuple[KnownSize, ...] = Field(
+        max_length=MAX_RANK,
+        description="The sizes; empty for a scalar. Only a size that depends on data can be 0.",
+    )
 
 
 def parse_input_spec(text: str) -> InputSpec:

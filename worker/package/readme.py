@@ -156,6 +156,8 @@ def _paragraphs(manifest: Manifest) -> Iterator[str]:
         yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)
     if manifest.dynamic.dimensions:
         yield f"Each run may use any {', '.join(map(str, manifest.dynamic.dimensions))}."
+    if manifest.dynamic.of_data:
+        yield f"Each run finds its own {', '.join(map(str, manifest.dynamic.of_data))}, which may be 0."
 
 
 def _tensors(title: str, specs: Iterable[TensorSpec], axes: tuple[DynamicAxis, ...]) -> str:

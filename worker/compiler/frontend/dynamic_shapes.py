@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils._sympy.value_ranges import bound_sympy
 
-from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.dynamic import DataDimension, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.tensor import MAX_DIMENSION, TensorSpec
 
 DimensionSizes = dict[str, int]
@@ -125,12 +126,22 @@ def describe_program(
     ]
     shapes = describe_inputs(axes_of_inputs, given)
     names = _names(axes_of_inputs, shapes)
-    axes = tuple(
-        _named(spec.name, axis, names)
-        for spec, value in zip(outputs, returned, strict=True)
-        for axis in symbolic_axes(value, program)
-    )
-    return shapes.model_copy(update={"outputs": axes})
+    axes, of_data = [], dict[str, DataDimension]()
+    for spec, value in zip(outputs, returned, strict=True):
+        for axis in symbolic_axes(value, program):
+            size = value.shape[axis.axis].node.expr
+            if {str(symbol) for symbol in size.free_symbols} <= names.keys():
+                axes.append(_named(spec.name, axis, names))
+                continue
+            own = DataDimension(name=f"{spec.name}_{axis.axis}", maximum=_maximum(size, program))
+            name = of_data.setdefault(str(size), own).name
+            axes.append(DynamicAxis(tensor=spec.name, axis=axis.axis, dimension=name))
+    return shapes.model_copy(update={"outputs": tuple(axes), "of_data": tuple(of_data.values())})
+
+
+def _maximum(size: Any, program: ExportedProgram) -> int | None:
+    """The largest value of a size; None if it has no bound."""
+    return _range(bound_sympy(size, program.range_constraints))[1]
 
 
 def same_dynamic_shapes(

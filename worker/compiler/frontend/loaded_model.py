@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils._pytree import TreeSpec
 
+from bessemer.contract.dynamic import DynamicAxis
 from bessemer.contract.model import ConstantSpec, ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import DType, TensorSpec
@@ -103,8 +104,8 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     """The contract's description of a tensor.
 
     Raises:
-        JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has no elements, too
-            many axes, or a dtype such as complex64.
+        JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has too many axes, or a
+            dtype such as complex64.
     """
     refuse_unsupported_input(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -112,11 +113,25 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     try:
         return TensorSpec(name=name, shape=shape, dtype=DType(dtype))
     except ValueError as error:
-        if 0 in shape:
-            detail = f"'{name}' has no elements, shape {shape}: leave it out, or give other inputs"
-            raise JobError(ErrorCode.CAPTURE_FAILED, detail) from error
         detail = f"'{name}' has shape {shape} and dtype {dtype}, which Bessemer does not support"
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
+
+
+def refuse_empty(specs: Iterable[TensorSpec], axes: Iterable[DynamicAxis] = ()) -> None:
+    """Refuse tensors without elements, unless the size that is 0 depends on data.
+
+    Args:
+        specs: the tensors.
+        axes: the axes whose size may be 0.
+
+    Raises:
+        JobError: ``model-tensors-unsupported``.
+    """
+    may_be_empty = {(axis.tensor, axis.axis) for axis in axes}
+    for spec in specs:
+        if any(size == 0 and (spec.name, axis) not in may_be_empty for axis, size in enumerate(spec.shape)):
+            detail = f"'{spec.name}' has no elements: its shape is {'x'.join(map(str, spec.shape))}"
+            raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail)
 
 
 def count_elements(tensors: Iterable[object]) -> int:

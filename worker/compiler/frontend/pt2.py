@@ -28,6 +28,7 @@ from worker.compiler.frontend.loaded_model import (
     choose_method,
     count_elements,
     load_failed,
+    refuse_empty,
     tensor_spec,
 )
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
@@ -227,6 +228,7 @@ def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
     refuse_unsupported_input(argument.name, value)
     spec = tensor_spec(argument.name, _with_hints(value))
+    refuse_empty([spec])
     symbolic = symbolic_axes(value, program)
     return Argument(argument.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
 

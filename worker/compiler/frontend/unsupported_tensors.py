@@ -64,9 +64,6 @@ def refuse_unsupported_input(name: str, tensor: torch.Tensor) -> None:
     kind = _kind(tensor) or ("" if dtype in {known.value for known in DType} else f"of dtype {dtype}")
     if kind:
         raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, f"'{name}' is {kind}")
-    if 0 in tensor.shape:
-        detail = f"'{name}' has no elements: its shape is {'x'.join(map(str, tensor.shape))}"
-        raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail)
 
 
 def _kind(tensor: object) -> str:

@@ -27,7 +27,7 @@ from worker.compiler.frontend.dynamic_shapes import (
     specs_at,
 )
 from worker.compiler.frontend.load import load_model
-from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, tensor_spec
+from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.model_errors import model_raised
 from worker.compiler.frontend.outputs import flatten_outputs, output_names
 from worker.compiler.frontend.requested_dimensions import (
@@ -118,7 +118,6 @@ def _capture(upload: Upload) -> Captured:
     examples = _own_examples(model, specs)
     inputs = random_inputs(specs, {}, seed) if examples is None else examples
     outputs, names = _run_named(model, inputs)
-    is_dynamic = bool(request.dimensions) or (model.export_dynamic is not None and not request.inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.original)
     limits = index_limits(program, specs)
@@ -126,8 +125,8 @@ def _capture(upload: Upload) -> Captured:
         inputs = random_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
-    given = names_by_axis(request.inputs)
-    dynamic = _describe_dynamic(program, specs, output_specs, given) if is_dynamic else DynamicShapes()
+    dynamic = _describe_dynamic(program, specs, output_specs, names_by_axis(request.inputs))
+    refuse_empty(output_specs, dynamic.outputs)
     captured = Captured(
         upload=upload,
         format=model.format,

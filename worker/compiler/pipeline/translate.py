@@ -188,8 +188,11 @@ def blame_dynamic_sizes(error: JobError, captured: Captured) -> JobError:
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:
-    """Compare rank, dtype and fixed sizes with the model's; a dynamic size must stay dynamic."""
-    returned, specs = main.ret_ty, captured.output_specs
+    """Compare rank, dtype and fixed sizes with the model's; a dynamic size must stay dynamic.
+
+    The function's own result type lacks sizes of data, which its arguments do not define.
+    """
+    returned, specs = main.body.body.ty, captured.output_specs
     dynamic = {(axis.tensor, axis.axis) for axis in captured.dynamic.outputs}
     if not isinstance(returned, relax.TupleType) or len(returned.fields) != len(specs):
         raise JobError(ErrorCode.TRANSLATE_FAILED, f"main returns {returned}, the model {len(specs)} tensors")

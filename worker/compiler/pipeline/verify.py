@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from worker.compiler.values import Arrays
 
 
+_BY_DATA = (
+    "; its size depends on data, and where a value is as near to a threshold as rounding errors, either size is "
+    "right: export the model with example inputs that are clearer, or choose another `verify.seed`"
+)
+
+
 def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
@@ -64,7 +70,8 @@ def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tupl
     try:
         comparisons = _compare(outputs, captured, sample)
     except ValueError as error:
-        raise JobError(ErrorCode.VERIFY_MISMATCH, str(error)) from error
+        advice = _BY_DATA if captured.dynamic.of_data else ""
+        raise JobError(ErrorCode.VERIFY_MISMATCH, f"{error}{advice}") from error
     for comparison in comparisons:
         if comparison.mismatches:
             raise JobError(ErrorCode.VERIFY_MISMATCH, describe_mismatch(comparison))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
@@ -16,6 +16,8 @@ from worker.compiler.translation.errors import UntranslatableError
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
     from tvm.ir import GlobalVar
+
+    Results = Iterable[tuple[tuple[Any, ...], str]]
 
 
 class Subgraphs(Protocol):
@@ -64,24 +66,38 @@ class Emitter:
         """
         return self._builder.emit_te(compute, *arguments)
 
-    def function(
-        self,
-        function: tirx.PrimFunc,
-        name: str,
-        operands: list[relax.Expr],
-        results: list[tuple[tuple[Any, ...], str]],
+    def call_loops(
+        self, function: tirx.PrimFunc, name: str, operands: list[relax.Expr], results: Results
     ) -> list[relax.Expr]:
-        """Bind a call of a TensorIR function.
+        """Bind a call of a TensorIR function that is already scheduled, and return its results.
 
         Args:
             function: takes the operands, then the results.
             name: the function's name, made unique.
             operands: tensors.
-            results: the shape and the dtype of each of at least two results.
+            results: the shape and the dtype of each result.
         """
+        callee = self._builder.add_func(function, name)
         types = [relax.TensorType(shape, dtype) for shape, dtype in results]
-        called = self(relax.call_tir(self._builder.add_func(function, name), operands, types))
+        if len(types) == 1:
+            return [self(relax.call_tir(callee, operands, types[0]))]
+        called = self(relax.call_tir(callee, operands, types))
         return [self(relax.TupleGetItem(called, place)) for place in range(len(types))]
+
+    def size_from(self, count: relax.Expr) -> tirx.Var:
+        """The value of an int64 tensor of one element as a size, which is known when the library runs."""
+        row = count if shape_of(count) == (1,) else self(relax.op.reshape(count, (1,)))
+        size = tirx.Var(f"{self.node.name}_size", "int64")
+        self._builder.match_cast(self(relax.op.tensor_to_shape(row)), relax.ShapeType([size]))
+        return size
+
+    def size_of(self, expression: Any) -> tirx.Var:
+        """A variable with the value of an expression of sizes."""
+        return self.size_from(
+            self.tensor_expression(
+                lambda value: te.compute((1,), lambda _: value.astype("int64"), "size"), expression
+            )
+        )
 
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.

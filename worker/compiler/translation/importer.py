@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
@@ -106,10 +106,13 @@ class Importer(ExportedProgramImporter):
         """Translate one call."""
         rule, stock = rule_book().rules.get(rule_name(node)), self._stock_of(node)
         if rule is not None:
-            return self._by_rule(rule, Emitter(self.block_builder, node, stock, self))
+            return self._by_rule(rule, self._emitter(node, stock))
         if stock is None:
             raise UntranslatableError(f"{rule_name(node)} has no rule")
         return self._bound(stock(node))
+
+    def _emitter(self, node: Node, stock: Callable[[Node], Any] | None = None) -> Emitter:
+        return Emitter(self.block_builder, node, stock, self)
 
     def _bound(self, result: Any) -> Any:
         """A call as a variable, which has a type: TVM's converters leave some calls bare."""
@@ -189,10 +192,18 @@ class Importer(ExportedProgramImporter):
 
     def _shaped(self, node: Node, result: Any) -> Any:
         value = node.meta.get("val")
-        if self._symbols is None or not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
+        if self._symbols is None:
+            return result
+        if isinstance(value, torch.SymInt) and isinstance(result, tirx.Expr):
+            self._symbols.learn([value], [result], self._emitter(node).size_of)
+            found = self._symbols.shape_of([value])
+            return result if found is None else found[0]
+        if not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
         if all(isinstance(size, int) for size in value.shape):
             return result
+        if isinstance(result.ty.shape, relax.ShapeExpr):
+            self._symbols.learn(value.shape, result.ty.shape, self._emitter(node).size_of)
         shape = self._symbols.shape_of(value.shape)
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
             return result
@@ -206,6 +217,8 @@ class Importer(ExportedProgramImporter):
         result = rule.translate(emit, *positional, **named)
         if isinstance(result, tuple | list):
             return tuple(None if part is None else emit(part) for part in result)
+        if isinstance(emit.node.meta.get("val"), torch.SymInt):
+            return result
         return emit(result) if isinstance(result, relax.Expr) else result
 
     def _arguments(self, node: Node, rule: Rule) -> tuple[list[Any], dict[str, Any]]:

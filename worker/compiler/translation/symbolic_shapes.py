@@ -27,11 +27,34 @@ class SymbolicShapes:
 
     def __init__(self, inputs: Iterable[relax.Var]) -> None:
         self._variables = {str(size.name): size for variable in inputs for size in _variables(variable)}
+        self._of_data: set[str] = set()
 
     def shape_of(self, sizes: Any) -> list[Any] | None:
         """A torch shape in TensorIR; None if a size cannot be expressed."""
         found = [size if isinstance(size, int) else self._size(size.node.expr) for size in sizes]
         return None if any(size is None for size in found) else found
+
+    def learn(self, sizes: Iterable[Any], found: Iterable[Any], define: Callable[[Any], tirx.Var]) -> None:
+        """Take the sizes of a translation as those of torch that are new, because they depend on data.
+
+        Each gets a variable, since TVM does not see that two forms of one size are equal.
+
+        Args:
+            sizes: torch's sizes.
+            found: the translation's sizes, in TensorIR.
+            define: gives an expression a variable.
+        """
+        for size, expression in zip(sizes, found, strict=False):
+            known = None if isinstance(size, int) else size.node.expr
+            if known is None or str(known) in self._variables or not self._depends_on_data(known):
+                continue
+            self._of_data |= {str(symbol) for symbol in known.free_symbols}
+            is_plain = isinstance(expression, tirx.Var | tirx.IntImm)
+            self._variables[str(known)] = expression if is_plain else define(expression)
+
+    def _depends_on_data(self, expression: Any) -> bool:
+        names = {str(symbol) for symbol in expression.free_symbols}
+        return bool(expression.is_Symbol or names & self._of_data)
 
     def are_equal(self, shape: Any, expected: list[Any]) -> bool:
         """Whether a Relax shape provably equals torch's."""
@@ -45,7 +68,7 @@ class SymbolicShapes:
     def _size(self, expression: Any) -> Any | None:
         if expression.is_Integer:
             return tirx.IntImm("int64", int(expression))
-        if expression.is_Symbol:
+        if expression.is_Symbol or str(expression) in self._variables:
             return self._variables.get(str(expression))
         join = _OPERATORS.get(type(expression).__name__)
         parts = [self._size(part) for part in expression.args]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 from tvm import relax, topi
 
+from worker.compiler.translation.compaction import columns_of, places_of
 from worker.compiler.translation.dtypes import is_floating
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
-_BY_MASK = (
-    "indexing by a mask, whose result has a size that depends on data: keep the full size (torch.where, "
-    "masked_fill, a sum over torch.where), or take a fixed number of elements (nonzero_static, topk)"
-)
+MASKS = ("bool", "uint8")
 
 
 def look_up(emit: Emitter, table: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
@@ -46,9 +45,11 @@ def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
     The indexed axes become one axis, read at ``i * size(j) + j``. The result's axes replace the indexed ones
     if those are adjacent, else they come first.
     """
+    given = [index for index in indices if index is not None]
+    if len(given) == 1 and dtype_of(given[0]) in MASKS:
+        return _by_mask(emit, table, indices.index(given[0]), given[0])
+    indices = _without_masks(emit, indices)
     axes = [axis for axis, index in enumerate(indices) if index is not None]
-    if any(dtype_of(indices[axis]) == "bool" for axis in axes):
-        raise UntranslatableError(_BY_MASK)
     if len(axes) == 1:
         index = from_front(emit, indices[axes[0]], shape_of(table)[axes[0]])
         return look_up(emit, table, index, axes[0])
@@ -59,6 +60,25 @@ def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
     before = rest[: axes[0]] if neighbors else []
     after = rest[len(before) :]
     return look_up(emit, _joined(emit, table, before, axes, after), place, axis=len(before))
+
+
+def _by_mask(emit: Emitter, table: relax.Expr, first: int, mask: relax.Expr) -> relax.Expr:
+    """The elements where a mask of the axes from ``first`` on is true; the result has one axis for these."""
+    sizes, last = shape_of(table), first + len(shape_of(mask))
+    if first == last:
+        raise UntranslatableError("indexing by a mask without axes")
+    if last - first > 1:
+        table = emit(relax.op.reshape(table, (*sizes[:first], prod(sizes[first:last]), *sizes[last:])))
+    return emit(relax.op.take(table, places_of(emit, mask), axis=first, mode="clip"))
+
+
+def _without_masks(emit: Emitter, indices: list[Any]) -> list[Any]:
+    """The indices, with each mask replaced by the index of its true elements along each of its axes."""
+    found: list[Any] = []
+    for index in indices:
+        is_mask = index is not None and dtype_of(index) in MASKS
+        found += columns_of(emit, places_of(emit, index), shape_of(index)) if is_mask else [index]
+    return found
 
 
 def _joint_place(emit: Emitter, indices: list[relax.Expr], sizes: tuple[int, ...]) -> relax.Expr:
@@ -131,13 +151,6 @@ def _nonzero_static(data: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(is_found, torch.stack(places[::-1], 1), fill_value)
 
 
-def _repeats(repeats: Tensor, *, output_size: int | None = None) -> Any:
-    """The source position of each result element. The size of the result must be given."""
-    if output_size is None:
-        return NotImplemented
-    return torch.searchsorted(repeats.cumsum(0), torch.arange(output_size), right=True)
-
-
 RULES: Rules = (
     *rules_of(
         {
@@ -149,5 +162,4 @@ RULES: Rules = (
         }
     ),
     Decomposition("aten.nonzero_static.default", _nonzero_static),
-    Decomposition("aten.repeat_interleave.Tensor", _repeats),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import tirx
+
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, rules_of
 
@@ -12,6 +14,19 @@ def _with_modes(emit: Emitter, *arguments: Any) -> Any:
     """Inline the subgraph. Gradients and automatic casts are already settled in an exported graph."""
     place = next(index for index, one in enumerate(arguments) if hasattr(one, "graph"))
     return emit.inlined(arguments[place], list(arguments[place + 1 :]))
+
+
+def _smaller(emit: Emitter, one: Any, other: Any) -> Any:
+    """The smaller of two sizes."""
+    return tirx.min(*map(_size, (one, other)))
+
+
+def _larger(emit: Emitter, one: Any, other: Any) -> Any:
+    return tirx.max(*map(_size, (one, other)))
+
+
+def _size(size: Any) -> Any:
+    return tirx.IntImm("int64", size) if isinstance(size, int) else size
 
 
 def _nothing(emit: Emitter, *arguments: Any) -> None:
@@ -26,5 +41,7 @@ RULES: Rules = rules_of(
         "aten._assert_scalar.default": _nothing,
         "aten.sym_constrain_range_for_size.default": _nothing,
         "aten.sym_constrain_range.default": _nothing,
+        "sym_max": _larger,
+        "sym_min": _smaller,
     }
 )

@@ -131,8 +131,8 @@ def _stack(
         **dict(zip(STATES, states, strict=False)),
     }
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
-    outputs, *after = emit.function(
-        write_stack(asked, count, plan), f"{cell.name}_layers", operands, list(kinds.results.values())
+    outputs, *after = emit.call_loops(
+        write_stack(asked, count, plan), f"{cell.name}_layers", operands, kinds.results.values()
     )
     return [emit(relax.op.reshape(outputs, (*shape_of(data)[:2], asked.units))), *after]
 
@@ -185,8 +185,8 @@ def _layer(
     if plan.projected is not None:
         tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
-    outputs, *after = emit.function(
-        write_recurrence(asked, plan), cell.name, operands, list(kinds.results.values())
+    outputs, *after = emit.call_loops(
+        write_recurrence(asked, plan), cell.name, operands, kinds.results.values()
     )
     joined = (*shape_of(data)[:2], network.directions * asked.outputs)
     return [emit(relax.op.reshape(outputs, joined)), *after]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from tvm import relax
 
 from worker.compiler.translation.dtypes import is_floating, is_number, largest, smallest
@@ -161,17 +162,28 @@ def _put_along(data: Tensor, axis: int, index: Tensor, values: Tensor) -> Tensor
 def _masked_put(
     data: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
 ) -> torch.Tensor:
-    """``data[:, mask] = value`` for a scalar, or for values that broadcast over the axes after the mask."""
+    """``data[:, mask] = values``: one value, values for the axes after the mask, or for each true element."""
     axis = next(place for place, index in enumerate(indices) if index is not None)
     mask = indices[axis]
     assert mask is not None
     behind = data.dim() - axis - mask.dim()
     is_alone = all(index is None for index in indices[axis + 1 :])
-    if accumulate or not is_alone or (values.numel() != 1 and values.dim() > behind):
-        raise UntranslatableError("index_put by a mask with one value per true element")
-    shaped = mask.reshape(*mask.shape, *[1] * behind)
-    written = values.reshape(()) if values.numel() == 1 else values
-    return torch.where(shaped, written.to(data.dtype), data)
+    if accumulate or not is_alone:
+        raise UntranslatableError("index_put by a mask and other indices, or one that accumulates")
+    shaped, values = mask.reshape(*mask.shape, *[1] * behind), values.to(data.dtype)
+    if guard_or_false(values.numel() == 1):
+        return torch.where(shaped, values.reshape(()), data)
+    return torch.where(shaped, values if values.dim() <= behind else _spread(values, mask, behind), data)
+
+
+def _spread(values: Tensor, mask: Tensor, behind: int) -> Tensor:
+    """The values of a mask's true elements at their places in it; the other places hold any value."""
+    axis = values.dim() - behind - 1
+    before, after = values.shape[:axis], values.shape[axis + 1 :]
+    if isinstance(values.shape[axis], int) and values.shape[axis] == 1:
+        return values.reshape(*before, *[1] * mask.dim(), *after)
+    place = mask.reshape(-1).to(torch.int64).cumsum(0).sub(1).clamp(min=0)
+    return values.index_select(axis, place).reshape(*before, *mask.shape, *after)
 
 
 def _put(data: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tvm import relax, topi
+from tvm import relax, te, topi
 
 from worker.compiler.translation.dtypes import common_dtype, is_number
 from worker.compiler.translation.emitter import Emitter, axis_of, shape_of
@@ -28,7 +28,21 @@ def _stable_sort(emit: Emitter, data: relax.Expr, *, dim: int, descending: bool)
     return _sort(emit, data, dim, descending)
 
 
-def _topk(emit: Emitter, data: relax.Expr, k: int, axis: int, largest: bool, is_sorted: bool) -> Any:
+def _leading(emit: Emitter, data: relax.Expr, count: Any, axis: int, largest: bool) -> tuple[Any, Any]:
+    """The first elements of a sort and their positions, where their number is known when the library runs."""
+    order = emit(relax.op.argsort(data, axis, largest, "int64"))
+
+    def first(rows: te.Tensor, size: Any) -> te.Tensor:
+        shape = [size if place == axis else one for place, one in enumerate(rows.shape)]
+        return te.compute(shape, lambda *at: rows(*at), "leading")
+
+    places = emit.tensor_expression(first, order, count)
+    return emit(relax.op.gather_elements(data, places, axis)), places
+
+
+def _topk(emit: Emitter, data: relax.Expr, k: Any, axis: int, largest: bool, is_sorted: bool) -> Any:
+    if not isinstance(k, int):
+        return _leading(emit, data, k, axis_of(axis, len(shape_of(data))), largest)
     if k and not shape_of(data):
         return data, emit(relax.op.zeros((), "int64"))
     if k and 0 not in shape_of(data):
