@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _BY_DATA = (
-    "; its size depends on data, and where a value is as near to a threshold as rounding errors, either size is "
-    "right: export the model with example inputs that are clearer, or choose another `verify.seed`"
+    "; its size depends on data, and where a value lies within a rounding error of a threshold, "
+    "either size is right: export the model with clearer example inputs, or choose another `verify.seed`"
 )
 
 
