@@ -32,8 +32,8 @@ from worker.compiler.rewrites.engine import Application, report_rewrite
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
-from worker.compiler.rewrites.order_sizes import order_sizes
 from worker.compiler.rewrites.registry import rewrite_book
+from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.values import Optimized, StageContext, Translated, Upload
@@ -125,6 +125,7 @@ def optimization_phases(machine: Machine, widths: PanelWidths | None = None) -> 
                 lift_constants,
                 _FUSE_OPS,
                 order_sizes,
+                join_numbers,
                 transform.FuseTIR(),
             ),
         ),
