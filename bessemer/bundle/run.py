@@ -67,6 +67,7 @@ RUNS_FOR_P90, RUNS_FOR_P99 = 20, 200
 WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
 SHOWN_NAMES = 3
+MAX_TIED_ELEMENTS = 1 << 24
 
 SAFETENSORS_DTYPES = {
     "BOOL": "bool",
@@ -171,6 +172,14 @@ class Sizes:
             if size != expected:
                 return False
         return True
+
+    def results(self) -> list[list[str]]:
+        """The outputs with one row for each result, for each number of results that depends on data."""
+        results: dict[str, list[str]] = {}
+        for (name, axis), entry in self._outputs.items():
+            if axis == 0 and entry["dimension"] in self._of_data:
+                results.setdefault(_formula(entry), []).append(name)
+        return list(results.values())
 
     def takes(self, spec: Spec) -> str:
         """An input with formulas for its dynamic sizes, and their ranges."""
@@ -457,10 +466,31 @@ class Entry:
             references = load_arrays(_inside(self._folder, self._document["reference"]["outputs"]))
             tolerances = {entry["name"]: entry for entry in self._document.get("tolerances", ())}
             exact = {"relative": 0.0, "absolute": 0.0}
+            outputs = self._in_order(outputs, references, tolerances)
             return tuple(
                 _compare(spec, outputs[spec.name], references[spec.name], tolerances.get(spec.name, exact))
                 for spec in self.outputs
             )
+
+    def _in_order(self, outputs: Arrays, references: Arrays, tolerances: Mapping[str, Any]) -> Arrays:
+        """The outputs with results that tie in the order of the references."""
+        ordered = dict(outputs)
+        for names in self.sizes.results():
+            if any(outputs[name].shape != references[name].shape for name in names):
+                continue
+            columns = [
+                Column(
+                    as_numbers(outputs[spec.name], spec.dtype),
+                    as_numbers(references[spec.name], spec.dtype),
+                    tolerances.get(spec.name, {}).get("relative", 0.0),
+                    tolerances.get(spec.name, {}).get("absolute", 0.0),
+                )
+                for spec in self.outputs
+                if spec.name in names
+            ]
+            order = order_ties(columns)
+            ordered.update((name, outputs[name][order]) for name in names)
+        return ordered
 
 
 class Model:
@@ -877,19 +907,84 @@ def _compare(
     if output.shape != reference.shape:
         count = max(output.size, reference.size)
         return Comparison(spec.name, False, count, 0.0, output.shape, reference.shape)
-    actual, expected = as_numbers(output, spec.dtype), as_numbers(reference, spec.dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        errors = np.abs(actual - expected)
-        allowed = tolerance["absolute"] + tolerance["relative"] * np.abs(expected)
-    same = (actual == expected) | ((actual != actual) & (expected != expected))
-    # an infinite reference would otherwise allow every error
-    far = ~same & ~((errors <= allowed) & np.isfinite(expected))
+    errors, far = _errors(
+        as_numbers(output, spec.dtype),
+        as_numbers(reference, spec.dtype),
+        tolerance["relative"],
+        tolerance["absolute"],
+    )
     return Comparison(
         name=spec.name,
         matches=not far.any(),
         mismatches=int(far.sum()),
-        max_absolute_error=float(np.max(np.where(same, 0, errors), initial=0)),
+        max_absolute_error=float(np.max(errors, initial=0)),
     )
+
+
+def _errors(actual: Any, expected: Any, relative: float, absolute: float) -> tuple[Any, Any]:
+    """The absolute error of each element, and whether it is too large."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = np.abs(actual - expected)
+        allowed = absolute + relative * np.abs(expected)
+    same = (actual == expected) | ((actual != actual) & (expected != expected))
+    # an infinite reference would otherwise allow every error
+    far = ~same & ~((errors <= allowed) & np.isfinite(expected))
+    return np.where(same, 0, errors), far
+
+
+@dataclass(frozen=True)
+class Column:
+    """An output with one row for each result, such as a box in an image, and its reference, as numbers."""
+
+    output: np.ndarray[Any, Any]
+    reference: np.ndarray[Any, Any]
+    relative: float
+    absolute: float
+
+    @property
+    def can_order(self) -> bool:
+        """Whether the model may have sorted its results by these numbers: one inexact number each."""
+        return self.reference.ndim == 1 and self.relative > 0
+
+    def equal(self, rows: Any, reference_rows: Any) -> Any:
+        """Whether rows of the output equal rows of the reference."""
+        return self._equal(self.output[rows], self.reference[reference_rows], np.ndim(rows))
+
+    def ties(self, rows: Any, other_rows: Any) -> Any:
+        """Whether rows of the reference equal others of the reference."""
+        return self._equal(self.reference[rows], self.reference[other_rows], np.ndim(rows))
+
+    def _equal(self, left: Any, right: Any, axes: int) -> Any:
+        far = _errors(left, right, self.relative, self.absolute)[1]
+        return ~far.any(axis=tuple(range(axes, far.ndim)))
+
+
+def order_ties(columns: Sequence[Column]) -> np.ndarray[Any, Any]:
+    """The order of the outputs' rows in which they equal the references, if only ties differ; else their own.
+
+    Models that sort their results leave the order of those with equal scores to rounding errors.
+
+    Args:
+        columns: the outputs of one number of results.
+    """
+    order = np.arange(len(columns[0].reference))
+    off = order[~np.logical_and.reduce([column.equal(order, order) for column in columns])]
+    scores = [column for column in columns if column.can_order]
+    work = len(off) ** 2 * sum(column.reference[:1].size for column in columns)
+    if not len(off) or not scores or work > MAX_TIED_ELEMENTS:
+        return order
+    rows, places = off[:, None], off[None, :]
+    suits = np.logical_and.reduce([column.equal(rows, places) for column in columns])
+    suits &= np.logical_or.reduce([column.ties(rows, places) for column in scores])
+    free = suits.any(axis=0)
+    found = order.copy()
+    for row, suitable in zip(off, suits):  # noqa: B905
+        choices = np.flatnonzero(suitable & free)
+        if not len(choices):
+            return order
+        found[off[choices[0]]] = row
+        free[choices[0]] = False
+    return found
 
 
 class _Parser(argparse.ArgumentParser):

@@ -184,6 +184,11 @@ class OutputComparison(Document):
         description="Number of elements beyond the tolerance; always 0, or the compilation would have failed."
     )
     elements: int = Field(description="Total number of elements.")
+    reordered: int = Field(
+        default=0,
+        description="Rows that come in another order than the model's, since their scores tie within the "
+        "tolerance. Only where the number of rows depends on data.",
+    )
     rounding: float | None = Field(
         default=None,
         description="The model's own rounding error against float64, beyond the relative tolerance, if the "

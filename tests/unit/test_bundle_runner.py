@@ -90,6 +90,37 @@ def test_outputs_are_compared_element_by_element(
     assert run._compare(spec, *arrays, tolerance).mismatches == mismatches
 
 
+def columns(scores: list[float], boxes: list[float], labels: list[int]) -> list[run.Column]:
+    """Three results beside references with scores 0.9, 0.5, 0.5 and labels 1, 2, 3."""
+    return [
+        run.Column(np.array(boxes), np.array([1.0, 2.0, 3.0]), 1e-4, 0.0),
+        run.Column(np.array(scores), np.array([0.9, 0.5, 0.50001]), 1e-4, 0.0),
+        run.Column(np.array(labels), np.array([1, 2, 3]), 0.0, 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "boxes", "labels", "order"),
+    [
+        pytest.param([0.9, 0.5, 0.5], [1.0, 2.0, 3.0], [1, 2, 3], [0, 1, 2], id="equal"),
+        pytest.param([0.9, 0.5, 0.5], [1.0, 3.0, 2.0], [1, 3, 2], [0, 2, 1], id="a tie"),
+        pytest.param([0.5, 0.9, 0.5], [2.0, 1.0, 3.0], [2, 1, 3], [0, 1, 2], id="scores in a wrong order"),
+        pytest.param([0.9, 0.5, 0.5], [1.0, 3.0, 2.0], [1, 2, 3], [0, 1, 2], id="labels of other boxes"),
+        pytest.param([0.9, 0.5, 0.5], [1.0, 3.0, 4.0], [1, 3, 4], [0, 1, 2], id="a box of its own"),
+        pytest.param([0.9, 0.5, 0.5], [1.0, 3.0, 3.0], [1, 3, 3], [0, 1, 2], id="a box twice"),
+    ],
+)
+def test_only_results_that_tie_may_come_in_another_order(
+    scores: list[float], boxes: list[float], labels: list[int], order: list[int]
+) -> None:
+    assert run.order_ties(columns(scores, boxes, labels)).tolist() == order
+
+
+def test_without_scores_no_result_may_come_in_another_order() -> None:
+    boxes = run.Column(np.array([[2.0, 2.0], [1.0, 1.0]]), np.array([[1.0, 1.0], [2.0, 2.0]]), 1e-4, 0.0)
+    assert run.order_ties([boxes]).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("name", ["file", "args", "a.b", "x"])
 def test_arrays_of_any_name_are_kept(tmp_path: Path, name: str) -> None:
     array = np.arange(6, dtype=np.int8).reshape(2, 3)

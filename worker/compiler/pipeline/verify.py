@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bessemer.bundle.run import Column, Sizes, order_ties
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
@@ -80,8 +81,11 @@ def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tupl
 
 def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
     options = captured.upload.request.verify
+    outputs, reordered = _order_ties(outputs, captured, sample)
     comparisons = tuple(
-        compare(spec.name, output, reference, options.tolerance(spec.dtype))
+        compare(spec.name, output, reference, options.tolerance(spec.dtype)).model_copy(
+            update={"reordered": reordered.get(spec.name, 0)}
+        )
         for spec, output, reference in zip(captured.output_specs, outputs, sample.references, strict=True)
     )
     if options.absolute is not None or not any(one.mismatches for one in comparisons):
@@ -89,12 +93,33 @@ def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[Outpu
     exact = exact_outputs(captured.program, sample)
     if exact is None:
         return comparisons
+    exact, _ = _order_ties(exact, captured, sample)
     return tuple(
         _compare_rounded(one, output, reference, precise) if one.mismatches else one
         for one, output, reference, precise in zip(
             comparisons, outputs, sample.references, exact, strict=True
         )
     )
+
+
+def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arrays, dict[str, int]]:
+    """The arrays with results that tie in the order of the references, and how many rows of each moved."""
+    options = captured.upload.request.verify
+    specs = {spec.name: spec for spec in captured.output_specs}
+    found = dict(zip(specs, arrays, strict=True))
+    references = dict(zip(specs, sample.references, strict=True))
+    moved: dict[str, int] = {}
+    for names in Sizes(captured.dynamic.model_dump()).results():
+        if any(found[name].shape != references[name].shape for name in names):
+            continue
+        columns = [
+            Column(found[name], references[name], **options.tolerance(specs[name].dtype).model_dump())
+            for name in names
+        ]
+        order = order_ties(columns)
+        moved.update(dict.fromkeys(names, int(np.count_nonzero(order != np.arange(len(order))))))
+        found.update({name: found[name][order] for name in names})
+    return tuple(found.values()), moved
 
 
 def _compare_rounded(
