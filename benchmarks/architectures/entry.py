@@ -21,11 +21,13 @@ class Architecture:
         name: ``package/model``.
         make: returns the model in evaluation mode and its inputs.
         forms: the file formats to survey.
+        is_alive: whether every part of the model already affects its output.
     """
 
     name: str
     make: Callable[[], tuple[nn.Module, Inputs]]
     forms: tuple[Form, ...] = (Form.PT2,)
+    is_alive: bool = False
 
 
 def image(size: int, channels: int = 3, batch: int = 1) -> Inputs:

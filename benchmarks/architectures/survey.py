@@ -59,8 +59,9 @@ def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0
 def _make(architecture: Architecture, seed: int) -> tuple[nn.Module, Inputs]:
     torch.manual_seed(seed)
     model, inputs = architecture.make()
-    enliven(model)
-    calibrate(model, inputs)
+    if not architecture.is_alive:
+        enliven(model)
+        calibrate(model, inputs)
     return model.requires_grad_(False), inputs
 
 

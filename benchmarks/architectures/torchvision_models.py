@@ -10,6 +10,8 @@ from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image
 from benchmarks.architectures.outcomes import EVERY_FORM
+from bessemer.detection import Detector
+from worker.compiler.frontend import torchvision_operators  # noqa: F401 - defines operators
 
 CLASSIFIERS = {
     "alexnet": 96,
@@ -40,6 +42,14 @@ CLASSIFIERS = {
 SEGMENTERS = {"fcn_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64, "lraspp_mobilenet_v3_large": 64}
 VIDEO = {"r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "s3d": 224, "swin3d_t": 32}
 
+DETECTORS = {
+    "ssd300_vgg16": (300, 300),
+    "ssdlite320_mobilenet_v3_large": (320, 320),
+    "retinanet_resnet50_fpn": (128, 128),
+    "fasterrcnn_mobilenet_v3_large_320_fpn": (128, 160),
+}
+"""Models with the height and width of the image."""
+
 _OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -68,9 +78,10 @@ _library: list[torch.library.Library] = []
 def declare_operators() -> None:
     """Make torchvision importable without its compiled part."""
     if not _library:
-        _library.append(torch.library.Library("torchvision", "DEF"))
+        _library.append(torch.library.Library("torchvision", "FRAGMENT"))
         for schema in _OPERATORS:
-            _library[0].define(schema)
+            if not hasattr(torch.ops.torchvision, schema.partition("(")[0]):
+                _library[0].define(schema)
 
 
 def architectures() -> list[Architecture]:
@@ -96,6 +107,10 @@ def architectures() -> list[Architecture]:
         for name, size in VIDEO.items()
     ]
     made.append(Architecture("torchvision/mvit_v2_s", partial(_mvit, models.video)))
+    made += [
+        Architecture(f"torchvision/{name}", partial(_detector, models.detection, name, sizes), is_alive=True)
+        for name, sizes in DETECTORS.items()
+    ]
     made.append(Architecture("torchvision/raft_small", partial(_raft, models.optical_flow)))
     return made
 
@@ -148,6 +163,21 @@ def _maxvit(models: Any) -> tuple[nn.Module, Inputs]:
 
 def _segmenter(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:
     return getattr(models, name)(weights=None, weights_backbone=None).eval(), image(size)
+
+
+def _detector(models: Any, name: str, sizes: tuple[int, int]) -> tuple[nn.Module, Inputs]:
+    """A detector whose scores differ: random weights alone give every box the same."""
+    resized = {} if name.startswith("ssd") else {"min_size": min(sizes), "max_size": max(sizes)}
+    model = getattr(models, name)(weights=None, weights_backbone=None, num_classes=5, **resized)
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = None
+    with torch.no_grad():
+        model.backbone.train()(torch.randn(4, 3, *sizes))
+    for place, parameter in model.named_parameters():
+        if norms and parameter.ndim > 1 and any(head in place for head in ("cls_", "classification_head")):
+            nn.init.normal_(parameter, std=3 / parameter[0].numel() ** 0.5)
+    return Detector(model), (torch.rand(3, *sizes),)
 
 
 def _video(models: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:

@@ -19,7 +19,6 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.translation.rules import detection  # noqa: F401 - defines torchvision's operators
 from worker.compiler.values import Captured
 from worker.tensors import as_array
 
@@ -56,6 +55,24 @@ def detected(x: torch.Tensor) -> Any:
     clear = x[x[:, 4] > 0.3]
     kept = batched_nms(clear[:, :4], clear[:, 4], clear[:, 5].long(), 0.4)[:20]
     return {"boxes": clear[kept, :4], "scores": clear[kept, 4], "labels": clear[kept, 5].long()}
+
+
+def regions(samples: int) -> Callable[[torch.Tensor], Any]:
+    """Cut some of the boxes, which may lie outside, out of images."""
+    images = torch.randn(3, 2, 9, 7, generator=torch.Generator().manual_seed(6))
+
+    def cut(x: torch.Tensor) -> Any:
+        rois = torch.cat([x[:, 5:], x[:, :4] - 2], 1)[x[:, 4] > 0.3]
+        align = torch.ops.torchvision.roi_align
+        return align(images, rois, 0.5, 3, 2, samples, False), align(images, rois, 1.0, 2, 3, samples, True)
+
+    return cut
+
+
+def chosen_twice(x: torch.Tensor) -> Any:
+    """Indices and their range are of two sizes that depend on data."""
+    rows = x[x[:, 0] > 0]
+    return rows[torch.nonzero(rows[:, 1] > 0)[:, 0]]
 
 
 def largest(x: torch.Tensor) -> Any:
@@ -105,9 +122,12 @@ CASES = {
     "occurrences": Case(lambda x: torch.bincount(x.abs().flatten()), INTEGERS),
     "weights": Case(lambda x: torch.bincount(x.abs().flatten(), x.flatten().float(), minlength=9), INTEGERS),
     "repetitions": Case(lambda x: torch.repeat_interleave(x, x[:, 0].abs(), dim=0), INTEGERS),
+    "chosen twice": Case(chosen_twice),
     "suppression": Case(lambda x: nms(x, 0.4), BOXES),
     "suppression of no overlap": Case(lambda x: nms(x, 0.0), BOXES),
     "suppression in groups": Case(lambda x: batched_nms(x[:, :4], x[:, 4], x[:, 5].long(), 0.4), BOXES),
+    "regions": Case(regions(2), BOXES),
+    "regions of any number of samples": Case(regions(-1), BOXES[:1]),
     "detection": Case(detected, (*BOXES, boxes_of(1) * torch.tensor([1, 1, 1, 1, 0, 1]))),
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.frontend import fx, pt2
+from worker.compiler.frontend import fx, pt2, torchvision_operators  # noqa: F401 - defines operators
 from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
 from worker.compiler.frontend.file_format import recognize

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 RANDOM = (
     "draws random numbers: call eval() before exporting, or make the random numbers an input of the model"
 )
-OF_DATA = (
-    "has a result whose size depends on data: keep the full size and mask it (torch.where), or give the size "
-    "(nonzero_static, topk, one_hot and sum in place of bincount, output_size of repeat_interleave)"
-)
+OF_DATA = "has a result whose size depends on data: use nonzero or a mask, or keep the full size and mask it"
 
 QUANTIZED = "computes with quantized values: compile the float model from before its quantization"
 QUANTIZED_NAMESPACES = frozenset({"quantized", "quantized_decomposed", "torchao"})
