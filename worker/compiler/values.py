@@ -278,9 +278,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Verified:
-    """The library, whose outputs are within the tolerances: those of the first entry point and the others."""
+    """The library, whose outputs are within the tolerances: those of the first entry point and the others.
+
+    ``captured`` is the model with the references that the first outputs agree with.
+    """
 
     built: Built
+    captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
 
@@ -288,11 +292,6 @@ class Verified:
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
         """Those of each entry point."""
         return (self.comparisons, *self.other_comparisons)
-
-    @property
-    def captured(self) -> Captured:
-        """The model."""
-        return self.built.captured
 
 
 @dataclass(frozen=True)
