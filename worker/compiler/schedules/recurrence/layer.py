@@ -162,7 +162,7 @@ class LayerWriter:
             def part(number: Any) -> tirx.Stmt:
                 return tile(task(number // tiling.count), place, number % tiling.count)
 
-            return nest.parallel(count * tiling.count, part, INDEX)
+            return nest.divided(count * tiling.count, part, INDEX)
 
         def step(place: Any) -> tirx.Stmt:
             return nest.sequence(*(phase(place, *each) for each in self._phases()))
@@ -170,7 +170,7 @@ class LayerWriter:
         every = partial(nest.serial, count, dtype=INDEX)
         return nest.sequence(
             every(lambda number: self._begin(task(number))),
-            nest.serial(self._length, step, INDEX),
+            nest.together(nest.serial(self._length, step, INDEX)),
             every(lambda number: self._end(task(number))),
         )
 
