@@ -1,7 +1,7 @@
 """Keeps small local buffers on the stack, where LLVM turns them into registers.
 
-TVM 0.27 allocates each buffer at run time, in every iteration of the parallel loop around it. A recurrent step
-with 100 of them spent more time on allocations than on arithmetic, and each has a branch for its failure.
+TVM 0.27 allocates each buffer at run time, in every iteration of the parallel loop around it, and branches on
+failure. A recurrent step with 100 of them spent more time on allocations than on arithmetic.
 """
 
 from __future__ import annotations
