@@ -8,6 +8,7 @@ from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.names import Name
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorName, TensorSpec
 
 
@@ -48,6 +49,11 @@ class Signature(Document):
     constants: tuple[ConstantSpec, ...] = Field(
         default=(),
         description="The arguments that are not tensors. A request fixes their values in `constants`.",
+    )
+    call: CallStructure = Field(
+        default=CallStructure(),
+        description="How the model's own arguments, and its result if the file tells, are made of named "
+        "tensors.",
     )
     parameters: int = Field(ge=0, description="Number of elements in all parameters and buffers.")
     dynamic: DynamicShapes = Field(

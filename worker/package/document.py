@@ -152,6 +152,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             entry_point=entry.function,
             inputs=passed.input_specs,
             outputs=passed.output_specs,
+            call=entry.call,
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
