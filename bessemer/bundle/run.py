@@ -486,7 +486,7 @@ def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tup
         parts = [value.get(key, _ABSENT) for key in keys]
     elif isinstance(value, (list, tuple)) and kind != "dict":
         if len(value) != len(items):
-            raise InputError(f"'{place}' has {len(value)} values, expected {len(items)}")
+            raise InputError(f"'{place}' has the length {len(value)}, expected {len(items)}")
         parts = value
     elif kind in ("object", "named_tuple") and any(hasattr(value, key) for key in keys):
         parts = [getattr(value, key, _ABSENT) for key in keys]
@@ -579,7 +579,8 @@ class Entry:
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
         self.states = _specs(document.get("state", ()))
-        self.structure = None if document.get("call") is None else Call(document["call"])
+        call = document.get("call") or {}
+        self.structure = Call(call) if call.get("returns") else None
         self.sizes = Sizes(document.get("dynamic", {}))
         self.function = function
         self._folder = folder

@@ -171,6 +171,7 @@ class _Descriptions(pickle.Unpickler):
             return STORAGE_DTYPES[name]
         known: dict[tuple[str, str], Callable[..., object]] = {
             ("torch.jit._pickle", "restore_type_tag"): lambda value, tag: value,
+            ("torch.jit._pickle", "build_tensorlist"): lambda tensors: tensors,
             ("torch._utils", "_rebuild_tensor_v2"): lambda dtype, offset, shape, *_: (dtype, tuple(shape)),
             ("collections", "OrderedDict"): OrderedDict,
         }
