@@ -62,6 +62,10 @@ class Signature(Document):
         "unless a request names its inputs, which fixes all sizes.",
     )
 
+    def covers(self, name: str) -> bool:
+        """Whether a container, whose values only a request names, can have a value of this name."""
+        return any(argument.covers(name) for argument in self.call.arguments)
+
 
 class Inspection(Document):
     """The result of an inspection."""

@@ -93,11 +93,12 @@ class CallStructure(Document):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the model takes tensors, and returns one or a tuple of them."""
-        returned = self.returns.items if isinstance(self.returns, Container) else (self.returns,)
-        is_tuple = not isinstance(self.returns, Container) or self.returns.container is ContainerKind.TUPLE
-        taken = (argument.structure for argument in self.arguments)
-        return is_tuple and all(isinstance(leaf, TensorLeaf) for leaf in (*taken, *returned))
+        """Whether the model takes tensors, and returns one or a tuple of them, as far as that is known."""
+        returned = self.returns
+        is_tuple = isinstance(returned, Container) and returned.container is ContainerKind.TUPLE
+        results = returned.items if isinstance(returned, Container) and is_tuple else (returned,)
+        leaves = (*(argument.structure for argument in self.arguments), *results)
+        return all(leaf is None or isinstance(leaf, TensorLeaf) for leaf in leaves)
 
     def __str__(self) -> str:
         """As Python might write it: ``(images: [images.0, images.1]) -> {'scores': scores}``."""

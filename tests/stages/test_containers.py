@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from capture_samples import capture_file, graph, refusal, scripted
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.structure import shown
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.values import Captured
@@ -107,7 +106,14 @@ def traced(path: Path) -> Path:
     return path
 
 
-MIXED_INPUTS = ("batch.y=2x3", "images.0=2x3", "images.1=2x3", "batch.x=2x3", "pair.left=2x3", "weighted.0=2x3")
+MIXED_INPUTS = (
+    "batch.y=2x3",
+    "images.0=2x3",
+    "images.1=2x3",
+    "batch.x=2x3",
+    "pair.left=2x3",
+    "weighted.0=2x3",
+)
 MIXED = "(images: [images.0, images.1], batch: {'y': batch.y, 'x': batch.x}, "
 CASES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], dict[str, object], str]] = {
     "script": (

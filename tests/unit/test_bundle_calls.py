@@ -19,7 +19,7 @@ from bessemer.contract.structure import (
 )
 
 A, B, C, D, E = (np.full(2, float(number)) for number in range(5))
-Pair = namedtuple("Pair", "left right")  # noqa: PYI024
+Pair = namedtuple("Pair", "left right")
 
 
 def of(kind: ContainerKind, *items: Structure, keys: tuple[Any, ...] = ()) -> Container:
@@ -87,7 +87,11 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "an argument given twice": (([A, B],), {}, "argument 'images' is given twice"),
     "too many arguments": ((1, 2, 3, 4, 5), {}, "got 5 arguments by position, expected 4"),
     "an array for a list": ((), {"images": A}, "'images' is a ndarray, expected [images.0, images.1]"),
-    "a list for a dictionary": ((), {"batch": [C]}, "'batch' is a list, expected {'image': batch.image, 7: None}"),
+    "a list for a dictionary": (
+        (),
+        {"batch": [C]},
+        "'batch' is a list, expected {'image': batch.image, 7: None}",
+    ),
     "a list for an array": ((), {"images": [[A], B]}, "'images.0' is a list, expected an array"),
     "another number": ((), {"pair": (D, 3)}, "'pair.right' is 3, but the library is compiled for 2.5"),
     "a number for a boolean": (

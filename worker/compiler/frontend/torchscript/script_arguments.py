@@ -96,7 +96,7 @@ class _Reader:
         """The structure of an argument."""
         name, kind, has_default = argument.name, argument.type, argument.has_default_value()
         if not self._below(name) and _is_open(kind) and not self.names:
-            self.tensors[name] = not has_default and kind.kind() != _OPTIONAL
+            self._note_open(name, kind, required=not has_default and kind.kind() != _OPTIONAL)
             structure = None
         elif not self._is_given(name) and has_default:
             self._note_optional(name, kind)
@@ -164,6 +164,13 @@ class _Reader:
         self.plain.append(ConstantSpec(name=name, type=str(kind), required=True))
         return ConstantLeaf(constant=self.constants.get(name))
 
+    def _note_open(self, name: str, kind: Any, required: bool) -> None:
+        """Note a container whose values are still to be named."""
+        if _holds_tensors(kind):
+            self.tensors[name] = required
+        else:
+            self.plain.append(ConstantSpec(name=name, type=str(kind), required=required))
+
     def _note_optional(self, name: str, kind: Any) -> None:
         """Note what a request may name, but does not."""
         inner = kind.getElementType() if kind.kind() == _OPTIONAL else kind
@@ -207,6 +214,10 @@ def _is_leaf(kind: Any) -> bool:
 def _is_open(kind: Any) -> bool:
     """Whether only the names of inputs tell what a value contains."""
     return kind.kind() in (_LIST, _DICT) or any(map(_is_open, kind.containedTypes()))
+
+
+def _holds_tensors(kind: Any) -> bool:
+    return kind.kind() == _TENSOR or any(map(_holds_tensors, kind.containedTypes()))
 
 
 def _default(value: object) -> Structure | None:
