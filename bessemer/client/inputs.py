@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
@@ -22,7 +23,8 @@ InputValue = Any
 that shape and dtype."""
 
 Inputs = Mapping[str, InputValue] | Sequence[Any]
-"""Inputs by name; or in order: ``TensorSpec``, ``"x=1x784:float32"``, or example tensors."""
+"""Inputs by name, alone or in dictionaries, lists, tuples and dataclasses; or in order: ``TensorSpec``,
+``"x=1x784:float32"``, example tensors or containers."""
 
 Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
 """Ranges by name: ``(1, 64)``, ``(1, None)`` (unbounded), ``"1..64@8"``, or a ``DimensionRange``."""
@@ -80,17 +82,15 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
 def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, ...]:
     """The specs of all inputs, in their order; ``names`` are for inputs without a name.
 
+    Those in containers have dotted names: ``images.0``.
+
     Raises:
         InvalidArgumentError: an input has no name, or is malformed.
     """
     if isinstance(inputs, Mapping):
-        return tuple(spec_of(name, value) for name, value in inputs.items())
+        parts = (part for name, value in inputs.items() for part in inputs_in(name, value))
+        return tuple(spec_of(name, value) for name, value in parts)
     return tuple(_unnamed(index, value, names) for index, value in enumerate(inputs))
-
-
-def is_array(value: InputValue) -> bool:
-    """Whether the value has a shape and a dtype, as arrays and tensors do."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, InputSpec)
 
 
 def validated(kind: type[D], fields: Mapping[str, object]) -> D:

@@ -36,12 +36,14 @@ total = model.call((values["image"],), {}, entry="total")
 session = model.session()
 first = told(session(images=images, batch=batch(2)))
 refused = []
-for args in ((images[:1], batch(2)), (images, {"x": values["x"]}), (images, batch(2), 3.0), (images, batch(9))):
+calls = (images[:1], batch(2)), (images, {"x": values["x"]}), (images, batch(2), 3.0), (images, batch(9))
+for args in calls:
     try:
         model(*args)
     except InputError as error:
         refused.append(str(error))
-print(json.dumps({"found": found, "first": first, "refused": refused, "total": [part.tolist() for part in total]}))
+total = [part.tolist() for part in total]
+print(json.dumps({"found": found, "first": first, "refused": refused, "total": total}))
 """
 
 STATELESS = """
