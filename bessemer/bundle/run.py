@@ -404,10 +404,6 @@ class Call:
         self._names = [str(argument["name"]) for argument in self._arguments]
         self._positional = [str(each["name"]) for each in self._arguments if not each["keyword_only"]]
 
-    def __str__(self) -> str:
-        """As Python might write it: ``(images: [images.0, images.1]) -> {'scores': scores}``."""
-        return f"({', '.join(map(_shown_argument, self._arguments))}) -> {_shown(self._returns)}"
-
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arrays in the arguments of a call, by name.
 
@@ -421,7 +417,8 @@ class Call:
                 name = str(argument["name"])
                 _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
         except InputError as error:
-            raise InputError(f"{error}; the model takes {self}") from None
+            takes = ", ".join(map(_shown_argument, self._arguments))
+            raise InputError(f"{error}; the model takes ({takes})") from None
         return arrays
 
     def restore(self, outputs: Arrays) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2, torchvision_operators  # noqa: F401 - defines operators
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
@@ -17,6 +18,9 @@ LOADERS: dict[ModelFormat, Callable[[Path, Selection], LoadedModel]] = {
     ModelFormat.TORCHSCRIPT: torchscript.load,
     ModelFormat.FX: fx.load,
 }
+
+
+MAX_STRUCTURE_BYTES = 1 << 16
 
 
 def load_model(path: Path, selection: Selection = WHOLE) -> LoadedModel:
@@ -51,11 +55,19 @@ def inspect_model(path: Path) -> Inspection:
             inputs=_known_inputs(model.arguments),
             input_names=tuple(argument.name for argument in model.arguments),
             constants=model.constants,
-            call=model.call,
+            call=_bounded(model.call),
             parameters=model.parameters,
             dynamic=describe_inputs((argument.name, argument.symbolic_axes) for argument in model.arguments),
         ),
     )
+
+
+def _bounded(call: CallStructure) -> CallStructure:
+    """The structure without its largest parts, so that an inspection fits in a message."""
+    for kept in (call, call.model_copy(update={"returns": None})):
+        if len(kept.model_dump_json()) <= MAX_STRUCTURE_BYTES:
+            return kept
+    return CallStructure()
 
 
 def _known_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
