@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 ENTRY_PREFIX = "entry_"
 """The library's functions for the entry points after the first begin so."""
 
+STATE_PREFIX = "state."
+"""The names of the inputs and outputs that hold a model's state begin so."""
+
 Value = TypeVar("Value")
 
 

@@ -26,8 +26,8 @@ from bessemer.contract.structure import (
     ContainerKind,
     TensorLeaf,
 )
-from worker.compiler.frontend.state import PREFIX
 from worker.compiler.values import (
+    STATE_PREFIX,
     Benchmarked,
     Built,
     Captured,
@@ -183,7 +183,7 @@ def _call(entry: Captured) -> CallStructure:
         return entry.call
     state = Container(
         container=ContainerKind.DICT,
-        keys=tuple(spec.name.removeprefix(PREFIX) for spec in specs),
+        keys=tuple(spec.name.removeprefix(STATE_PREFIX) for spec in specs),
         items=tuple(TensorLeaf(tensor=spec.name) for spec in specs),
     )
     taken = ArgumentStructure(name="state", structure=state, keyword_only=True)
