@@ -689,7 +689,9 @@ class Model:
         """Run the first entry point in the first session; see ``Session.call``."""
         return self._first.call(args, kwargs)
 
-    def call(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}, entry: str | None = None) -> Any:
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
         """Run once in the first session; see ``Session.call``."""
         return self._first.call(args, kwargs, entry)
 
@@ -790,7 +792,9 @@ class Session:
         """Run the first entry point; see ``call``."""
         return self.call(args, kwargs)
 
-    def call(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}, entry: str | None = None) -> Any:
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
         """Run once with the model's own arguments, and keep the new state.
 
         Args:
@@ -808,7 +812,7 @@ class Session:
             BundleError: see ``run``; or an earlier release made the bundle.
         """
         structure = self._model.entry(entry).call_structure()
-        return structure.restore(self.run(structure.flatten(args, kwargs), entry))
+        return structure.restore(self.run(structure.flatten(args, kwargs or {}), entry))
 
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.

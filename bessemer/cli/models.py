@@ -117,7 +117,7 @@ def inspect(
         if found.state is ModelState.INSPECTING:
             print_missing_worker(client, console)
         found = _inspect(client, found, json)
-        print_result(found, _model_lines(found), json)
+        print_result(found, model_lines(found), json)
 
 
 def _upload(client: Client, model: ResolvedModel, name: str | None, progress: Progress) -> Model:
@@ -155,7 +155,8 @@ def _value_name(name: str, kind: str) -> str:
     return name + place
 
 
-def _model_lines(model: Model) -> Iterator[str]:
+def model_lines(model: Model) -> Iterator[str]:
+    """The lines that describe a model: one for each input and constant."""
     yield f"model       {model.digest}"
     if model.name:
         yield f"name        {model.name}"

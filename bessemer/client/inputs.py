@@ -2,7 +2,7 @@
 
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -90,7 +90,7 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, .
     if isinstance(inputs, Mapping):
         parts = (part for name, value in inputs.items() for part in inputs_in(name, value))
         return tuple(spec_of(name, value) for name, value in parts)
-    return tuple(_unnamed(index, value, names) for index, value in enumerate(inputs))
+    return tuple(spec for index, value in enumerate(inputs) for spec in _unnamed(index, value, names))
 
 
 def validated(kind: type[D], fields: Mapping[str, object]) -> D:
@@ -113,12 +113,13 @@ def _field_message(place: tuple[int | str, ...], message: str) -> str:
     return f"{'.'.join(str(part) for part in place)}: {text}" if place else text
 
 
-def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> InputSpec:
+def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> Iterator[InputSpec]:
     if isinstance(value, InputSpec):
-        return value
-    if isinstance(value, str) and "=" in value:
+        yield value
+    elif isinstance(value, str) and "=" in value:
         name, _, text = value.partition("=")
-        return spec_of(name, text)
-    if index < len(names):
-        return spec_of(names[index], value)
-    raise InvalidArgumentError(f"input {index} has no name; pass a mapping such as {{'x': (1, 784)}}")
+        yield spec_of(name, text)
+    elif index < len(names):
+        yield from (spec_of(*part) for part in inputs_in(names[index], value))
+    else:
+        raise InvalidArgumentError(f"input {index} has no name; pass a mapping such as {{'x': (1, 784)}}")

@@ -210,6 +210,15 @@ def test_an_inspection_shows_the_types_of_a_script(tmp_path: Path) -> None:
     assert "weighted.1" in [constant.name for constant in signature.constants]
 
 
+def test_null_is_a_constant_for_an_optional_tensor(tmp_path: Path) -> None:
+    captured = capture_file(
+        mixed(tmp_path / "model"),
+        *MIXED_INPUTS,
+        constants={"weighted.1": 3.0, "mask": None, "pair.right": None},
+    )
+    assert "right=None" in str(captured.call)
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], dict[str, object], ErrorCode, str]] = {
     "a list without values": (
         tuple(name for name in MIXED_INPUTS if "images" not in name),

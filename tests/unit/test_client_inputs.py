@@ -78,6 +78,7 @@ CONTAINERS: dict[str, tuple[object, list[str]]] = {
 @pytest.mark.parametrize(("value", "named"), CONTAINERS.values(), ids=CONTAINERS)
 def test_inputs_in_containers_have_dotted_names(value: object, named: list[str]) -> None:
     assert list(map(str, named_specs({"x": value}))) == named
+    assert list(map(str, named_specs((value,), ("x",)))) == named
 
 
 def test_dotted_names_unfold_into_containers() -> None:

@@ -113,6 +113,8 @@ class _Reader:
             case "TensorType":
                 self.tensors[name] = True
                 return TensorLeaf(tensor=name)
+            case "OptionalType" if name in self.constants and self.constants[name] is None:
+                return self._none(name, kind)
             case "OptionalType" if not self._is_given(name):
                 self._note_optional(name, kind)
                 return ConstantLeaf(constant=None)
@@ -155,6 +157,10 @@ class _Reader:
         )
         container = ContainerKind.NAMED_TUPLE if fields else ContainerKind.TUPLE
         return Container(container=container, keys=fields, items=tuple(values))
+
+    def _none(self, name: str, kind: Any) -> Structure:
+        self.plain.append(ConstantSpec(name=name, type=str(kind), required=False))
+        return ConstantLeaf(constant=None)
 
     def _plain(self, name: str, kind: Any) -> Structure:
         inner = kind.getElementType() if kind.kind() == _OPTIONAL else kind
@@ -213,11 +219,17 @@ def _is_leaf(kind: Any) -> bool:
 
 def _is_open(kind: Any) -> bool:
     """Whether only the names of inputs tell what a value contains."""
-    return kind.kind() in (_LIST, _DICT) or any(map(_is_open, kind.containedTypes()))
+    return kind.kind() in (_LIST, _DICT) or any(map(_is_open, _contained(kind)))
 
 
 def _holds_tensors(kind: Any) -> bool:
-    return kind.kind() == _TENSOR or any(map(_holds_tensors, kind.containedTypes()))
+    return kind.kind() == _TENSOR or any(map(_holds_tensors, _contained(kind)))
+
+
+def _contained(kind: Any) -> list[Any]:
+    """The types in a container; a class may contain itself, so it counts as none."""
+    is_container = kind.kind() in (_OPTIONAL, _LIST, _DICT, _TUPLE)
+    return kind.containedTypes() if is_container else []
 
 
 def _default(value: object) -> Structure | None:

@@ -134,7 +134,7 @@ def read_traced_inputs(path: Path, arguments: list[Any], method: str) -> dict[st
     try:
         pairs = zip(arguments, recorded, strict=False)
         specs = [spec for given, value in pairs for spec in _traced_specs(given.name, given.type, value)]
-    except (ValidationError, TypeError, ValueError, RecursionError):
+    except (AttributeError, ValidationError, TypeError, ValueError, RecursionError):
         return {}
     return {spec.name: spec for spec in specs}
 
