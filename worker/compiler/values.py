@@ -121,7 +121,8 @@ class Captured:
     have the example's sizes, and ``samples`` have others.
 
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it. The first of several entry points has the ``others``.
+    same after it. The input before them may be the ``seed`` of the model's random numbers, which the original
+    does not take. The first of several entry points has the ``others``.
     """
 
     upload: Upload
@@ -137,6 +138,7 @@ class Captured:
     method: MethodName | None = None
     other_methods: tuple[str, ...] = ()
     states: int = 0
+    seed: str | None = None
     others: tuple[Captured, ...] = ()
 
     @property
@@ -169,6 +171,11 @@ class Captured:
     def own_inputs(self) -> int:
         """The number of inputs without the state."""
         return len(self.input_specs) - self.states
+
+    @property
+    def original_inputs(self) -> Arrays:
+        """The reference inputs that the original takes: neither state nor seed."""
+        return self.inputs[: self.own_inputs - (self.seed is not None)]
 
     @property
     def own_outputs(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,14 @@ from worker.compiler.frontend.sample_inputs import (
     random_inputs,
     refuse_oversized,
 )
+from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
 from worker.compiler.values import Captured, MethodName, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of, in_entry
-from worker.tensors import as_array
+from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -67,7 +69,8 @@ def capture(upload: Upload, context: StageContext) -> Captured:
 
     Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
     ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
-    runs of the original agree on the references. Sizes that the file leaves dynamic stay so, unless the
+    runs of the original agree on the references. If it draws random numbers, the program takes their seed,
+    the references are its outputs, and the original agrees with the export as long as both draw from torch. Sizes that the file leaves dynamic stay so, unless the
     request names inputs. Entry points agree on the first values of a state that they share.
 
     Raises:
@@ -142,12 +145,12 @@ def _capture(upload: Upload) -> Captured:
     )
     stateful = _exposed_state(program)
     if stateful is not None:
-        draws = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
-        return _with_state(captured, stateful, (inputs, *draws))
+        further = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
+        return _with_seed(_with_state(captured, stateful, (inputs, *further)))
     if sets_attributes(model.original):
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
-    return replace(captured, samples=_samples(model, specs, dynamic, limits, seed))
+    return _with_seed(replace(captured, samples=_samples(model, specs, dynamic, limits, seed)))
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
@@ -170,7 +173,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     samples = []
     for number, inputs in enumerate(calls):
         outputs = _run(model, inputs)
-        with torch.inference_mode():
+        with torch.inference_mode(), _torch_seed():
             results = program(*(tensor.clone() for tensor in (*inputs, *state)))
         own, after = results[: len(outputs)], results[len(outputs) :]
         if not all(map(_close, outputs, own)):
@@ -188,6 +191,37 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         references=samples[0].references,
         samples=tuple(samples[1:]),
         states=len(specs),
+    )
+
+
+def _with_seed(captured: Captured) -> Captured:
+    """Make random numbers a function of one more input, before the state, and compute the references so.
+
+    Raises:
+        JobError: ``model-stateful``: the exported program does not draw the numbers that the original draws.
+    """
+    try:
+        seeded = take_seed(captured.program, [spec.name for spec in captured.input_specs], captured.states)
+    except Exception as error:
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
+    if seeded is None:
+        return captured
+    run, own, samples = seeded.program.module(check_guards=False), captured.own_inputs, list[Sample]()
+    for number, sample in enumerate((captured.example, *captured.samples)):
+        states = samples[-1].references[captured.own_outputs :] if sample.follows else sample.inputs[own:]
+        seed = np.asarray(captured.upload.asked.verify.seed + number, np.int64)
+        inputs = (*sample.inputs[:own], seed, *states)
+        with torch.inference_mode():
+            outputs = flatten_outputs(run(*map(as_tensor, inputs)))
+        samples.append(replace(sample, inputs=inputs, references=tuple(map(as_array, outputs))))
+    return replace(
+        captured,
+        program=seeded.program,
+        input_specs=(*captured.input_specs[:own], seeded.spec, *captured.input_specs[own:]),
+        inputs=samples[0].inputs,
+        references=samples[0].references,
+        samples=tuple(samples[1:]),
+        seed=seeded.spec.name,
     )
 
 
@@ -253,7 +287,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
     """The original's outputs and their names."""
     copies = tuple(tensor.clone() for tensor in inputs)
     try:
-        with torch.inference_mode(), _torchscript_allowed():
+        with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
         raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
@@ -293,6 +327,12 @@ def _check_repeatable(
     again = _run(model, inputs)
     if len(again) != len(outputs) or not all(map(_close, outputs, again)):
         raise runs_differ(model.original, program)
+    if any(map(draws, program.graph.nodes)):
+        run = program.module(check_guards=False)
+        with torch.inference_mode(), _torch_seed():
+            drawn = flatten_outputs(run(*(tensor.clone() for tensor in inputs)))
+        if not all(map(_close, outputs, drawn)):
+            raise runs_differ(model.original, program)
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -310,6 +350,14 @@ def _match(left: torch.Tensor, right: torch.Tensor, relative: float, absolute: f
     if not left.is_floating_point():
         return torch.equal(left, right)
     return torch.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+
+
+@contextmanager
+def _torch_seed() -> Iterator[None]:
+    """While the context lasts, torch draws the same numbers every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def _torchscript_allowed() -> warnings.catch_warnings[None]:
