@@ -15,6 +15,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import sys
 import time
 import zipfile
@@ -68,6 +69,8 @@ WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
 SHOWN_NAMES = 3
 MAX_TIED_ELEMENTS = 1 << 24
+MAX_SEED = (1 << 53) - 1
+"""The largest seed that ``run`` draws: JSON readers keep its digits."""
 
 SAFETENSORS_DTYPES = {
     "BOOL": "bool",
@@ -85,6 +88,7 @@ SAFETENSORS_DTYPES = {
 
 MAX_HEADER_BYTES = 100_000_000
 CHUNK_BYTES = 1 << 20
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -276,6 +280,7 @@ class Outcome:
     threads: int
     comparisons: tuple[Comparison, ...] | None
     latency: Latency | None
+    seed: int | None = None
 
     @property
     def matches_reference(self) -> bool | None:
@@ -288,10 +293,11 @@ class Outcome:
         return 1 if self.matches_reference is False else 0
 
     def document(self) -> dict[str, Any]:
-        """The JSON document: outputs, threads, the comparison, and the fields of ``Latency`` if timed."""
+        """The JSON document: outputs, seed, threads, the comparison, and ``Latency``'s fields if timed."""
         compared = self.comparisons
         return {
             "outputs": [asdict(spec) for spec in self.specs],
+            "seed": self.seed,
             "threads": self.threads,
             "matches_reference": self.matches_reference,
             "comparisons": None if compared is None else [asdict(entry) for entry in compared],
@@ -420,6 +426,7 @@ class Entry:
         inputs: its inputs, without the state.
         outputs: its outputs, without the state.
         states: the state that it takes and returns.
+        seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
         function: runs it on runtime tensors: inputs, then state.
     """
@@ -429,10 +436,22 @@ class Entry:
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
         self.states = _specs(document.get("state", ()))
+        self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
         self.function = function
         self._folder = folder
         self._document = document
+
+    @property
+    def seeds(self) -> tuple[Spec, ...]:
+        """The seed's spec, if it takes one."""
+        return tuple(spec for spec in self.inputs if spec.name == self.seed)
+
+    def with_seed(self, inputs: Arrays) -> Arrays:
+        """The inputs, with a new seed if the entry point takes one and they have none."""
+        if self.seed is None or self.seed in inputs:
+            return inputs
+        return {**inputs, self.seed: np.array(int.from_bytes(os.urandom(8), "little") & MAX_SEED, np.int64)}
 
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
@@ -543,6 +562,11 @@ class Model:
     def state(self, arrays: Arrays) -> None:
         self._first.state = arrays
 
+    @property
+    def seed(self) -> int | None:
+        """The seed of the first session's last run; None before, and if the model draws no random numbers."""
+        return self._first.seed
+
     def reset(self) -> None:
         """Return the first session to the initial state."""
         self._first.reset()
@@ -568,9 +592,14 @@ class Model:
             InputError: see ``run``.
         """
         point = self.entry(entry)
-        tensors, _ = point.tensors(self._without_state(inputs))
+        tensors, _ = point.tensors(point.with_seed(self._without_state(inputs)))
         states = self._state_tensors(self.state)
         return partial(point.function, *tensors, *(states[spec.name] for spec in point.states))
+
+    def drawn(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """The seed that the last run on these inputs drew, by its name; empty if it drew none."""
+        name = self.entry(entry).seed
+        return {} if name is None or name in inputs else {name: np.array(self.seed, np.int64)}
 
     def reference_inputs(self, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
@@ -598,10 +627,15 @@ class Model:
 
 
 class Session:
-    """A sequence of runs of a model that keeps state; one run at a time."""
+    """A sequence of runs of a model that keeps state; one run at a time.
+
+    Attributes:
+        seed: the seed of the last run; None before, and if the model draws no random numbers.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self.seed: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -628,7 +662,8 @@ class Session:
 
         Args:
             inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run.
+                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
+                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -640,9 +675,11 @@ class Session:
         """
         point = self._model.entry(entry)
         own = self._model._without_state(inputs)
-        given, chosen = point.tensors(own)
+        seeded = point.with_seed(own)
+        given, chosen = point.tensors(seeded)
         if len(own) < len(inputs):
             self.state = {name: array for name, array in inputs.items() if name not in own}
+        self.seed = None if point.seed is None else int(seeded[point.seed])
         tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
         for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
             if not point.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
@@ -1005,8 +1042,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="one input's array; repeat for each input; or one FILE.npz with all inputs; by default, run the "
-        "reference inputs and compare the outputs",
+        help="one input's array, or a whole number such as a seed; repeat for each input; or one FILE.npz "
+        "with all inputs; by default, run the reference inputs and compare the outputs",
     )
     parser.add_argument(
         "--parameters",
@@ -1023,7 +1060,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file with all inputs.
+    """Read ``NAME=FILE.npy`` and ``NAME=7`` arguments, or the one ``.npz`` file with all inputs.
+
+    A whole number is an int64 scalar.
 
     Raises:
         InputError: an argument has another form or is repeated, or its file cannot be read.
@@ -1037,7 +1076,8 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
             raise InputError(f"'{argument}' is not of the form NAME=FILE.npy")
         if name in inputs:
             raise InputError(f"input '{name}' is given twice")
-        inputs[name] = _read_array(path)
+        is_number = WHOLE_NUMBER.fullmatch(path)
+        inputs[name] = np.array(int(path), np.int64) if is_number else _read_array(path)
     return inputs
 
 
@@ -1064,20 +1104,20 @@ def execute(
 ) -> Outcome:
     """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
-    The outputs include the state after the run. ``compares`` is False if the parameters differ from those of
-    the references.
+    The outputs include the state after the run, and the seed if the run drew one. ``compares`` is False if
+    the parameters differ from those of the references.
     """
     point = model.entry(entry)
     given = inputs or point.reference_inputs()
-    outputs = {**model.run(given, entry), **model.state}
+    outputs = {**model.run(given, entry), **model.state, **model.drawn(given, entry)}
+    specs = (spec for spec in (*point.outputs, *model.states, *point.seeds) if spec.name in outputs)
     return Outcome(
-        specs=tuple(
-            replace(spec, shape=outputs[spec.name].shape) for spec in (*point.outputs, *model.states)
-        ),
+        specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in specs),
         outputs=outputs,
         threads=model.threads,
         comparisons=None if inputs or not compares else point.compare(outputs),
         latency=model.time(given, repeat, entry) if repeat > 0 else None,
+        seed=model.seed,
     )
 
 

@@ -160,8 +160,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,
         "The model is stateful or nondeterministic",
-        "Call `eval()` before you save the model. Make random numbers inputs of `forward`, keep state in "
-        "tensors of fixed shape, and clone an input before you write into it.",
+        "Call `eval()` before you save the model. Keep state in tensors of fixed shape, draw random numbers "
+        "with torch, and clone an input before you write into it.",
     ),
     ErrorCode.MODEL_RAISED: ErrorText(
         422,

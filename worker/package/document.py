@@ -77,6 +77,7 @@ def make_report(
         inputs=captured.input_specs[: captured.own_inputs],
         outputs=captured.output_specs[: captured.own_outputs],
         state=captured.input_specs[captured.own_inputs :],
+        seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
@@ -114,6 +115,7 @@ def _entry_reports(
             inputs=entry.input_specs[: entry.own_inputs],
             outputs=entry.output_specs[: entry.own_outputs],
             state=entry.input_specs[entry.own_inputs :],
+            seed=entry.seed,
             dynamic=entry.dynamic,
             comparisons=_shown_comparisons(entry, comparisons or ()),
             benchmark=result,
@@ -153,6 +155,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             inputs=passed.input_specs,
             outputs=passed.output_specs,
             state=tuple(states[spec.name] for spec in entry.kept_specs),
+            seed=entry.seed,
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(

@@ -267,13 +267,6 @@ REFUSALS: dict[str, Refusal] = {
         "returns no tensor",
         SIGNATURE,
     ),
-    "dropout in training": failed(
-        lambda: exported(nn.Sequential(nn.Dropout()), PAIR, training=True),
-        ErrorCode.MODEL_STATEFUL,
-        "training mode: aten.dropout.default in module 0 draws random numbers",
-        "Call `eval()`",
-        at="0",
-    ),
     "batch norm in training": failed(
         lambda: exported(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3)), PAIR, training=True),
         ErrorCode.MODEL_STATEFUL,

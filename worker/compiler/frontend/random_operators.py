@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from worker.compiler.random_numbers import RANDOM_BITS
 
 Size = Sequence[int]
-DType = torch.dtype | None
+DType: TypeAlias = torch.dtype | None
 
 _DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 _ALPHA = 1.7580993408473766
@@ -77,6 +76,8 @@ def _chance(size: Size, probability: float | Tensor) -> Tensor:
 
 
 def _integers(size: Size, low: int, count: Any, dtype: torch.dtype) -> Tensor:
+    """Integers from ``low`` on; a count beyond int64 loses its last ones."""
+    count = min(count, 2**63 - 1) if type(count) is int else count
     return ((_bits(size) & (2**63 - 1)) % count + low).to(dtype)
 
 

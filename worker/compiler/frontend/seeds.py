@@ -41,7 +41,7 @@ def take_seed(program: ExportedProgram, taken: Collection[str], states: int = 0)
 
     Args:
         program: takes and returns flat tuples of tensors.
-        taken: the names of its inputs.
+        taken: the names of its inputs and outputs.
         states: the number of inputs at the end that hold state; the seed comes before them.
     """
     if not any(map(draws, program.graph.nodes)):
@@ -102,7 +102,7 @@ _SWITCHES = ("train", "training")
 
 
 def draws(node: Node) -> bool:
-    """Whether a call draws random numbers. A dropout at inference does not."""
+    """Whether a call draws random numbers. A dropout of nothing, of everything or at inference does not."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     given = arguments_of(node)
@@ -110,7 +110,7 @@ def draws(node: Node) -> bool:
     if False in switches or given.get("num_layers") == 1:  # recurrent operators drop only between layers
         return False
     probability = given.get("dropout", given.get("dropout_p", given.get("p") if switches else None))
-    return probability != 0
+    return probability not in (0, 1)
 
 
 def arguments_of(node: Node) -> dict[str, Any]:

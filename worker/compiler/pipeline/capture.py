@@ -69,9 +69,10 @@ def capture(upload: Upload, context: StageContext) -> Captured:
 
     Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
     ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
-    runs of the original agree on the references. If it draws random numbers, the program takes their seed,
-    the references are its outputs, and the original agrees with the export as long as both draw from torch. Sizes that the file leaves dynamic stay so, unless the
-    request names inputs. Entry points agree on the first values of a state that they share.
+    runs of the original agree on the references. If it draws random numbers, it takes their seed, and the
+    references are its outputs: the original agrees with the export while both draw from torch's generator.
+    Sizes that the file leaves dynamic stay so, unless the request names inputs. Entry points agree on the
+    first values of a state that they share.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
@@ -201,7 +202,8 @@ def _with_seed(captured: Captured) -> Captured:
         JobError: ``model-stateful``: the exported program does not draw the numbers that the original draws.
     """
     try:
-        seeded = take_seed(captured.program, [spec.name for spec in captured.input_specs], captured.states)
+        taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
+        seeded = take_seed(captured.program, taken, captured.states)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
     if seeded is None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
+import torch
 from tvm import relax, te, tirx
 
 from worker.compiler.random_numbers import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 from worker.compiler.translation.element_functions import let
 from worker.compiler.translation.emitter import Emitter
-from worker.compiler.translation.rule import Rules, rules_of
+from worker.compiler.translation.rule import Decomposition, Rule, Rules
 
 Words = tuple[Any, ...]
 
@@ -42,7 +43,12 @@ def _rounds(counter: Words, key: Words, left: int) -> Any:
         return tirx.reinterpret("int64", counter[0] | (counter[1] << tirx.const(32, "uint64")))
 
     def step(first: Any, second: Any) -> Any:
-        words = (_high(second) ^ counter[1] ^ key[0], _low(second), _high(first) ^ counter[3] ^ key[1], _low(first))
+        words = (
+            _high(second) ^ counter[1] ^ key[0],
+            _low(second),
+            _high(first) ^ counter[3] ^ key[1],
+            _low(first),
+        )
         following = tuple(_low(word + _word(add)) for word, add in zip(key, KEY_STEPS, strict=True))
         return _bound(words, lambda bound: _rounds(bound, following, left - 1))
 
@@ -69,4 +75,14 @@ def _high(value: Any) -> Any:
     return value >> tirx.const(32, "uint64")
 
 
-RULES: Rules = rules_of({"bessemer.random_bits.default": _random_bits})
+def _all_dropped(data: torch.Tensor, probability: float, train: bool | None) -> Any:
+    """A dropout of everything draws nothing, so capture leaves it."""
+    if train is False or probability != 1:
+        return NotImplemented
+    return torch.zeros_like(data), torch.zeros_like(data, dtype=torch.bool)
+
+
+RULES: Rules = (
+    Rule("bessemer.random_bits.default", _random_bits),
+    Decomposition("aten.native_dropout.default", _all_dropped),
+)
