@@ -83,8 +83,12 @@ SAFETENSORS_DTYPES = {
     "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
+    "C64": "complex64",
 }
 """The element types of a ``.safetensors`` file, as the manifest names them."""
+
+PARTS = {"complex64": "float32", "complex128": "float64"}
+"""The dtypes of the real and the imaginary part of complex numbers."""
 
 MAX_HEADER_BYTES = 100_000_000
 CHUNK_BYTES = 1 << 20
@@ -109,6 +113,16 @@ class Spec:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def runtime_dtype(self) -> str:
+        """The dtype in the library, which takes complex numbers as real ones with a last axis of two."""
+        return PARTS.get(self.dtype, self.dtype)
+
+    def shape_of(self, tensor: Any) -> tuple[int, ...]:
+        """The shape of a runtime tensor without the axis of parts."""
+        shape = tuple(tensor.shape)
+        return shape[:-1] if self.dtype in PARTS and shape[-1:] == (2,) else shape
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -682,7 +696,8 @@ class Session:
         self.seed = None if point.seed is None else int(seeded[point.seed])
         tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
         for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
-            if not point.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+            known = point.sizes.suits(spec, spec.shape_of(tensor), chosen)
+            if not known or str(tensor.dtype) != spec.runtime_dtype:
                 raise BundleError(
                     f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
                 )
@@ -913,13 +928,14 @@ def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
     """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
+    shape = (*array.shape, 2) if spec.dtype in PARTS else array.shape
+    tensor = allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
-    array = np.empty(tuple(tensor.shape), spec.numpy_dtype)
+    array = np.empty(spec.shape_of(tensor), spec.numpy_dtype)
     ctypes.memmove(array.ctypes.data, tensor.data_ptr(), array.nbytes)
     return array
 
@@ -935,6 +951,8 @@ def _flatten(result: Any) -> Iterator[Any]:
 def as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype in PARTS:
+        return np.stack((array.real, array.imag), -1).astype(np.float64)
     return array if dtype == "int64" else array.astype(np.float64)
 
 

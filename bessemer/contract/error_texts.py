@@ -153,9 +153,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_TENSORS_UNSUPPORTED: ErrorText(
         422,
         "The model has tensors of an unsupported kind",
-        "Use dense, non-empty tensors of float16 to float64, bfloat16, int8 to int64, uint8 or bool. Convert "
-        "complex tensors with `torch.view_as_real`. Instead of a quantized model, compile the float model "
-        "that it was made from.",
+        "Use dense, non-empty tensors of float16 to float64, bfloat16, complex64, complex128, int8 to int64, "
+        "uint8 or bool. Instead of a quantized model, compile the float model that it was made from.",
     ),
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,

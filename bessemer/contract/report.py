@@ -365,7 +365,7 @@ class EntryReport(Document):
     inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the method's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the method's order.")
     state: tuple[TensorSpec, ...] = Field(default=(), description="What it keeps between runs.")
-    seed: TensorName | None = Field(default=None, description="As in the report.")
+    seed: TensorName | None = Field(default=None, description="As in the report; null if it draws none.")
     dynamic: DynamicShapes = Field(default=DynamicShapes(), description="Its dynamic sizes.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="As in the report; empty if the compilation stopped before `verify`."

@@ -63,7 +63,7 @@ def make_report(
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("cannot report on a model that was not captured")
-    counted = optimized or translated
+    counted, whole = optimized or translated, captured.with_complex
     return Report(
         bessemer=versions()["bessemer"],
         versions=versions(),
@@ -74,9 +74,9 @@ def make_report(
         other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
-        inputs=captured.input_specs[: captured.own_inputs],
-        outputs=captured.output_specs[: captured.own_outputs],
-        state=captured.input_specs[captured.own_inputs :],
+        inputs=whole.input_specs[: captured.own_inputs],
+        outputs=whole.output_specs[: captured.own_outputs],
+        state=whole.input_specs[captured.own_inputs :],
         seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
@@ -120,7 +120,9 @@ def _entry_reports(
             comparisons=_shown_comparisons(entry, comparisons or ()),
             benchmark=result,
         )
-        for entry, comparisons, result in zip_longest(captured.others, found, results)
+        for entry, comparisons, result in zip_longest(
+            (other.with_complex for other in captured.others), found, results
+        )
     )
 
 

@@ -38,7 +38,8 @@ LOOKUPS: dict[str, tuple[int, int | None, int]] = {
 def random_inputs(
     specs: tuple[TensorSpec, ...], limits: dict[str, int], seed: int
 ) -> tuple[torch.Tensor, ...]:
-    """Seeded random inputs: floats from N(0, 1), integers from 0 up to their limit, random booleans.
+    """Seeded random inputs: floats and complex numbers from N(0, 1), integers from 0 up to their limit, and
+    random booleans.
 
     Args:
         specs: the inputs.
@@ -51,6 +52,8 @@ def random_inputs(
 
 def _draw(spec: TensorSpec, limit: int, generator: torch.Generator) -> torch.Tensor:
     dtype = getattr(torch, spec.dtype.value)
+    if spec.dtype.is_complex:
+        return torch.randn(spec.shape, generator=generator, dtype=dtype)
     if spec.dtype.is_float:
         return torch.randn(spec.shape, generator=generator, dtype=torch.float32).to(dtype)
     if dtype == torch.bool:
@@ -71,7 +74,7 @@ def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> dic
     found = {
         spec.name: _limits(placeholders[name])
         for name, spec in zip(user_inputs, specs, strict=True)
-        if not spec.dtype.is_float
+        if not (spec.dtype.is_float or spec.dtype.is_complex)
     }
     return {name: min(sizes) for name, sizes in found.items() if sizes}
 

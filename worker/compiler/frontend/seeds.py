@@ -9,16 +9,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.frontend.program_edits import fake_mode, with_signature
 from worker.compiler.frontend.random_operators import FUNCTIONS
 from worker.compiler.random_numbers import RANDOM_BITS
 from worker.compiler.torch_costs import linear_torch
@@ -64,38 +64,13 @@ def _with_input(program: ExportedProgram, calls: list[Node], states: int) -> Exp
     following += [node for node in graph.nodes if node.op != "placeholder"]
     with graph.inserting_before(following[0]):
         seed = graph.placeholder("random_seed")
-    mode = next(value.fake_mode for node in graph.nodes if (value := _fake(node)) is not None)
-    with mode:
+    with fake_mode(graph):
         seed.meta["val"] = torch.empty((), dtype=torch.int64)
     for stream, call in enumerate(calls):
         call.args = (seed, stream, call.args[2])
     spec = InputSpec(InputKind.USER_INPUT, TensorArgument(seed.name), None)
     inputs = [*signature.input_specs[:own], spec, *signature.input_specs[own:]]
-    count = sum(spec.kind == InputKind.USER_INPUT for spec in inputs)
-    entry = program.module_call_graph[0]
-    structure = replace(
-        entry.signature,
-        inputs=[],
-        outputs=[],
-        forward_arg_names=None,
-        in_spec=pytree.tree_structure(((0,) * count, {})),
-    )
-    program.graph_module.recompile()
-    return ExportedProgram(
-        root=program.graph_module,
-        graph=graph,
-        graph_signature=ExportGraphSignature(inputs, signature.output_specs),
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=[replace(entry, signature=structure)],
-        constants=program.constants,
-        verifiers=program.verifiers,
-    )
-
-
-def _fake(node: Node) -> Any:
-    value = node.meta.get("val")
-    return value if isinstance(value, torch._subclasses.FakeTensor) else None
+    return with_signature(program, graph, inputs, list(signature.output_specs))
 
 
 _SWITCHES = ("train", "training")

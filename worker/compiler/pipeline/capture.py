@@ -18,6 +18,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.complex_tensors import take_parts
 from worker.compiler.frontend.constants import refuse_unfixed
 from worker.compiler.frontend.dynamic_shapes import (
     AxisNames,
@@ -147,11 +148,11 @@ def _capture(upload: Upload) -> Captured:
     stateful = _exposed_state(program)
     if stateful is not None:
         further = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
-        return _with_seed(_with_state(captured, stateful, (inputs, *further)))
+        return _with_parts(_with_seed(_with_state(captured, stateful, (inputs, *further))))
     if sets_attributes(model.original):
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
-    return _with_seed(replace(captured, samples=_samples(model, specs, dynamic, limits, seed)))
+    return _with_parts(_with_seed(replace(captured, samples=_samples(model, specs, dynamic, limits, seed))))
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
@@ -225,6 +226,51 @@ def _with_seed(captured: Captured) -> Captured:
         samples=tuple(samples[1:]),
         seed=seeded.spec.name,
     )
+
+
+def _with_parts(captured: Captured) -> Captured:
+    """Replace complex inputs and outputs by real ones with a last axis for the parts."""
+    specs = (*captured.input_specs, *captured.output_specs)
+    names = frozenset(spec.name for spec in specs if spec.dtype.is_complex)
+    if not names:
+        return captured
+    try:
+        program = take_parts(captured.program)
+    except Exception as error:
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
+    return replace(
+        captured,
+        program=program,
+        input_specs=tuple(map(_part_spec, captured.input_specs)),
+        output_specs=tuple(map(_part_spec, captured.output_specs)),
+        inputs=tuple(map(_parts, captured.inputs)),
+        references=tuple(map(_parts, captured.references)),
+        samples=tuple(
+            replace(
+                sample,
+                inputs=tuple(map(_parts, sample.inputs)),
+                references=tuple(map(_parts, sample.references)),
+            )
+            for sample in captured.samples
+        ),
+        complex_names=names,
+    )
+
+
+def _part_spec(spec: TensorSpec) -> TensorSpec:
+    if not spec.dtype.is_complex:
+        return spec
+    try:
+        return TensorSpec(name=spec.name, shape=(*spec.shape, 2), dtype=spec.dtype.part)
+    except ValueError as error:
+        detail = (
+            f"'{spec.name}' is complex and has {len(spec.shape)} axes, of which Bessemer supports one fewer"
+        )
+        raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
+
+
+def _parts(array: np.ndarray) -> np.ndarray:
+    return np.stack((array.real, array.imag), -1) if np.iscomplexobj(array) else array
 
 
 def _export_as_asked(
@@ -339,7 +385,7 @@ def _check_repeatable(
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal up to the order in which threads may have summed."""
-    return _match(left, right, relative=1e-5, absolute=1e-6 if left.is_floating_point() else 0.0)
+    return _match(left, right, relative=1e-5, absolute=1e-6)
 
 
 def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -349,7 +395,7 @@ def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _match(left: torch.Tensor, right: torch.Tensor, relative: float, absolute: float) -> bool:
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    if not left.is_floating_point():
+    if not (left.is_floating_point() or left.is_complex()):
         return torch.equal(left, right)
     return torch.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
 
