@@ -201,11 +201,8 @@ class Captured:
     @property
     def passed_by_users(self) -> Captured:
         """The same without the inputs and outputs that the runner keeps."""
-        inputs, outputs, whole = (
-            len(self.input_specs) - self.kept,
-            len(self.output_specs) - self.kept,
-            self.with_complex,
-        )
+        inputs, outputs = len(self.input_specs) - self.kept, len(self.output_specs) - self.kept
+        whole = self.with_complex
         return replace(
             whole,
             input_specs=whole.input_specs[:inputs],
