@@ -38,6 +38,11 @@ class DType(GrowingEnum):
         return "float" in self.value
 
     @property
+    def is_integer(self) -> bool:
+        """Whether the type holds integers."""
+        return "int" in self.value
+
+    @property
     def is_complex(self) -> bool:
         """Whether the type holds complex numbers."""
         return self in _PARTS

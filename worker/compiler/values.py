@@ -121,8 +121,8 @@ class Captured:
     arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
     have the example's sizes, and ``samples`` have others.
 
-    Inputs and outputs with ``complex_names`` are complex in the model. Here they are real, with a last axis of
-    two for the parts.
+    Inputs and outputs with ``complex_names`` are complex in the model. Here they are real, with a last axis
+    of two for the parts.
 
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
     same after it. The input before them may be the ``seed`` of the model's random numbers, which the original

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend.complex_tensors import take_parts
+from worker.compiler.frontend.constant_items import fold_items
 from worker.compiler.frontend.constants import refuse_unfixed
 from worker.compiler.frontend.dynamic_shapes import (
     AxisNames,
@@ -40,6 +41,7 @@ from worker.compiler.frontend.requested_dimensions import (
     requested_dynamic_shapes,
 )
 from worker.compiler.frontend.sample_inputs import (
+    Limits,
     data_limit_bytes,
     index_limits,
     random_inputs,
@@ -121,11 +123,11 @@ def _capture(upload: Upload) -> Captured:
     refuse_oversized(specs, data_limit_bytes())
     seed = request.verify.seed
     examples = _own_examples(model, specs)
-    inputs = random_inputs(specs, {}, seed) if examples is None else examples
+    inputs, limits = _first_inputs(model, specs, seed) if examples is None else (examples, {})
     outputs, names = _run_named(model, inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.original)
-    limits = index_limits(program, specs)
+    limits |= index_limits(program, specs)
     if limits and examples is None:
         inputs = random_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
@@ -153,6 +155,21 @@ def _capture(upload: Upload) -> Captured:
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
     return _with_parts(_with_seed(replace(captured, samples=_samples(model, specs, dynamic, limits, seed))))
+
+
+def _first_inputs(model: LoadedModel, specs: tuple[TensorSpec, ...], seed: int) -> tuple[Tensors, Limits]:
+    """Inputs that the model takes, and limits of its integers. Offsets, for one, have to begin with 0."""
+    inputs = random_inputs(specs, {}, seed)
+    zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
+    if zeros:
+        try:
+            _run(model, inputs)
+        except JobError:
+            others = random_inputs(specs, zeros, seed)
+            with suppress(JobError):
+                _run(model, others)
+                return others, zeros
+    return inputs, {}
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
@@ -306,7 +323,7 @@ def _samples(
     model: LoadedModel,
     specs: tuple[TensorSpec, ...],
     dynamic: DynamicShapes,
-    limits: dict[str, int],
+    limits: Limits,
     seed: int,
 ) -> tuple[Sample, ...]:
     """Run the original on inputs of other sizes."""
@@ -353,7 +370,7 @@ def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: Err
     """Export; fail with ``code`` if torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
-            program = export()
+            program = fold_items(export())
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
