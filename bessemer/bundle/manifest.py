@@ -115,6 +115,11 @@ class EntryPoint(Document):
         description="What the model keeps between runs. The entry point takes it after the inputs, may write "
         "to it, and returns its new value after the outputs.",
     )
+    seed: TensorName | None = Field(
+        default=None,
+        description="The input that is the seed of the random numbers, an int64 scalar; null if the model "
+        "draws none. Equal seeds give equal results. `run.py` draws a seed if it gets none.",
+    )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Dynamic sizes, which each run chooses; `inputs` and `outputs` show those of the "

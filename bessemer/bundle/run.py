@@ -15,6 +15,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import sys
 import time
 import zipfile
@@ -70,6 +71,8 @@ WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
 SHOWN_NAMES = 3
 MAX_TIED_ELEMENTS = 1 << 24
+MAX_SEED = (1 << 53) - 1
+"""The largest seed that ``run`` draws: JSON readers keep its digits."""
 
 SAFETENSORS_DTYPES = {
     "BOOL": "bool",
@@ -82,11 +85,16 @@ SAFETENSORS_DTYPES = {
     "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
+    "C64": "complex64",
 }
 """The element types of a ``.safetensors`` file, as the manifest names them."""
 
+PARTS = {"complex64": "float32", "complex128": "float64"}
+"""The dtypes of the real and the imaginary part of complex numbers."""
+
 MAX_HEADER_BYTES = 100_000_000
 CHUNK_BYTES = 1 << 20
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -107,6 +115,16 @@ class Spec:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def runtime_dtype(self) -> str:
+        """The dtype in the library, which takes complex numbers as real ones with a last axis of two."""
+        return PARTS.get(self.dtype, self.dtype)
+
+    def shape_of(self, tensor: Any) -> tuple[int, ...]:
+        """The shape of a runtime tensor without the axis of parts."""
+        shape = tuple(tensor.shape)
+        return shape[:-1] if self.dtype in PARTS and shape[-1:] == (2,) else shape
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -278,6 +296,7 @@ class Outcome:
     threads: int
     comparisons: tuple[Comparison, ...] | None
     latency: Latency | None
+    seed: int | None = None
 
     @property
     def matches_reference(self) -> bool | None:
@@ -290,10 +309,11 @@ class Outcome:
         return 1 if self.matches_reference is False else 0
 
     def document(self) -> dict[str, Any]:
-        """The JSON document: outputs, threads, the comparison, and the fields of ``Latency`` if timed."""
+        """The JSON document: outputs, seed, threads, the comparison, and ``Latency``'s fields if timed."""
         compared = self.comparisons
         return {
             "outputs": [asdict(spec) for spec in self.specs],
+            "seed": self.seed,
             "threads": self.threads,
             "matches_reference": self.matches_reference,
             "comparisons": None if compared is None else [asdict(entry) for entry in compared],
@@ -567,6 +587,7 @@ class Entry:
         outputs: its outputs, without the state.
         states: the state that it takes and returns.
         structure: that of the model's own arguments and result; None in a bundle of an earlier release.
+        seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
         function: runs it on runtime tensors: inputs, then state.
     """
@@ -578,10 +599,22 @@ class Entry:
         self.states = _specs(document.get("state", ()))
         call = document.get("call") or {}
         self.structure = Call(call) if call.get("returns") else None
+        self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
         self.function = function
         self._folder = folder
         self._document = document
+
+    @property
+    def seeds(self) -> tuple[Spec, ...]:
+        """The seed's spec, if it takes one."""
+        return tuple(spec for spec in self.inputs if spec.name == self.seed)
+
+    def with_seed(self, inputs: Arrays) -> Arrays:
+        """The inputs, with a new seed if the entry point takes one and they have none."""
+        if self.seed is None or self.seed in inputs:
+            return inputs
+        return {**inputs, self.seed: np.array(int.from_bytes(os.urandom(8), "little") & MAX_SEED, np.int64)}
 
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
@@ -708,6 +741,11 @@ class Model:
     def state(self, arrays: Arrays) -> None:
         self._first.state = arrays
 
+    @property
+    def seed(self) -> int | None:
+        """The seed of the first session's last run; None before, and if the model draws no random numbers."""
+        return self._first.seed
+
     def reset(self) -> None:
         """Return the first session to the initial state."""
         self._first.reset()
@@ -733,9 +771,14 @@ class Model:
             InputError: see ``run``.
         """
         point = self.entry(entry)
-        tensors, _ = point.tensors(self._without_state(inputs))
+        tensors, _ = point.tensors(point.with_seed(self._without_state(inputs)))
         states = self._state_tensors(self.state)
         return partial(point.function, *tensors, *(states[spec.name] for spec in point.states))
+
+    def drawn(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """The seed that the last run on these inputs drew, by its name; empty if it drew none."""
+        name = self.entry(entry).seed
+        return {} if name is None or name in inputs else {name: np.array(self.seed, np.int64)}
 
     def reference_inputs(self, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
@@ -763,10 +806,15 @@ class Model:
 
 
 class Session:
-    """A sequence of runs of a model that keeps state; one run at a time."""
+    """A sequence of runs of a model that keeps state; one run at a time.
+
+    Attributes:
+        seed: the seed of the last run; None before, and if the model draws no random numbers.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self.seed: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -800,7 +848,8 @@ class Session:
         Args:
             args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
                 the model takes them. An object may be given as a dictionary of its fields.
-            kwargs: the arguments by name. Values that the library is compiled for may be left out.
+            kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed of a
+                model that draws random numbers is one more.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -811,15 +860,19 @@ class Session:
             InputError: an argument is missing, unknown, or does not match the model.
             BundleError: see ``run``; or an earlier release made the bundle.
         """
-        structure = self._model.entry(entry).call_structure()
-        return structure.restore(self.run(structure.flatten(args, kwargs or {}), entry))
+        point = self._model.entry(entry)
+        structure = point.call_structure()
+        seeds = {name: value for name, value in (kwargs or {}).items() if name == point.seed}
+        own = {name: value for name, value in (kwargs or {}).items() if name not in seeds}
+        return structure.restore(self.run({**structure.flatten(args, own), **seeds}, entry))
 
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.
 
         Args:
             inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run.
+                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
+                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -831,12 +884,15 @@ class Session:
         """
         point = self._model.entry(entry)
         own = self._model._without_state(inputs)
-        given, chosen = point.tensors(own)
+        seeded = point.with_seed(own)
+        given, chosen = point.tensors(seeded)
         if len(own) < len(inputs):
             self.state = {name: array for name, array in inputs.items() if name not in own}
+        self.seed = None if point.seed is None else int(seeded[point.seed])
         tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
         for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
-            if not point.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+            known = point.sizes.suits(spec, spec.shape_of(tensor), chosen)
+            if not known or str(tensor.dtype) != spec.runtime_dtype:
                 raise BundleError(
                     f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
                 )
@@ -1067,13 +1123,14 @@ def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
     """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
+    shape = (*array.shape, 2) if spec.dtype in PARTS else array.shape
+    tensor = allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
-    array = np.empty(tuple(tensor.shape), spec.numpy_dtype)
+    array = np.empty(spec.shape_of(tensor), spec.numpy_dtype)
     ctypes.memmove(array.ctypes.data, tensor.data_ptr(), array.nbytes)
     return array
 
@@ -1089,6 +1146,8 @@ def _flatten(result: Any) -> Iterator[Any]:
 def as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype in PARTS:
+        return np.stack((array.real, array.imag), -1).astype(np.float64)
     return array if dtype == "int64" else array.astype(np.float64)
 
 
@@ -1196,8 +1255,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="one input's array; repeat for each input; or one FILE.npz with all inputs; by default, run the "
-        "reference inputs and compare the outputs",
+        help="one input's array, or a whole number such as a seed; repeat for each input; or one FILE.npz "
+        "with all inputs; by default, run the reference inputs and compare the outputs",
     )
     parser.add_argument(
         "--parameters",
@@ -1214,7 +1273,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file with all inputs.
+    """Read ``NAME=FILE.npy`` and ``NAME=7`` arguments, or the one ``.npz`` file with all inputs.
+
+    A whole number is an int64 scalar.
 
     Raises:
         InputError: an argument has another form or is repeated, or its file cannot be read.
@@ -1228,7 +1289,8 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
             raise InputError(f"'{argument}' is not of the form NAME=FILE.npy")
         if name in inputs:
             raise InputError(f"input '{name}' is given twice")
-        inputs[name] = _read_array(path)
+        is_number = WHOLE_NUMBER.fullmatch(path)
+        inputs[name] = np.array(int(path), np.int64) if is_number else _read_array(path)
     return inputs
 
 
@@ -1255,20 +1317,20 @@ def execute(
 ) -> Outcome:
     """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
-    The outputs include the state after the run. ``compares`` is False if the parameters differ from those of
-    the references.
+    The outputs include the state after the run, and the seed if the run drew one. ``compares`` is False if
+    the parameters differ from those of the references.
     """
     point = model.entry(entry)
     given = inputs or point.reference_inputs()
-    outputs = {**model.run(given, entry), **model.state}
+    outputs = {**model.run(given, entry), **model.state, **model.drawn(given, entry)}
+    specs = (spec for spec in (*point.outputs, *model.states, *point.seeds) if spec.name in outputs)
     return Outcome(
-        specs=tuple(
-            replace(spec, shape=outputs[spec.name].shape) for spec in (*point.outputs, *model.states)
-        ),
+        specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in specs),
         outputs=outputs,
         threads=model.threads,
         comparisons=None if inputs or not compares else point.compare(outputs),
         latency=model.time(given, repeat, entry) if repeat > 0 else None,
+        seed=model.seed,
     )
 
 

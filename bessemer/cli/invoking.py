@@ -1,5 +1,6 @@
 """``bessemer invoke``."""
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 WHOLE_FILES = frozenset({".npz", ".safetensors"})
 
 
@@ -35,8 +37,8 @@ def invoke(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="One input's array; repeat for each input. Or one FILE.npz or FILE.safetensors with all "
-            "inputs.",
+            help="One input's array, or a whole number such as a seed; repeat for each input. Or one "
+            "FILE.npz or FILE.safetensors with all inputs.",
         ),
     ],
     runs: Annotated[
@@ -75,21 +77,21 @@ def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:
-    """Parse ``NAME=FILE.npy`` arguments, or return the one file with all inputs.
+    """Parse ``NAME=FILE.npy`` and ``NAME=7`` arguments, or return the one file with all inputs.
 
     Raises:
         InvalidArgumentError: an argument has another form, or is repeated.
     """
     if len(arguments) == 1 and Path(arguments[0]).suffix in WHOLE_FILES and "=" not in arguments[0]:
         return Path(arguments[0])
-    files: dict[str, Path] = {}
+    files: dict[str, Path | int] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or not name or not path:
             raise InvalidArgumentError(f"'{argument}' is not of the form NAME=FILE.npy")
         if name in files:
             raise InvalidArgumentError(f"input '{name}' is given twice")
-        files[name] = Path(path)
+        files[name] = int(path) if WHOLE_NUMBER.fullmatch(path) else Path(path)
     return files
 
 

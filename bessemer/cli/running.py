@@ -27,8 +27,8 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="One input's array; repeat for each input. Or one FILE.npz with all inputs. By default, run "
-            "the reference inputs and compare the outputs.",
+            help="One input's array, or a whole number such as a seed; repeat for each input. Or one "
+            "FILE.npz with all inputs. By default, run the reference inputs and compare the outputs.",
         ),
     ] = None,
     parameters: Annotated[

@@ -343,8 +343,10 @@ def _example(spec: TensorSpec, value: InputValue) -> Any:
         return torch.as_tensor(value)
     dtype = getattr(torch, spec.dtype.value)
     generator = torch.Generator().manual_seed(SEED)
-    if spec.dtype.is_float:
-        return torch.randn(spec.shape, generator=generator).to(dtype)
+    if spec.dtype.is_float or spec.dtype.is_complex:
+        return torch.randn(
+            spec.shape, generator=generator, dtype=dtype if spec.dtype.is_complex else None
+        ).to(dtype)
     # 0 and 1 are valid indices into every embedding
     return torch.randint(0, 2, spec.shape, generator=generator).to(dtype)
 

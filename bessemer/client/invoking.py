@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import tempfile
 import uuid
 import zipfile
@@ -82,6 +83,8 @@ def write_inputs(path: Path, arrays: Mapping[str, Any]) -> None:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 if isinstance(value, str | os.PathLike):
                     _copy_array(Path(value), member)
+                elif type(value) is int and -(2**63) <= value < 2**63:
+                    _write_number(value, member)
                 else:
                     _write_array(name, value, member)
 
@@ -122,6 +125,13 @@ def _copy_array(path: Path, member: IO[bytes]) -> None:
             shutil.copyfileobj(file, member)
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _write_number(value: int, member: IO[bytes]) -> None:
+    """Write an int64 scalar; numpy may be missing here."""
+    header = "{'descr': '<i8', 'fortran_order': False, 'shape': (), }".ljust(117) + "\n"
+    member.write(NPY_MAGIC + bytes((1, 0)) + struct.pack("<H", len(header)) + header.encode())
+    member.write(struct.pack("<q", value))
 
 
 def _write_array(name: str, value: Any, member: IO[bytes]) -> None:

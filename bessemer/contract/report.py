@@ -13,7 +13,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.contract.tensor import DType, TensorName, TensorSpec
 
 STEADY_WITHIN = 4
 """A baseline is unsteady if the 90th percentile of its ratios exceeds this multiple of the 10th."""
@@ -371,6 +371,7 @@ class EntryReport(Document):
     inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the method's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the method's order.")
     state: tuple[TensorSpec, ...] = Field(default=(), description="What it keeps between runs.")
+    seed: TensorName | None = Field(default=None, description="As in the report; null if it draws none.")
     dynamic: DynamicShapes = Field(default=DynamicShapes(), description="Its dynamic sizes.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="As in the report; empty if the compilation stopped before `verify`."
@@ -403,6 +404,10 @@ class Report(Document):
         default=(),
         description="What the model keeps between runs. `comparisons` has the worst of several runs for each "
         "output and state.",
+    )
+    seed: TensorName | None = Field(
+        default=None,
+        description="The input that is the seed of the model's random numbers; null if it draws none.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),

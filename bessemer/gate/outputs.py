@@ -76,6 +76,8 @@ def _change(name: str, expected: Array, found: Array) -> OutputChange:
         raise ArraysError(
             f"output '{name}' has the shape {_shape(headers[1])}, expected {_shape(headers[0])}"
         )
+    if headers[0].is_complex != headers[1].is_complex:
+        raise ArraysError(f"output '{name}' is {headers[1].dtype!r}, expected {headers[0].dtype!r}")
     if all(header.is_float for header in headers):
         return _float_change(name, expected, found)
     return _exact_change(name, expected, found)

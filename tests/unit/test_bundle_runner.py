@@ -20,6 +20,7 @@ STANDARD = {
     "mmap",
     "json",
     "os",
+    "re",
     "sys",
     "time",
     "zipfile",

@@ -27,6 +27,7 @@ X = InputSpec(name="x", shape=(1, 784))
         (np.zeros((1, 784), np.float32), X),
         (np.zeros((), np.bool_), InputSpec(name="x", shape=(), dtype=DType.BOOL)),
         ((), InputSpec(name="x", shape=())),
+        (np.zeros(2, np.complex64), InputSpec(name="x", shape=(2,), dtype=DType.COMPLEX64)),
         (TensorSpec(name="other", shape=(1, 784)), TensorSpec(name="x", shape=(1, 784))),
         (("batch", 784), InputSpec(name="x", shape=("batch", 784))),
         ((np.int64(1), np.int32(784)), X),
@@ -38,7 +39,7 @@ def test_a_value_provides_shape_and_dtype(value: Any, spec: InputSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.complex64), "1:float31"]
+    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.uint32), "1:float31"]
 )
 def test_a_value_without_shape_and_dtype_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="'x'"):

@@ -74,7 +74,8 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
         ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, expected y"),
         ({}, {"y": FLOATS}, "has no array whose name starts with 'outputs/'"),
         ({"y": np.asfortranarray(FLOATS)}, {"y": FLOATS}, "in Fortran order"),
-        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the unsupported dtype '<c8'"),
+        ({"y": FLOATS.astype(np.uint32)}, {"y": FLOATS}, "the unsupported dtype '<u4'"),
+        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "output 'y' is '<f4', expected '<c8'"),
     ],
 )
 def test_incomparable_outputs_have_a_reason(

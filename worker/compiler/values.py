@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -148,8 +149,12 @@ class Captured:
     arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
     have the example's sizes, and ``samples`` have others.
 
+    Inputs and outputs with ``complex_names`` are complex in the model. Here they are real, with a last axis
+    of two for the parts.
+
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it. ``call`` tells how the model's arguments and result are made of the other inputs and
+    same after it. The input before them may be the ``seed`` of the model's random numbers, which the original
+    does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
     outputs. The first of several entry points has the ``others``.
     """
 
@@ -167,6 +172,8 @@ class Captured:
     other_methods: tuple[str, ...] = ()
     states: int = 0
     call: CallStructure = field(default_factory=CallStructure)
+    complex_names: frozenset[str] = frozenset()
+    seed: str | None = None
     others: tuple[Captured, ...] = ()
 
     @property
@@ -192,13 +199,19 @@ class Captured:
     @property
     def initial_state(self) -> dict[str, np.ndarray]:
         """The state before the first run, by name."""
-        names = (spec.name for spec in self.input_specs[self.own_inputs :])
-        return dict(zip(names, self.inputs[self.own_inputs :], strict=True))
+        whole = self.with_complex
+        names = (spec.name for spec in whole.input_specs[self.own_inputs :])
+        return dict(zip(names, whole.inputs[self.own_inputs :], strict=True))
 
     @property
     def own_inputs(self) -> int:
         """The number of inputs without the state."""
         return len(self.input_specs) - self.states
+
+    @property
+    def original_inputs(self) -> Arrays:
+        """The reference inputs that the original takes: neither state nor seed."""
+        return self.with_complex.inputs[: self.own_inputs - (self.seed is not None)]
 
     @property
     def own_outputs(self) -> int:
@@ -213,24 +226,52 @@ class Captured:
     @property
     def kept_specs(self) -> tuple[TensorSpec, ...]:
         """The states that the runner keeps."""
-        return self.input_specs[len(self.input_specs) - self.kept :]
+        return self.with_complex.input_specs[len(self.input_specs) - self.kept :]
 
     @property
     def passed_by_users(self) -> Captured:
         """The same without the inputs and outputs that the runner keeps."""
         inputs, outputs = len(self.input_specs) - self.kept, len(self.output_specs) - self.kept
+        whole = self.with_complex
+        return replace(
+            whole,
+            input_specs=whole.input_specs[:inputs],
+            output_specs=whole.output_specs[:outputs],
+            inputs=whole.inputs[:inputs],
+            references=whole.references[:outputs],
+        )
+
+    @property
+    def with_complex(self) -> Captured:
+        """The same with complex inputs and outputs in place of their parts."""
+        if not self.complex_names:
+            return self
+        names = self.complex_names
         return replace(
             self,
-            input_specs=self.input_specs[:inputs],
-            output_specs=self.output_specs[:outputs],
-            inputs=self.inputs[:inputs],
-            references=self.references[:outputs],
+            input_specs=tuple(_joined_spec(spec, names) for spec in self.input_specs),
+            output_specs=tuple(_joined_spec(spec, names) for spec in self.output_specs),
+            inputs=tuple(map(_joined, self.inputs, self.input_specs, repeat(names))),
+            references=tuple(map(_joined, self.references, self.output_specs, repeat(names))),
+            complex_names=frozenset(),
         )
 
     @property
     def example(self) -> Sample:
         """The reference inputs and outputs."""
         return Sample({}, self.inputs, self.references)
+
+
+def _joined_spec(spec: TensorSpec, names: frozenset[str]) -> TensorSpec:
+    if spec.name not in names:
+        return spec
+    return TensorSpec(name=spec.name, shape=spec.shape[:-1], dtype=spec.dtype.complex_of_parts)
+
+
+def _joined(array: np.ndarray, spec: TensorSpec, names: frozenset[str]) -> np.ndarray:
+    if spec.name not in names:
+        return array
+    return array.view(spec.dtype.complex_of_parts.value).reshape(array.shape[:-1])
 
 
 @dataclass(frozen=True)

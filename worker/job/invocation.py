@@ -47,10 +47,11 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
 
 
 def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invoked:
-    outputs = {**model.run(inputs), **model.state}
+    outputs = {**model.run(inputs), **model.state, **model.drawn(inputs)}
     latency = model.time(inputs, runs) if runs else None
     run.save_arrays(folder.output / OUTPUTS, outputs)
-    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in (*model.outputs, *model.states))
+    specs = (*model.outputs, *model.states, *model.entry().seeds)
+    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in specs if spec.name in outputs)
     return Invoked(
         threads=model.threads,
         latency=None if latency is None else Latency(**vars(latency)),

@@ -72,7 +72,7 @@ def make_report(
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("cannot report on a model that was not captured")
-    counted = optimized or translated
+    counted, whole = optimized or translated, captured.with_complex
     return Report(
         bessemer=versions()["bessemer"],
         versions=versions(),
@@ -83,9 +83,10 @@ def make_report(
         other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
-        inputs=captured.input_specs[: captured.own_inputs],
-        outputs=captured.output_specs[: captured.own_outputs],
-        state=captured.input_specs[captured.own_inputs :],
+        inputs=whole.input_specs[: captured.own_inputs],
+        outputs=whole.output_specs[: captured.own_outputs],
+        state=whole.input_specs[captured.own_inputs :],
+        seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
@@ -123,11 +124,14 @@ def _entry_reports(
             inputs=entry.input_specs[: entry.own_inputs],
             outputs=entry.output_specs[: entry.own_outputs],
             state=entry.input_specs[entry.own_inputs :],
+            seed=entry.seed,
             dynamic=entry.dynamic,
             comparisons=_shown_comparisons(entry, comparisons or ()),
             benchmark=result,
         )
-        for entry, comparisons, result in zip_longest(captured.others, found, results)
+        for entry, comparisons, result in zip_longest(
+            (other.with_complex for other in captured.others), found, results
+        )
     )
 
 
@@ -163,6 +167,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             outputs=passed.output_specs,
             call=_call(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
+            seed=entry.seed,
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(

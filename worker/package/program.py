@@ -17,6 +17,8 @@ _NPY_TYPES = {
     DType.INT64: "<i8",
     DType.UINT8: "|u1",
     DType.BOOL: "|b1",
+    DType.COMPLEX64: "<c8",
+    DType.COMPLEX128: "<c16",
 }
 """The types in the header of an ``.npy`` file; bfloat16 is stored as its bits."""
 
@@ -31,8 +33,11 @@ _CPP_TYPES = {
     DType.INT64: "int64_t",
     DType.UINT8: "uint8_t",
     DType.BOOL: "bool",
+    DType.COMPLEX64: "float",
+    DType.COMPLEX128: "double",
 }
-"""The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits."""
+"""The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits.
+Of complex numbers, it prints the real and the imaginary part."""
 
 _PROGRAM = Template("""\
 #include <tvm/ffi/container/array.h>
@@ -79,6 +84,7 @@ ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std
   std::vector<int64_t> shape;
   std::istringstream sizes(header.substr(open + 1, close - open - 1));
   for (int64_t size; sizes >> size; sizes.ignore()) shape.push_back(size);
+  if (descr[1] == 'c') shape.push_back(2);  // complex numbers: the real and the imaginary part
   ffi::Tensor tensor = Allocate(shape, dtype);
   if (!file.read(static_cast<char*>(tensor.data_ptr()), ffi::GetDataSize(tensor)))
     throw std::runtime_error(path + " is truncated");
@@ -210,8 +216,7 @@ def _state_parts(manifest: Manifest) -> dict[str, str]:
         return dict.fromkeys(names, "")
     count = len(manifest.outputs)
     files = "\n".join(
-        f'        ReadNpy((folder / "{state.file}").string(), "{_NPY_TYPES[state.dtype]}", "{state.dtype}"),'
-        f"  // {state}"
+        f'        ReadNpy((folder / "{state.file}").string(), {_types(state)}),  // {state}'
         for state in manifest.state
     )
     return {
@@ -228,7 +233,12 @@ def _state_parts(manifest: Manifest) -> dict[str, str]:
 def _input(index: int, manifest: Manifest) -> str:
     spec = manifest.inputs[index]
     shown = shown_shape(spec, manifest.dynamic.inputs)
-    return f'      ReadNpy(argv[{index + 1}], "{_NPY_TYPES[spec.dtype]}", "{spec.dtype}"),  // {shown}'
+    return f"      ReadNpy(argv[{index + 1}], {_types(spec)}),  // {shown}"
+
+
+def _types(spec: TensorSpec) -> str:
+    """The types of the file's and of the tensor's elements."""
+    return f'"{_NPY_TYPES[spec.dtype]}", "{spec.dtype.part}"'
 
 
 def _print(index: int, spec: TensorSpec) -> str:

@@ -108,6 +108,11 @@ On the command line, the result file includes the state after the run; `--input`
 
 """
 
+_SEED = """\
+The model draws random numbers, which follow from its input `{seed}`: equal seeds give equal results. If you
+leave it out, `run.py` draws a new one for each run. `model.seed` is the last; the command line prints it and
+adds it to the result. Repeat a run with `--input {seed}=7` or `model.run({{**inputs, "{seed}": 7}})`."""
+
 _PARAMETERS = """\
 Parameters: {count}, in `{file}`, under the model's own names. To use other weights of the same shapes, keep
 the library and replace the file, or pass another with `python run.py --parameters FILE.safetensors`. Loading
@@ -169,6 +174,8 @@ def _entries(manifest: Manifest) -> str:
 def _paragraphs(manifest: Manifest) -> Iterator[str]:
     yield _tensors("Inputs", manifest.inputs, manifest.dynamic.inputs)
     yield _tensors("Outputs", manifest.outputs, manifest.dynamic.outputs)
+    if manifest.seed is not None:
+        yield _SEED.format(seed=manifest.seed)
     separate = manifest.parameters
     if separate is not None:
         yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)

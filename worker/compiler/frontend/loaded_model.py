@@ -108,7 +108,7 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
 
     Raises:
         JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has too many axes, or a
-            dtype such as complex64.
+            dtype such as complex32.
     """
     refuse_unsupported_input(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")

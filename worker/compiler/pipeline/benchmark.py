@@ -164,7 +164,7 @@ def _open(
                     )
                 )
                 processes.enter_context(runner)
-                runner.run(captured.inputs[: captured.own_inputs])
+                runner.run(captured.original_inputs)
             return ProcessSide(runner, _turn_seconds(captured), "torch eager")
 
 

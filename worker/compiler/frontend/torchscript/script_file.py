@@ -109,6 +109,8 @@ STORAGE_DTYPES = {
     "LongStorage": DType.INT64,
     "ByteStorage": DType.UINT8,
     "BoolStorage": DType.BOOL,
+    "ComplexFloatStorage": DType.COMPLEX64,
+    "ComplexDoubleStorage": DType.COMPLEX128,
 }
 
 Description = tuple[DType, tuple[int, ...]]
