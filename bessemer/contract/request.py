@@ -11,7 +11,6 @@ from pydantic import (
     StrictInt,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
@@ -195,12 +194,6 @@ class CompilationRequest(Document):
     )
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
-
-    @model_validator(mode="after")
-    def _entries_have_bound_parameters(self) -> Self:
-        if len(self.entries) > 1 and self.parameters is Parameters.SEPARATE:
-            raise ValueError("a library with several entries cannot have separate parameters")
-        return self
 
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""

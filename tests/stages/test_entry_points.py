@@ -17,7 +17,7 @@ from torch import nn
 from torch.export.pt2_archive._package import package_pt2
 from tvm import relax
 
-from bessemer.bundle.manifest import LIBRARY, Manifest
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.pipeline.build import build
@@ -25,6 +25,7 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Benchmarked, Captured, StageContext
+from worker.parameters import PREPARE, write_parameters
 
 LENGTH = 16
 IN_PYTHON = """
@@ -129,8 +130,11 @@ def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
     return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
 
 
-def test_programs_of_one_file_share_their_state(context: StageContext, tmp_path: Path) -> None:
-    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_programs_of_one_file_share_their_state(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
     ran = execute([sys.executable, "-c", IN_PYTHON], bundle(captured, context, tmp_path))
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
@@ -184,6 +188,46 @@ def test_entry_points_share_their_parameters(context: StageContext, tmp_path: Pa
     assert parameter_bytes < (folder / LIBRARY).stat().st_size < 1.5 * parameter_bytes
     manifest = Manifest.read_json((folder / "manifest.json").read_bytes())
     assert [entry.name for entry in (manifest, *manifest.entries)] == ["large", "small"]
+
+
+def test_entry_points_prepare_a_separate_parameter_once(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
+    module = optimized(captured, context).module
+    prepared = module[PREPARE].ret_ty.fields
+    assert len(prepared) == 4
+    for name in ("main", "entry_small"):
+        assert [one.ty for one in module[name].params[1:]] == list(prepared)
+
+
+def test_every_entry_point_runs_with_other_parameters(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
+    folder = bundle(captured, context, tmp_path)
+    assert (folder / PARAMETERS).stat().st_size < 1.01 * 4 * captured.parameters
+    torch.manual_seed(1)
+    other = torch.jit.load(perceptron(tmp_path / "other"))
+    swapped = write_parameters(tmp_path / "other.safetensors", other.state_dict()).path
+    for entry in captured.entries:
+        np.save(tmp_path / "input.npy", entry.inputs[0])
+        given = ("--input", f"input={tmp_path / 'input.npy'}", "--output", tmp_path / "out.npz")
+        run = [sys.executable, "run.py", "--entry", entry.name, "--parameters", swapped, *given]
+        ran = execute(run, folder)
+        assert ran.returncode == 0, ran.stderr
+        expected = other(torch.from_numpy(entry.inputs[0])).detach().numpy()
+        np.testing.assert_allclose(np.load(tmp_path / "out.npz")["output"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_of_one_name_and_other_values_are_both_in_the_file(
+    context: StageContext, tmp_path: Path
+) -> None:
+    shifted = Cached().eval()
+    with torch.no_grad():
+        shifted.output.bias += 1
+    path = programs(tmp_path / "model", shifted)
+    captured = capture_file(path, entries=PREFILL_AND_DECODE, parameters="separate")
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    assert verified.built.parameters is not None
+    names = [tensor.name for tensor in verified.built.parameters.tensors]
+    assert names == ["embed.weight", "output.weight", "output.bias", "decode.output.bias"]
 
 
 def test_a_function_that_entry_points_share_is_compiled_once(context: StageContext, tmp_path: Path) -> None:

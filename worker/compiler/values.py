@@ -205,9 +205,10 @@ class Captured:
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax. ``main`` takes the inputs in order, then the separate parameters.
+    """The model in Relax. ``main`` takes the inputs in order, then the ``separate`` parameters.
 
-    ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
+    ``separate`` has these by their names in the file. The first of several entry points has the ``others``
+    and the file. ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
     the exported program.
     """
 
@@ -215,6 +216,7 @@ class Translated:
     module: tvm.IRModule
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    separate: Mapping[str, torch.Tensor] = field(default_factory=dict)
     parameters: ParameterFile | None = None
     nodes: Mapping[str, Node] = field(default_factory=dict)
     others: tuple[Translated, ...] = ()
