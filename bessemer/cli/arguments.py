@@ -86,6 +86,11 @@ EntriesOption = Annotated[
     ),
 ]
 
+RunEntryOption = Annotated[
+    str | None,
+    typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
+]
+
 ConstantsOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -42,6 +42,8 @@ MAX_KERNELS = 256
 MAX_PRIORITY = 100
 MAX_CONSTANTS = 64
 MAX_ENTRIES = 32
+MAIN_ENTRY = "main"
+"""The name of the entry point if the request names none."""
 
 EntryName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Method = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bundle_samples import execute, unpacked
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, unpacked
 from capture_samples import capture_file, refusal
 from package_samples import benchmark_result
 from stage_samples import optimized
@@ -168,6 +168,24 @@ def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp
     ran = execute([sys.executable, "-m", "bessemer", "generate", folder, "--tokens", "1"], Path.cwd())
     assert ran.returncode == 2
     assert "no entry point takes one token, alone or with its position (main: input=1x256" in ran.stderr
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_the_program_of_the_readme_runs_every_entry_point(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
+    folder = bundle(captured, context, tmp_path)
+    ran = execute(["bash", "-e", "-c", paste_program(folder)], folder)
+    assert ran.returncode == 0, ran.stderr
+    shown = [[float(number) for number in line.split()[1:17]] for line in ran.stdout.splitlines()]
+    for entry, found in zip(captured.entries, shown, strict=True):
+        np.testing.assert_allclose(found, entry.references[0].ravel()[:16], rtol=1e-3, atol=1e-4)
+    refused = execute([folder / "main", "decode"], tmp_path)
+    assert refused.returncode == 1
+    usage = "prefill tokens.npy position.npy | decode tokens.npy position.npy"
+    assert f"usage: main {usage}" in refused.stderr
 
 
 def test_methods_of_a_script_are_entry_points(context: StageContext, tmp_path: Path) -> None:
