@@ -125,6 +125,9 @@ class EntryFigures(Document):
     name: str = Field(description="Its name in the request.")
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    tokens_per_second: float | None = Field(
+        default=None, description="As in the report; null unless the library is a decoder."
+    )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines on the same inputs.")
 
 
@@ -133,6 +136,11 @@ class Figures(Document):
 
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    tokens_per_second: float | None = Field(
+        default=None,
+        description="Tokens that the first entry point reads or writes in a second; null unless the library "
+        "is a decoder.",
+    )
     baselines: tuple[BaselineResult, ...] = Field(
         description="The requested baselines, timed on the same inputs."
     )

@@ -18,14 +18,18 @@ from torch.export.pt2_archive._package import package_pt2
 from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
+from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model
+from worker.compiler.pipeline.benchmark import with_tokens
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, Captured, StageContext
+from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
+from worker.package.document import make_report
 from worker.parameters import PREPARE, write_parameters
+from worker.report.render import render
 
 LENGTH = 16
 IN_PYTHON = """
@@ -285,3 +289,20 @@ def test_an_invalid_entry_point_is_named(
     error = refusal(make(tmp_path / "model"), entries=entries)
     assert error.code is code
     assert error.detail.startswith(message)
+
+
+def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+    built = build(tune(optimized(captured, context), context), context)
+    results = with_tokens(captured.entries, (benchmark_result(built.library),) * 2)
+    for result, tokens in zip(results, (8, 1), strict=True):
+        assert result.tokens == tokens
+        assert result.tokens_per_second == pytest.approx(1000 * tokens / result.latency.p50_ms)
+        assert [peer.tokens_per_second for peer in result.baselines] == [
+            pytest.approx(1000 * tokens / peer.latency.p50_ms) for peer in result.baselines
+        ]
+    measured = Benchmarked(Verified(built, (), ((),)), results[0], results[1:])
+    page = render(make_report(measured, context, now()))
+    assert "<h2>Tokens per second</h2>" in page
+    assert '<th scope="row">prefill</th><td>reads 8 tokens of a prompt</td>' in page
+    assert '<th scope="row">decode</th><td>writes the next token</td>' in page

@@ -118,6 +118,7 @@ def _figures(benchmarked: Benchmarked) -> Figures:
     return Figures(
         latency=result.latency,
         unsteady=result.unsteady,
+        tokens_per_second=result.tokens_per_second,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
@@ -128,7 +129,11 @@ def _figures(benchmarked: Benchmarked) -> Figures:
         ),
         entries=tuple(
             EntryFigures(
-                name=entry.name, latency=found.latency, unsteady=found.unsteady, baselines=found.baselines
+                name=entry.name,
+                latency=found.latency,
+                unsteady=found.unsteady,
+                tokens_per_second=found.tokens_per_second,
+                baselines=found.baselines,
             )
             for entry, found in others
         ),
