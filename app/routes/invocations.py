@@ -49,7 +49,7 @@ Runs = Annotated[
 EntryPoint = Annotated[
     EntryName | None,
     Query(
-        description="The entry point to run, by its name in the compilation's request. By default, the first.",
+        description="The entry point to run, by its name in the request. By default, the first.",
         examples=["decode"],
     ),
 ]

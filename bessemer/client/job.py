@@ -112,9 +112,7 @@ class JobOperations:
         return (yield from operations.download_artifact(self.document, name, Path(path)))
 
     @operation
-    def invoke(
-        self, inputs: Arrays, runs: int = DEFAULT_RUNS, entry: str | None = None
-    ) -> Flow[Invocation]:
+    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS, entry: str | None = None) -> Flow[Invocation]:
         """Run the library in a job's sandbox on a worker, and wait for the outputs.
 
         Args:

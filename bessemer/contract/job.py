@@ -88,7 +88,10 @@ LOG = "log.txt"
 """The artifact with the job's output, which the supervisor writes."""
 
 REFERENCE = "reference.npz"
-"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
+"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16.
+
+Those of entry points after the first are ``ENTRY/inputs/NAME`` and ``ENTRY/outputs/NAME``.
+"""
 
 
 class Artifact(Document):

@@ -208,8 +208,8 @@ class Translated:
     """The model in Relax. ``main`` takes the inputs in order, then the ``separate`` parameters.
 
     ``separate`` has these by their names in the file. The first of several entry points has the ``others``
-    and the file. ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
-    the exported program.
+    and the file. ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model
+    and to nodes of the exported program.
     """
 
     captured: Captured
