@@ -206,7 +206,7 @@ def _require_bundle(job: Compilation) -> None:
 
 
 def _require_entry(job: Compilation, entry: str | None) -> None:
-    known = job.request.entries or {MAIN_ENTRY: None}
+    known = tuple(job.request.entries) or (MAIN_ENTRY,)
     if entry is not None and entry not in known:
         message = f"compilation {job.id} has no entry point '{entry}'; it has {', '.join(known)}"
         raise RefusalError(invalid_problem((FieldError(field="entry", message=message),)))

@@ -80,6 +80,9 @@ def _check_dimension_names(dimensions: Dimensions, info: ValidationInfo) -> Dime
 class Entry(Document):
     """One entry point of a library."""
 
+    model: Digest | None = Field(
+        default=None, description="The SHA-256 of another uploaded model; null: the request's `model`."
+    )
     method: Method | None = Field(
         default=None,
         description="The method of a script module, or the program of a `.pt2` that contains several. Null: "
@@ -119,7 +122,8 @@ class CompilationRequest(Document):
     entries: dict[EntryName, Entry] = Field(
         default={},
         max_length=MAX_ENTRIES,
-        description="The entry points of the library: methods of the model, or the model at several shapes. "
+        description="The entry points of the library: methods of the model, the model at several shapes, or "
+        "several models. "
         "They share parameters and state, and each is verified and measured. The first is what `run.py` runs "
         "by default. Empty: one entry point.",
         examples=[{"prefill": {}, "decode": {}}],
@@ -202,12 +206,18 @@ class CompilationRequest(Document):
         entry = self.entries[name]
         return self.model_copy(
             update={
+                "model": entry.model or self.model,
                 "inputs": entry.inputs or self.inputs,
                 "dimensions": entry.dimensions if entry.inputs else self.dimensions,
                 "constants": {**self.constants, **entry.constants},
                 "entries": {},
             }
         )
+
+    @property
+    def models(self) -> tuple[Digest, ...]:
+        """The request's model and those of its entries, each once."""
+        return tuple(dict.fromkeys((self.model, *(one.model for one in self.entries.values() if one.model))))
 
     @property
     def makes_bundle(self) -> bool:

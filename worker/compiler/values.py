@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
@@ -72,18 +73,24 @@ class MethodName:
 class Upload:
     """The bytes of a model, the request, and the target that every stage compiles for.
 
-    ``entry`` is the entry point that this is about; None if the request names none.
+    ``entry`` is the entry point that this is about; None if the request names none. ``own_models`` has the
+    files of entries' own models by digest.
     """
 
     path: Path
     request: CompilationRequest
     target: CompileTarget
     entry: str | None = None
+    own_models: Mapping[Digest, Path] = field(default_factory=dict)
 
     @property
     def entries(self) -> tuple[Upload, ...]:
         """The same for each entry point that the request names."""
-        return tuple(replace(self, entry=name) for name in self.request.entries) or (self,)
+        paths = {self.request.model: self.path, **self.own_models}
+        return tuple(
+            replace(self, entry=name, path=paths[entry.model or self.request.model])
+            for name, entry in self.request.entries.items()
+        ) or (self,)
 
     @property
     def asked(self) -> CompilationRequest:

@@ -84,7 +84,8 @@ def compile_model(
             left_seconds=lambda: seconds - sender.elapsed_seconds(),
             observer=observer,
         )
-        upload = Upload(path=folder.model, request=request, target=target)
+        own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
+        upload = Upload(path=folder.model, request=request, target=target, own_models=own)
         try:
             reached = run_pipeline(upload, context)
         except JobError as error:

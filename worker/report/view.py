@@ -190,7 +190,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 
 
 def _entry_text(name: str, entry: Entry) -> str:
-    method = f"={entry.method}" if entry.method else ""
+    method = f"={entry.method}" if entry.method else f"={name}.pt2" if entry.model else ""
     return ",".join((f"{name}{method}", *map(str, entry.inputs)))
 
 
