@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, paste_program, unpacked
-from capture_samples import capture_file, refusal
+from capture_samples import TARGET, capture_file, refusal
 from package_samples import benchmark_result
 from stage_samples import optimized
 from torch import nn
@@ -20,13 +20,17 @@ from tvm import relax
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
 from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest, Entry
+from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.pipeline.benchmark import with_tokens
 from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, Captured, StageContext, Verified
+from worker.compiler.target import compile_target
+from worker.compiler.values import Benchmarked, Captured, StageContext, Upload, Verified
 from worker.package.document import make_report
 from worker.parameters import PREPARE, write_parameters
 from worker.report.render import render
@@ -257,6 +261,30 @@ def test_a_function_that_entry_points_share_is_compiled_once(context: StageConte
     module = optimized(capture_file(perceptron(tmp_path / "model"), entries=same), context).module
     kernels = [each for each in module.functions.values() if not isinstance(each, relax.Function)]
     assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_parameters_of_several_files_are_in_the_library_once(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
+    paths = [tmp_path / "large.pt2", tmp_path / "small.pt2"]
+    for path, rows in zip(paths, (64, 1), strict=True):
+        torch.export.save(torch.export.export(layers, (torch.randn(rows, 256),)), path)
+    request = CompilationRequest(
+        model="0" * 64,
+        target=PresetTarget(preset="host"),
+        entries={"large": Entry(), "small": Entry(model="1" * 64)},
+        parameters=parameters,
+    )
+    upload = Upload(paths[0], request, compile_target(TARGET), own_models={"1" * 64: paths[1]})
+    captured = capture(upload, context)
+    assert [entry.input_specs[0].shape for entry in captured.entries] == [(64, 256), (1, 256)]
+    folder = bundle(captured, context, tmp_path)
+    size = (folder / (LIBRARY if parameters == "bound" else PARAMETERS)).stat().st_size
+    assert 1 <= size / (4 * captured.parameters) < 1.5
+    ran = execute([sys.executable, "run.py", "--entry", "small"], folder)
+    assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
 
 
 @pytest.mark.parametrize(
