@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.request import MAIN_ENTRY
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorName, TensorSpec
@@ -99,7 +100,7 @@ class StateTensor(TensorSpec):
 class EntryPoint(Document):
     """One entry point of the library."""
 
-    name: str = Field(default="main", description="Its name in the request.")
+    name: str = Field(default=MAIN_ENTRY, description="Its name in the request.")
     entry_point: str = Field(default="main", description="The function of the library that runs it.")
     inputs: tuple[TensorSpec, ...] = Field(
         description="The inputs, in the order of the entry point's arguments."
@@ -156,3 +157,13 @@ class Manifest(EntryPoint):
         description="All files of the bundle except `manifest.json` and `SHA256SUMS`."
     )
     created_at: datetime
+
+    @property
+    def entry_points(self) -> tuple[EntryPoint, ...]:
+        """All entry points, the first first."""
+        return (self, *self.entries)
+
+    @property
+    def states(self) -> tuple[StateTensor, ...]:
+        """The state of all entry points, each tensor once."""
+        return tuple({state.name: state for entry in self.entry_points for state in entry.state}.values())

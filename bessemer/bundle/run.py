@@ -340,16 +340,14 @@ class ParameterReader:
         self.prepare: str = entry["prepare"]
         self.specs = _specs(entry["tensors"])
 
-    def bind(self, function: Any, prepare: Any, path: Path) -> Callable[..., Any]:
-        """The entry point as a function of the inputs alone.
+    def prepared(self, prepare: Any, path: Path) -> tuple[Any, ...]:
+        """What every entry point takes after its inputs.
 
         Raises:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        given = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
-        prepared = tuple(prepare(given))
-        return lambda *inputs: function(*inputs, *prepared)
+        return tuple(prepare([_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]))  # noqa: B905
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
         """The tensors of a ``.safetensors`` file in the library's order, without a copy.
@@ -926,9 +924,8 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         library = tvm_ffi.load_module(str(path))
         _release_blob(path)
         documents = (manifest, *manifest.get("entries", ()))
-        functions = [
-            _function(folder, manifest, each["entry_point"], library, parameters) for each in documents
-        ]
+        prepared = _prepared_parameters(folder, manifest, library, parameters)
+        functions = [_function(library, each["entry_point"], prepared) for each in documents]
     except BundleError:
         raise
     except Exception as error:
@@ -938,23 +935,24 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         return Model(folder, manifest, entries, threads)
 
 
-def _function(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    name: str,
-    library: Any,
-    other: str | os.PathLike[str] | None,
-) -> Callable[..., Any]:
-    """The function that runs an entry point on its inputs, from any thread."""
-    call = Sessions(lambda: _start_machine(library)[name]).call
+def _prepared_parameters(
+    folder: Path, manifest: Mapping[str, Any], library: Any, other: str | os.PathLike[str] | None
+) -> tuple[Any, ...]:
+    """The separate parameters as entry points take them; empty if the library contains its parameters."""
     entry = manifest.get("parameters")
     if entry is None:
         if other is not None:
             raise BundleError("the library contains its parameters, so it cannot use others")
-        return call
+        return ()
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
-    return wanted.bind(call, prepare, Path(other or _inside(folder, wanted.file)))
+    return wanted.prepared(prepare, Path(other or _inside(folder, wanted.file)))
+
+
+def _function(library: Any, name: str, prepared: tuple[Any, ...]) -> Callable[..., Any]:
+    """The function that runs an entry point on its inputs, from any thread."""
+    call = Sessions(lambda: _start_machine(library)[name]).call
+    return (lambda *inputs: call(*inputs, *prepared)) if prepared else call
 
 
 def _guarded(call: Callable[[], Any]) -> Any:

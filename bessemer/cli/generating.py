@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 
 from bessemer.cli.output import JsonOption, print_lines, reporting, results
 from bessemer.cli.running import bundle_runner, unpacked_bundle
+from bessemer.contract.decoder import tokens_taken
 from bessemer.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -116,11 +116,8 @@ def token_entries(model: "Model") -> dict[int, "Entry"]:
     Raises:
         InvalidArgumentError: none takes one token.
     """
-    found = {}
-    for entry in model.entries.values():
-        lengths = {prod(spec.shape) if "int" in spec.dtype else None for spec in entry.inputs}
-        if len(entry.inputs) <= 2 and len(lengths) == 1 and (length := lengths.pop()) is not None:
-            found[length] = entry
+    lengths = ((tokens_taken(entry.inputs), entry) for entry in model.entries.values())
+    found = {length: entry for length, entry in lengths if length is not None}
     if 1 not in found:
         takes = "; ".join(
             f"{entry.name}: {', '.join(map(str, entry.inputs))}" for entry in model.entries.values()

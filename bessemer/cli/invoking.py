@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bessemer.cli.arguments import RunEntryOption
 from bessemer.cli.jobs import IdArgument
 from bessemer.cli.live_view import shown_latency
 from bessemer.cli.output import (
@@ -45,6 +46,7 @@ def invoke(
         int,
         typer.Option("--runs", "--repeat", min=0, max=MAX_RUNS, metavar="N", help="Number of runs to time."),
     ] = (DEFAULT_RUNS),
+    entry: RunEntryOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
@@ -56,7 +58,7 @@ def invoke(
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
-        invocation = job.submit_invocation(arrays, runs)
+        invocation = job.submit_invocation(arrays, runs, entry)
         cancel = partial(job.cancel_invocation, invocation.id)
         with cancel_on_interrupt(invocation.id, cancel):
             print_lines(console, f"invocation  {invocation.id}")

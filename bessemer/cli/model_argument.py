@@ -229,7 +229,14 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
         if request.name is None and resolved.name is not None:
             request = request.model_copy(update={"name": resolved.name})
         digest = _uploaded(client, resolved, model, request.name, console)
-    return client.post(request.model_copy(update={"model": digest}))
+    entries = dict(request.entries)
+    for name, file in draft.files.items():
+        own = ResolvedModel(file, name_of_file(file.name))
+        update = {"model": _uploaded(client, own, str(file), None, console)}
+        entries[name] = entries[name].model_copy(update=update)
+    return client.post(
+        request.model_copy(update={"model": digest, **({"entries": entries} if entries else {})})
+    )
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

@@ -27,11 +27,11 @@ PAGE_SIZE = 50
 NPY_MAGIC = b"\x93NUMPY"
 
 
-def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
+def submit(job_id: str, inputs: Arrays, runs: int, entry: str | None) -> Flow[Invocation]:
     """Submit an invocation."""
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
-        return (yield from _post(job_id, source, runs))
+        return (yield from _post(job_id, source, runs, entry))
 
 
 def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
@@ -89,7 +89,7 @@ def write_inputs(path: Path, arrays: Mapping[str, Any]) -> None:
                     _write_array(name, value, member)
 
 
-def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
+def _post(job_id: str, source: Source, runs: int, entry: str | None) -> Flow[Invocation]:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(source.size_bytes),
@@ -98,7 +98,7 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
     call = Call(
         "POST",
         f"{compilation_path(job_id)}/invocations",
-        params={"runs": str(runs)},
+        params={"runs": str(runs)} | ({} if entry is None else {"entry": entry}),
         headers=headers,
         chunks=lambda: source.chunks(None),
     )

@@ -32,7 +32,7 @@ from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
@@ -57,6 +57,9 @@ def submit(
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
         model = (yield from get_model(str(model))).digest
+    if isinstance(model, Mapping) and not is_programs(model):
+        first, options = yield from _upload_entries(model, options, progress)
+        return (yield from submit(first, inputs, dimensions, options, progress))
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         digest, source, specs = yield Work(
             lambda: _prepare(model, inputs, dimensions, constants, Path(folder))
@@ -75,6 +78,32 @@ def submit(
         if source is not None and not (yield from _has(digest)):
             yield from _put(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
+
+
+def _upload_entries(
+    models: Mapping[str, ModelSource], options: Mapping[str, object], progress: Progress | None
+) -> Flow[tuple[Digest, dict[str, object]]]:
+    """Upload a model for each entry point; returns the first's digest and the options with the entries."""
+    given = options.get("entries") or {}
+    if not models or not isinstance(given, Mapping) or not set(given) <= set(models):
+        raise InvalidArgumentError("a dictionary of models needs one for each of the entries")
+    entries = {}
+    for name, model in models.items():
+        digest = model if is_digest(model) else (yield from upload(_as_file(name, model), progress)).digest
+        fields = validated(Entry, dict(given.get(name) or {}))
+        entries[name] = fields.model_copy(update={"model": digest}).model_dump(exclude_unset=True)
+    first = next(iter(models))
+    named = options.get("name") or name_of_model(models[first])
+    return entries[first]["model"], {**options, "name": named, "entries": entries}
+
+
+def _as_file(name: str, model: ModelSource) -> str | os.PathLike[str] | bytes:
+    if isinstance(model, str | os.PathLike | bytes):
+        return model
+    raise InvalidArgumentError(
+        f"'{name}' is a {type(model).__name__}; a dictionary of models has paths, bytes and digests, or "
+        "exported programs alone"
+    )
 
 
 def post(request: CompilationRequest) -> Flow[Compilation]:

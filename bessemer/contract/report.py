@@ -97,6 +97,7 @@ class BaselineResult(Document):
     )
     ratio_p10: float = Field(description="10th percentile of the ratio over rounds.")
     ratio_p90: float = Field(description="90th percentile of the ratio over rounds.")
+    tokens_per_second: float | None = Field(default=None, description="As in the library's result.")
     trials: tuple[ThreadTrial, ...] = Field(
         default=(), description="A first measurement with each number of threads; empty in older reports."
     )
@@ -149,6 +150,15 @@ class BenchmarkResult(Document):
         default="",
         description="Why the latency is unreliable: the library stalled, or one measurement took more than "
         "1.5 times as long as another. Empty if the latency is reliable.",
+    )
+    tokens: int | None = Field(
+        default=None,
+        description="For a decoder, how many tokens a run takes: 1 writes the next, more read a prompt. Null "
+        "for other models. A decoder takes the numbers of its tokens, alone or with their positions, and "
+        "keeps a cache as state; one of its entry points takes a single token.",
+    )
+    tokens_per_second: float | None = Field(
+        default=None, description="`tokens` divided by the median latency; null unless it is a decoder."
     )
     threads: int = Field(
         description="Number of threads: the target's cores, or the worker's if it has fewer."

@@ -8,6 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
@@ -95,18 +96,24 @@ WHOLE = Selection()
 class Upload:
     """The bytes of a model, the request, and the target that every stage compiles for.
 
-    ``entry`` is the entry point that this is about; None if the request names none.
+    ``entry`` is the entry point that this is about; None if the request names none. ``own_models`` has the
+    files of entries' own models by digest.
     """
 
     path: Path
     request: CompilationRequest
     target: CompileTarget
     entry: str | None = None
+    own_models: Mapping[Digest, Path] = field(default_factory=dict)
 
     @property
     def entries(self) -> tuple[Upload, ...]:
         """The same for each entry point that the request names."""
-        return tuple(replace(self, entry=name) for name in self.request.entries) or (self,)
+        paths = {self.request.model: self.path, **self.own_models}
+        return tuple(
+            replace(self, entry=name, path=paths[entry.model or self.request.model])
+            for name, entry in self.request.entries.items()
+        ) or (self,)
 
     @property
     def asked(self) -> CompilationRequest:
@@ -276,16 +283,18 @@ def _joined(array: np.ndarray, spec: TensorSpec, names: frozenset[str]) -> np.nd
 
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax. ``main`` takes the inputs in order, then the separate parameters.
+    """The model in Relax. ``main`` takes the inputs in order, then the ``separate`` parameters.
 
-    ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
-    the exported program.
+    ``separate`` has these by their names in the file. The first of several entry points has the ``others``
+    and the file. ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model
+    and to nodes of the exported program.
     """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    separate: Mapping[str, torch.Tensor] = field(default_factory=dict)
     parameters: ParameterFile | None = None
     nodes: Mapping[str, Node] = field(default_factory=dict)
     others: tuple[Translated, ...] = ()

@@ -63,8 +63,7 @@ Compile it and run it on the reference inputs:
 
     g++ -O2 main.cc -o main $(tvm-ffi-config --cxxflags) -Llib -Wl,-rpath,'$ORIGIN/lib' \\
         -Wl,--no-as-needed {libraries} -ltvm_ffi
-    python -m zipfile -e reference/inputs.npz inputs
-    TVM_NUM_THREADS={cores} ./main {files}
+{commands}
 
 The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
@@ -80,7 +79,7 @@ _CALL = """\
 
 _ENTRIES = """\
 The library has several entry points: {names}. They share its parameters and state. The first runs by default;
-`model.run(inputs, entry="{other}")` and `python run.py --entry {other}` run another.
+`model.run(inputs, entry="{other}")`, `python run.py --entry {other}` and `./main {other}` run another.
 
 {signatures}
 
@@ -134,11 +133,11 @@ def readme(manifest: Manifest) -> str:
         call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,
-        callers=_CALLERS_WITH_STATE if manifest.state else _CALLERS,
-        state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.state))
-        if manifest.state
+        callers=_CALLERS_WITH_STATE if manifest.states else _CALLERS,
+        state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.states))
+        if manifest.states
         else "",
-        files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
+        commands="\n".join(_program_commands(manifest)),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )
 
@@ -147,10 +146,20 @@ def _call(manifest: Manifest) -> str:
     """How to call the entry points that take or return containers."""
     lines = [
         f"{'model' if entry is manifest else entry.name}{entry.call}"
-        for entry in (manifest, *manifest.entries)
+        for entry in manifest.entry_points
         if entry.call is not None and entry.call.returns is not None and not entry.call.is_flat
     ]
     return _CALL.format(signatures="\n    ".join(lines)) if lines else ""
+
+
+def _program_commands(manifest: Manifest) -> Iterator[str]:
+    """Run the C++ program on the reference inputs of each entry point."""
+    for entry in manifest.entry_points:
+        folder = f"inputs/{entry.name}" if manifest.entries else "inputs"
+        arguments = [entry.name] if manifest.entries else []
+        arguments += [f"{folder}/{spec.name}.npy" for spec in entry.inputs]
+        yield f"    python -m zipfile -e {entry.reference.inputs} {folder}"
+        yield f"    TVM_NUM_THREADS={manifest.target.cores} ./main {' '.join(arguments)}"
 
 
 def _entries(manifest: Manifest) -> str:
@@ -165,7 +174,7 @@ def _entries(manifest: Manifest) -> str:
         )
     )
     return _ENTRIES.format(
-        names=", ".join(f"`{entry.name}`" for entry in (manifest, *manifest.entries)),
+        names=", ".join(f"`{entry.name}`" for entry in manifest.entry_points),
         other=manifest.entries[0].name,
         signatures="\n\n".join(signatures),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tvm
 
+from bessemer.contract.decoder import decoder_tokens
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
@@ -52,8 +54,31 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
-    first, *others = (_measured(verified, context, entry) for entry in verified.captured.entries)
+    entries = verified.captured.entries
+    first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
+
+
+def with_tokens(
+    entries: Sequence[Captured], results: Sequence[BenchmarkResult]
+) -> tuple[BenchmarkResult, ...]:
+    """Add tokens per second to the results of the entry points of a decoder."""
+    tokens = decoder_tokens((entry.input_specs[: entry.own_inputs], entry.states > 0) for entry in entries)
+    return tuple(map(_with_rates, results, tokens))
+
+
+def _with_rates(result: BenchmarkResult, tokens: int | None) -> BenchmarkResult:
+    if tokens is None:
+        return result
+    baselines = tuple(
+        peer.model_copy(update={"tokens_per_second": _rate(tokens, peer)}) for peer in result.baselines
+    )
+    update = {"tokens": tokens, "tokens_per_second": _rate(tokens, result), "baselines": baselines}
+    return result.model_copy(update=update)
+
+
+def _rate(tokens: int, result: BenchmarkResult | BaselineResult) -> float:
+    return 1000 * tokens / result.latency.p50_ms
 
 
 def _measured(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
