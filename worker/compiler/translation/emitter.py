@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -15,7 +15,6 @@ from worker.compiler.translation.errors import UntranslatableError
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
-    from tvm.ir import GlobalVar
 
     Results = Iterable[tuple[tuple[Any, ...], str]]
 
@@ -27,10 +26,14 @@ class Subgraphs(Protocol):
         """Translate a subgraph in place, and return its results."""
         ...
 
+    def import_branches(self, graphs: Sequence[GraphModule], operands: list[Any]) -> list[relax.Call]:
+        """Write a function for each subgraph, and return the calls."""
+        ...
+
     def import_loop(
-        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
-    ) -> GlobalVar:
-        """Write the function of a loop, which returns the last values of ``carried``."""
+        self, test: GraphModule, step: GraphModule, carried: list[Any], extra: list[Any]
+    ) -> relax.Call:
+        """Write the function of a loop, and return the call, which gives the last values of ``carried``."""
         ...
 
 
@@ -113,8 +116,15 @@ class Emitter:
         """Translate a subgraph of the program in place, and return its results."""
         return self._subgraphs.import_inline(graph, operands)
 
+    def branch(
+        self, condition: relax.Expr, then: GraphModule, otherwise: GraphModule, operands: list[Any]
+    ) -> list[relax.Expr]:
+        """Call one of two functions of the same operands, and return its results."""
+        calls = self._subgraphs.import_branches([then, otherwise], operands)
+        return self._fields(self(relax.If(condition, *calls)))
+
     def loop(
-        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
+        self, test: GraphModule, step: GraphModule, carried: list[Any], extra: list[Any]
     ) -> list[relax.Expr]:
         """Call a function that takes steps as long as a test of the tensors that they carry holds.
 
@@ -122,11 +132,12 @@ class Emitter:
             test: takes ``carried`` and ``extra``, and returns a boolean.
             step: takes the same, and returns new values of ``carried``.
             carried: the first values.
-            extra: what stays the same.
+            extra: what stays the same: tensors and sizes.
         """
-        function = self._subgraphs.import_loop(test, step, carried, extra)
-        result = self(relax.Call(function, [*carried, *extra]))
-        return [self(relax.TupleGetItem(result, place)) for place in range(len(carried))]
+        return self._fields(self(self._subgraphs.import_loop(test, step, carried, extra)))
+
+    def _fields(self, results: relax.Expr) -> list[relax.Expr]:
+        return [self(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields))]
 
     @property
     def results(self) -> list[torch.Tensor]:

@@ -20,10 +20,10 @@ from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.loops import LoopWriter
 from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
-from worker.compiler.translation.symbolic_shapes import SymbolicShapes
+from worker.compiler.translation.symbolic_shapes import SymbolicShapes, is_size, substituted, variables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -138,26 +138,67 @@ class Importer(ExportedProgramImporter):
         finally:
             self.env = outside
 
+    def import_branches(self, graphs: Sequence[torch.fx.GraphModule], operands: list[Any]) -> list[relax.Call]:
+        """Write a function for each subgraph, and return the calls."""
+        calls = []
+        for graph in graphs:
+            function, arguments = self._function(graph, operands, "branch")
+            calls.append(relax.Call(function, arguments))
+        return calls
+
     def import_loop(
-        self,
-        test: torch.fx.GraphModule,
-        step: torch.fx.GraphModule,
-        carried: list[relax.Expr],
-        extra: list[relax.Expr],
-    ) -> tvm.ir.GlobalVar:
-        """Write the function of a loop, which returns the last values of ``carried``.
+        self, test: torch.fx.GraphModule, step: torch.fx.GraphModule, carried: list[Any], extra: list[Any]
+    ) -> relax.Call:
+        """Write the function of a loop, and return the call, which gives the last values of ``carried``.
 
         Args:
             test: takes ``carried`` and ``extra``, and returns a boolean.
             step: takes the same, and returns new values of ``carried``.
-            carried: values of the types that the steps carry.
-            extra: what stays the same.
+            carried: tensors of the types that the steps carry.
+            extra: what stays the same: tensors and sizes.
         """
         operands = [*carried, *extra]
-        holds = self._import_branch_subgraph(test, operands, "loop_test")
-        next_of = self._import_branch_subgraph(step, operands, "loop_body")
-        types = [operand.ty for operand in operands]
-        return LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
+        holds, _ = self._function(test, operands, "loop_test")
+        next_of, arguments = self._function(step, operands, "loop_body")
+        types = [argument.ty for argument in arguments]
+        loop = LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
+        return relax.Call(loop, arguments)
+
+    def _function(
+        self, graph: torch.fx.GraphModule, operands: list[Any], name: str
+    ) -> tuple[tvm.ir.GlobalVar, list[relax.Expr]]:
+        """Write a subgraph as a function of Relax, and return it with its arguments.
+
+        Its parameters are the tensors among the operands, followed by the symbols in all of them as one shape.
+        """
+        arguments = [operand for operand in operands if not is_size(operand)]
+        sizes = [operand for operand in operands if is_size(operand)]
+        symbols = variables_in([*sizes, *(size for each in arguments for size in each.ty.shape)])
+        own = {symbol: tirx.Var(symbol.name, symbol.ty) for symbol in symbols}
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        outside, known = self.env, self._symbols
+        self.env: dict[Node, Any] = {}
+        parameters = []
+        for node, operand in zip(placeholders, operands, strict=True):
+            if is_size(operand):
+                self.env[node] = substituted(operand, own)
+            else:
+                shape = [substituted(size, own) for size in operand.ty.shape]
+                parameters.append(relax.Var(node.name, relax.TensorType(shape, operand.ty.dtype)))
+                self.env[node] = parameters[-1]
+        if symbols:
+            parameters.append(relax.Var("sizes", relax.ShapeType(list(own.values()))))
+            arguments.append(relax.ShapeExpr(symbols))
+        self._symbols = None if known is None else known.within(own)
+        try:
+            unique = f"{name}_{len(self._builder.get().functions)}"  # which becomes the symbol, too
+            with self._builder.function(unique, parameters):
+                results = self._translate_fx_graph(graph, list(graph.graph.nodes), {})
+                outputs = [self._builder.emit(result) for result in results]
+                function = self._builder.emit_func_output(relax.Tuple(outputs))
+        finally:
+            self.env, self._symbols = outside, known
+        return function, arguments
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:

@@ -1,5 +1,6 @@
-"""Loops of ``torch.while_loop``, ``scan`` and ``map``; TVM's own converter knows ``torch.cond``.
+"""``torch.cond``, ``while_loop``, ``scan`` and ``map``.
 
+cond(c, f, g, x)                     if c: f(x) else: g(x)
 while_loop(test, step, x)            loop(x) = if test(x): loop(step(x)) else: x
 scan(step, x, ys), map(step, ys)     the steps, written out one after the other
 """
@@ -24,10 +25,20 @@ MOST_STEPS = 256
 Tensors = Sequence[relax.Expr]
 
 
+def _cond(
+    emit: Emitter, condition: relax.Expr | bool, then: GraphModule, otherwise: GraphModule, operands: Tensors
+) -> list[relax.Expr]:
+    if isinstance(condition, bool):
+        return list(emit.inlined(then if condition else otherwise, list(operands)))
+    if not isinstance(condition, relax.Expr):
+        raise UntranslatableError("it depends on a size: pass the condition as a tensor")
+    return emit.branch(condition, then, otherwise, list(operands))
+
+
 def _while_loop(
     emit: Emitter, test: GraphModule, step: GraphModule, carried: Tensors, extra: Tensors = ()
 ) -> list[relax.Expr]:
-    if not all(isinstance(value, relax.Expr) for value in (*carried, *extra)):
+    if not all(isinstance(value, relax.Expr) for value in carried):
         raise UntranslatableError("it carries a number: make it a tensor")
     return emit.loop(test, step, list(carried), list(extra))
 
@@ -67,4 +78,4 @@ def _stacked(emit: Emitter, rows: Sequence[Sequence[relax.Expr]]) -> list[relax.
     return [emit(relax.op.stack(list(column), axis=0)) for column in zip(*rows, strict=True)]
 
 
-RULES: Rules = rules_of({"while_loop": _while_loop, "scan": _scan, "map_impl": _map})
+RULES: Rules = rules_of({"cond": _cond, "while_loop": _while_loop, "scan": _scan, "map_impl": _map})
