@@ -29,11 +29,13 @@ from worker.compiler.frontend.torchscript.data_numbers import (
     DataNumber,
     compute,
     kind_of,
+    symbol_of,
     tensor_of,
 )
 from worker.compiler.frontend.torchscript.module_state import ModuleState
 from worker.compiler.frontend.torchscript.nested_values import (
     ControlFlowError,
+    Grown,
     Operands,
     are_same,
     flat,
@@ -174,6 +176,9 @@ class DataControlFlow:
         body = step.blocks[0]
         counted = not isinstance(trips, int) or trips < ENDLESS
         around = {**environment, TRIPS: trips}
+        growing = _growing(body, environment)
+        around.update((name, []) for name in growing)
+        grown: dict[Key, list[Any]] = {}
         names = ["trip", "condition", *_names(step.outputs)]
         state: list[Any] = [trip, condition, *carried]
         if counted or any(body.inputs[0] in each.inputs for each in body.all_steps()):
@@ -189,6 +194,7 @@ class DataControlFlow:
                 body, inner_state[:1] + inner_state[2:], operands, fixed, dict(zip(keys, inner_states, strict=True))
             )
             after = [_next(inner_state[0]), *outline.outputs]
+            grown = {name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed}
             found = [unified(*pair, name) for *pair, name in zip(state, after, names, strict=True)]
             others = [key for key in outline.changed if key not in keys]
             found_states = [
@@ -204,21 +210,22 @@ class DataControlFlow:
         else:
             raise ControlFlowError("the types of the loop's variables do not settle")
         written = sorted(outline.written)
-        pattern = [state, states, [operands.found[place] for place in written]]
-        start = [[trip, condition, *carried], [around[key] for key in keys], pattern[2]]
+        buffers = [self._buffer(items, trips, trip) for items in grown.values()]
+        pattern = [state, states, [operands.found[place] for place in written], buffers]
+        start = [[trip, condition, *carried], [around[key] for key in keys], *pattern[2:]]
         given = operands.given()
         kept = [value for place, value in enumerate(given) if place not in written]
         first = unaliased(flat(start, pattern), [])
         count = len(first)
 
         def opened(tensors: Sequence[Any]) -> tuple[list[Any], list[Any], Environment, list[Any]]:
-            values, inner_states, changing = unflat(pattern, iter(tensors[:count]))
+            values, inner_states, changing, rows = unflat(pattern, iter(tensors[:count]))
             changing = [value.clone() for value in changing]
             rest, all_given = iter(tensors[count:]), list(given)
             for place in range(len(given)):
                 all_given[place] = changing[written.index(place)] if place in written else next(rest)
             inner = self._related(operands, all_given, fixed)
-            return values, changing, {**inner, **dict(zip(keys, inner_states, strict=True))}, inner_states
+            return values, changing, {**inner, **dict(zip(keys, inner_states, strict=True))}, rows
 
         def test(*tensors: Any) -> torch.Tensor:
             values, _, inner, _ = opened(tensors)
@@ -228,16 +235,33 @@ class DataControlFlow:
             return tensor_of(holds, torch.bool).ne(False)  # torch allows no input itself
 
         def next_of(*tensors: Any) -> tuple[torch.Tensor, ...]:
-            values, changing, inner, _ = opened(tensors)
+            values, changing, inner, rows = opened(tensors)
             outputs = self._run(body, [values[0], *values[2:]], inner)
-            result = [[_next(values[0]), *outputs], [inner[key] for key in keys], changing]
+            filled = [
+                _filled(buffer, inner[name], values[0], trip) for name, buffer in zip(grown, rows, strict=True)
+            ]
+            result = [[_next(values[0]), *outputs], [inner[key] for key in keys], changing, filled]
             return tuple(unaliased(flat(result, pattern), tensors))
 
         if self._is_aside:
             results = [torch.empty_like(tensor) for tensor in first]
         else:
             results = while_loop_op(test, next_of, tuple(first), tuple(kept))
-        return self._leave(pattern, results, keys, operands, written, environment)[2:]
+        outputs = self._leave(pattern[:3], results[: count - len(buffers)], keys, operands, written, environment)
+        for (name, items), rows in zip(grown.items(), results[count - len(buffers) :], strict=True):
+            if condition is not True or state[1] is not True:
+                steps: Any = symbol_of(compute("aten::sub", [outputs[0], trip]))
+                rows = rows.narrow(0, 0, steps * len(items))
+            environment[name].append(Grown(rows))  # type: ignore[attr-defined]
+        return outputs[2:]
+
+    def _buffer(self, items: list[torch.Tensor], trips: object, trip: int) -> torch.Tensor:
+        """A tensor with a row for each item that the loop may append."""
+        if isinstance(trips, int) and trips >= ENDLESS:
+            raise ControlFlowError("a list grows in a `while`: bound its steps by `for i in range(limit)` and `break`")
+        steps: Any = symbol_of(trips)
+        count = torch.sym_max(steps - trip, 0) * len(items)
+        return torch.zeros([count, *items[0].shape], dtype=items[0].dtype)
 
     def _leave(
         self,
@@ -306,6 +330,44 @@ class DataControlFlow:
                 yield
         finally:
             self._is_aside = was
+
+
+def _growing(body: Body, environment: Environment) -> list[str]:
+    """The lists to which each step only appends."""
+    appended = {each.inputs[0] for each in body.steps if each.kind == "aten::append"}
+    uses = [
+        (name, each.kind == "aten::append" and place == 0 and each in body.steps)
+        for each in body.all_steps()
+        for place, name in enumerate(each.inputs)
+    ]
+    uses += [(name, False) for block in _blocks(body) for name in block.outputs]
+    read = {name for name, is_append in uses if not is_append}
+    lists = (name for name, value in environment.items() if isinstance(name, str) and isinstance(value, list))
+    return [name for name in lists if name in appended and name not in read]
+
+
+def _blocks(body: Body) -> Iterator[Body]:
+    yield body
+    for each in body.all_steps():
+        yield from each.blocks
+
+
+def _items(items: Any, name: Key) -> list[torch.Tensor]:
+    """The items that a step appends, which must be tensors of one type."""
+    if not all(isinstance(item, torch.Tensor) for item in items):
+        raise ControlFlowError(f"the list '{_name(name)}' grows by numbers: make them tensors")
+    for item in items:
+        unified(items[0], item, _name(name))
+    return list(items)
+
+
+def _filled(buffer: torch.Tensor, items: Any, trip: Any, first: int) -> torch.Tensor:
+    """The buffer with the items of one step in their rows."""
+    start = compute("aten::mul", [compute("aten::sub", [trip, first]), len(items)])
+    places = tensor_of(start).reshape(1)
+    if len(items) > 1:
+        places = places + torch.arange(len(items))
+    return buffer.index_copy(0, places, torch.stack(items))
 
 
 def _stand_ins(operands: Operands) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from worker.compiler.frontend.torchscript.data_numbers import DataNumber, kind_of, of_tensor, tensor_of
+from worker.compiler.frontend.torchscript.nested_values import ControlFlowError, Grown
 from worker.compiler.frontend.torchscript.plain_values import as_number
 
 MAX_PIECE = 4096
@@ -41,7 +42,7 @@ class DataPlaces:
         return None if piece is None else self._read(tensor, axis, *piece)
 
     def _read(self, tensor: torch.Tensor, axis: int, start: object, count: int) -> torch.Tensor:
-        first, size = tensor_of(start).reshape(1), tensor.size(axis)
+        first, size = tensor_of(start).reshape(1), tensor_of(tensor.size(axis))
         first = torch.where(first < 0, first + size, first)
         places = first if count == 1 else first + torch.arange(count)
         found = tensor.index_select(axis, places)
@@ -106,3 +107,43 @@ def set_item_at(items: list[object], place: DataNumber, value: object) -> None:
 
 def _from_front(place: DataNumber, count: int) -> torch.Tensor:
     return torch.where(place.tensor < 0, place.tensor + count, place.tensor)
+
+
+def on_grown(kind: str, values: list[object]) -> tuple[object] | None:
+    """The result of an operator on a list that a loop has grown, in a tuple; None for other calls.
+
+    Raises:
+        ControlFlowError: the operator needs the items one by one.
+    """
+    items = values[0]
+    if not isinstance(items, list) or not any(isinstance(item, Grown) for item in items):
+        return None
+    if kind == "aten::append":
+        return None
+    if kind in ("aten::stack", "aten::cat") and isinstance(axis := as_number(values[1]), int):
+        if kind == "aten::stack":
+            parts = [_rows(item) for item in items]
+            return ((parts[0] if len(parts) == 1 else torch.cat(parts)).movedim(0, axis),)
+        return (_joined(items, axis),)
+    if kind == "aten::len":
+        return (sum(item.rows.size(0) if isinstance(item, Grown) else 1 for item in items),)
+    if kind == "aten::__getitem__" and as_number(values[1]) == -1:
+        last: Any = items[-1]
+        return (last.rows.select(0, -1) if isinstance(last, Grown) else last,)
+    raise ControlFlowError(f"{kind} of a list that a loop on data has filled: use torch.stack or torch.cat")
+
+
+def _rows(item: Any) -> torch.Tensor:
+    return item.rows if isinstance(item, Grown) else item.unsqueeze(0)
+
+
+def _joined(items: list[Any], axis: int) -> torch.Tensor:
+    """All items one after the other along an axis."""
+    parts = []
+    for item in items:
+        if isinstance(item, Grown):
+            along = axis % (item.rows.dim() - 1)
+            parts.append(item.rows.movedim(0, along).flatten(along, along + 1))
+        else:
+            parts.append(item)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)

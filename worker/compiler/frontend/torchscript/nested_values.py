@@ -26,6 +26,16 @@ class ControlFlowError(Exception):
     """A branch or a loop on data does what no branch or loop of tensors can."""
 
 
+class Grown:
+    """The items that the steps of a loop appended to a list: rows of one tensor, whose number only a run knows.
+
+    It stands in the list in place of the items.
+    """
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+
 def rebuilt(value: Any, leaf: Callable[[Any], Any], memo: dict[int, Any]) -> Any:
     """A copy with every leaf replaced. A list that is in two places is one list in the copy, too."""
     if id(value) in memo:
@@ -42,7 +52,7 @@ def rebuilt(value: Any, leaf: Callable[[Any], Any], memo: dict[int, Any]) -> Any
         return table
     if isinstance(value, tuple):
         return tuple(rebuilt(item, leaf, memo) for item in value)
-    return leaf(value)
+    return Grown(leaf(value.rows)) if isinstance(value, Grown) else leaf(value)
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -51,7 +61,7 @@ def leaves(value: Any) -> Iterator[Any]:
         for item in value.values() if isinstance(value, dict) else value:
             yield from leaves(item)
     else:
-        yield value
+        yield value.rows if isinstance(value, Grown) else value
 
 
 def varies(leaf: object) -> bool:

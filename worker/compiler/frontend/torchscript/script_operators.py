@@ -15,7 +15,7 @@ from worker.compiler.frontend.torchscript.data_numbers import (
     tensor_of,
     wrapped,
 )
-from worker.compiler.frontend.torchscript.data_places import DataPlaces, item_at, set_item_at
+from worker.compiler.frontend.torchscript.data_places import DataPlaces, item_at, on_grown, set_item_at
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
@@ -95,6 +95,8 @@ def call_operator(
     Raises:
         UnknownOperatorError: the operator does not exist.
     """
+    if (grown := on_grown(kind, values) if values else None) is not None:
+        return grown[0]
     of_data = any(isinstance(value, DataNumber) for value in values)
     if of_data and (result := _on_data(kind, schema, values, places)) is not None:
         return result[0]

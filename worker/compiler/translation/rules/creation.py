@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tvm import relax
+from tvm import relax, te
 
 from worker.compiler.translation.dtypes import is_number
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, Translate, rules_of
+from worker.compiler.translation.symbolic_shapes import is_size
 
 _LARGEST_CONSTANT = 1 << 16
 """Largest number of elements that becomes a constant; larger sequences are computed at run time."""
@@ -40,7 +41,13 @@ def _sequence(emit: Emitter, *arguments: Any) -> Any:
 
 
 def _scalar(emit: Emitter, value: Any) -> Any:
-    return relax.const(value, emit.dtype) if is_number(value) else emit.stock()
+    if is_number(value):
+        return relax.const(value, emit.dtype)
+    if not is_size(value):
+        return emit.stock()
+    return emit.tensor_expression(
+        lambda size: te.compute((), lambda: size.astype(emit.dtype), "size"), value
+    )
 
 
 def _triangle(emit: Emitter, rows: int, columns: int, offset: int) -> Any:
