@@ -56,6 +56,10 @@ QUERIES: dict[str, Callable[..., object]] = {
 }
 
 
+LAST = 2**63 - 1
+"""The end of a slice without an end."""
+
+
 def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
@@ -110,6 +114,8 @@ def call_operator(
             return of_tensor(VALUES[kind] or _kind(values[0].dtype), values[0])
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
+    if kind == "aten::slice" and _is_whole(values):
+        return values[0]
     overload = _overload(kind, schema)
     if of_data:
         overload = _with_tensors(overload, values)
@@ -118,6 +124,12 @@ def call_operator(
     known.follow(overload, positional, named, result)
     _follow(overload, values, result, places)
     return result
+
+
+def _is_whole(values: list[object]) -> bool:
+    """Whether a slice is the whole axis, as in ``x[:, 0]``."""
+    start, end, step = map(as_number, values[2:])
+    return start in (None, 0) and (end is None or (isinstance(end, int) and end >= LAST)) and step == 1
 
 
 def _on_plain_values(kind: str, values: list[object]) -> Operator | None:
