@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.symbolic_shapes import is_size
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -175,9 +176,13 @@ class Emitter:
         return self(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
     def cast(self, value: Any, dtype: str) -> relax.Expr:
-        """Cast a tensor; a number becomes a constant."""
+        """Cast a tensor. A number becomes a constant, and an expression of sizes a tensor of rank 0."""
         if is_number(value):
             return relax.const(value, dtype)
+        if is_size(value):
+            return self.tensor_expression(
+                lambda size: te.compute((), lambda: size.astype(dtype), "size"), value
+            )
         return value if dtype_of(value) == dtype else self(relax.op.astype(value, dtype))
 
 

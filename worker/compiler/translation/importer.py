@@ -55,6 +55,7 @@ class Importer(ExportedProgramImporter):
         self.reached: Node | None = None
         self._builder = NamingBuilder()
         self._symbols: SymbolicShapes | None = None
+        self._functions = 0
 
     @property
     def block_builder(self) -> relax.BlockBuilder:
@@ -191,7 +192,8 @@ class Importer(ExportedProgramImporter):
             arguments.append(relax.ShapeExpr(symbols))
         self._symbols = None if known is None else known.within(own)
         try:
-            unique = f"{name}_{len(self._builder.get().functions)}"  # which becomes the symbol, too
+            self._functions += 1
+            unique = f"{name}_{self._functions}"  # which becomes the symbol, too
             with self._builder.function(unique, parameters):
                 results = self._translate_fx_graph(graph, list(graph.graph.nodes), {})
                 outputs = [self._builder.emit(result) for result in results]

@@ -13,6 +13,7 @@ from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
 from worker.compiler.frontend.torchscript.module_state import inlined_graphs
+from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
 from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.errors import JobError, short_message
 
@@ -46,6 +47,8 @@ def convert_script(
     interpreter = ScriptInterpreter(script, constants, method)
     try:
         return export_flat(interpreter, inputs, dynamic_shapes)
+    except ControlFlowError as error:
+        raise ScriptConversionError(str(error), interpreter.failed) from error
     except Exception as error:
         if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:

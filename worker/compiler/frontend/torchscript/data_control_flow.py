@@ -47,6 +47,7 @@ from worker.compiler.frontend.torchscript.nested_values import (
     unified,
     varies,
 )
+from worker.compiler.frontend.torchscript.plain_values import as_number
 from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class _Outline:
 class DataControlFlow:
     """Writes branches and loops on data.
 
+    Attributes:
+        branches: how many it has written.
+
     Args:
         run: runs a block.
         change: sets a variable or an attribute of the surroundings.
@@ -105,6 +109,7 @@ class DataControlFlow:
         self._relate = relate
         self._wrote = wrote
         self._is_aside = False
+        self.branches = 0
 
     def branch(self, step: Step, condition: DataNumber, environment: Environment) -> list[object]:
         """Take one of two blocks.
@@ -148,6 +153,7 @@ class DataControlFlow:
         elif not any(map(varies, leaves(pattern))):
             results = []
         else:
+            self.branches += 1
             results = cond_op(condition.tensor, *map(function, step.blocks), given)
         return self._leave(pattern, results, keys, operands, written, environment)
 
@@ -180,8 +186,9 @@ class DataControlFlow:
         around.update((name, []) for name in growing)
         grown: dict[Key, list[Any]] = {}
         names = ["trip", "condition", *_names(step.outputs)]
-        state: list[Any] = [trip, condition, *carried]
-        if counted or any(body.inputs[0] in each.inputs for each in body.all_steps()):
+        state: list[Any] = rebuilt([trip, condition, *carried], _unfixed, {})
+        limit = trips if counted else _limit(body, environment, trip, carried)
+        if counted or growing or any(body.inputs[0] in each.inputs for each in body.all_steps()):
             state[0] = stand_in_number(int)
         keys: list[Key] = []
         states: list[Any] = []
@@ -210,7 +217,7 @@ class DataControlFlow:
         else:
             raise ControlFlowError("the types of the loop's variables do not settle")
         written = sorted(outline.written)
-        buffers = [self._buffer(items, trips, trip) for items in grown.values()]
+        buffers = [_buffer(items, limit, trip) for items in grown.values()]
         pattern = [state, states, [operands.found[place] for place in written], buffers]
         start = [[trip, condition, *carried], [around[key] for key in keys], *pattern[2:]]
         given = operands.given()
@@ -254,14 +261,6 @@ class DataControlFlow:
                 rows = rows.narrow(0, 0, steps * len(items))
             environment[name].append(Grown(rows))  # type: ignore[attr-defined]
         return outputs[2:]
-
-    def _buffer(self, items: list[torch.Tensor], trips: object, trip: int) -> torch.Tensor:
-        """A tensor with a row for each item that the loop may append."""
-        if isinstance(trips, int) and trips >= ENDLESS:
-            raise ControlFlowError("a list grows in a `while`: bound its steps by `for i in range(limit)` and `break`")
-        steps: Any = symbol_of(trips)
-        count = torch.sym_max(steps - trip, 0) * len(items)
-        return torch.zeros([count, *items[0].shape], dtype=items[0].dtype)
 
     def _leave(
         self,
@@ -332,6 +331,41 @@ class DataControlFlow:
             self._is_aside = was
 
 
+def _unfixed(value: object) -> object:
+    """A number that may differ from step to step in place of a size."""
+    kind = kind_of(value)
+    return value if kind is None or not varies(value) else stand_in_number(kind)
+
+
+def _limit(body: Body, environment: Environment, trip: int, carried: Sequence[object]) -> object | None:
+    """The most steps of a ``while``, if its condition ends with ``count + 1 < limit``; else None.
+
+    A saved script has a ``for`` with a ``break`` in that form.
+    """
+    makers = {name: each for each in body.steps for name in each.outputs}
+    values = {each.outputs[0]: each.constant for each in body.steps if each.kind == "prim::Constant"}
+    asked = [body.outputs[0]]
+    while asked:
+        name = asked.pop()
+        each = makers.get(name)
+        if each is not None and each.kind == "aten::__and__":
+            asked += each.inputs
+        if each is None or each.kind != "aten::lt":
+            continue
+        count, bound = each.inputs
+        place = body.outputs[1:].index(count) if count in body.outputs[1:] else -1
+        added = makers.get(count)
+        found = values.get(bound, environment.get(bound))
+        if place < 0 or found is None or added is None or added.kind != "aten::add":
+            continue
+        one = values.get(added.inputs[1], environment.get(added.inputs[1]))
+        if added.inputs[0] == body.inputs[1 + place] and as_number(one) == 1:
+            bounds: Any = symbol_of(found)
+            start: Any = symbol_of(carried[place])
+            return bounds - start + trip
+    return None
+
+
 def _growing(body: Body, environment: Environment) -> list[str]:
     """The lists to which each step only appends."""
     appended = {each.inputs[0] for each in body.steps if each.kind == "aten::append"}
@@ -359,6 +393,17 @@ def _items(items: Any, name: Key) -> list[torch.Tensor]:
     for item in items:
         unified(items[0], item, _name(name))
     return list(items)
+
+
+def _buffer(items: list[torch.Tensor], limit: object | None, trip: int) -> torch.Tensor:
+    """A tensor with a row for each item that the loop may append."""
+    if limit is None:
+        raise ControlFlowError(
+            "a list grows as long as a value asks for it: bound the steps by `for i in range(limit)` and `break`"
+        )
+    steps: Any = symbol_of(limit)
+    count = torch.sym_max(steps - trip, 0) * len(items)
+    return torch.zeros([count, *items[0].shape], dtype=items[0].dtype)
 
 
 def _filled(buffer: torch.Tensor, items: Any, trip: Any, first: int) -> torch.Tensor:

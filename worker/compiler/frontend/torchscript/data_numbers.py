@@ -108,12 +108,19 @@ def decided(value: object) -> bool | None:
     if isinstance(value, DataNumber):
         return None
     if isinstance(value, torch.SymBool) and not is_concrete_bool(value):
-        return True if statically_known_true(value) else _decided_false(value)
+        return True if _always_holds(value) else False if _always_holds(torch.sym_not(value)) else None
     return bool(value)
 
 
-def _decided_false(value: torch.SymBool) -> bool | None:
-    return False if statically_known_true(torch.sym_not(value)) else None
+def _always_holds(condition: torch.SymBool | bool) -> bool:
+    """Whether a condition holds for all sizes. torch takes sizes from 1 for sizes from 2."""
+    if not statically_known_true(condition):
+        return False
+    if not isinstance(condition, torch.SymBool):
+        return True
+    expression, ranges = condition.node.expr, condition.node.shape_env.var_to_range
+    ones = {one: 1 for one in expression.free_symbols if one in ranges and ranges[one].lower == 2}
+    return all(bool(expression.subs({one: 1}) != False) for one in ones)  # noqa: E712 - sympy's false
 
 
 def compute(name: str, values: Sequence[object], returns: type | None = None) -> object:

@@ -11,9 +11,17 @@ from typing import Any
 
 import torch
 
-from worker.compiler.frontend.torchscript.data_numbers import DataNumber, kind_of, of_tensor, tensor_of
+from worker.compiler.frontend.torchscript.data_numbers import (
+    DataNumber,
+    kind_of,
+    of_tensor,
+    symbol_of,
+    tensor_of,
+)
 from worker.compiler.frontend.torchscript.nested_values import ControlFlowError, Grown
 from worker.compiler.frontend.torchscript.plain_values import as_number
+
+READS = frozenset({"aten::select", "aten::slice", "aten::narrow"})
 
 MAX_PIECE = 4096
 """The longest slice that is read at a place of data."""
@@ -27,11 +35,11 @@ class DataPlaces:
 
     def read(self, kind: str, values: list[object]) -> torch.Tensor | None:
         """The result of ``select``, ``slice`` or ``narrow`` at a place of data; None for other calls."""
-        if not any(isinstance(value, DataNumber) for value in values[1:]):
+        if not any(isinstance(value, DataNumber | torch.SymInt) for value in values[1:]):
             return None
         tensor: Any = values[0]
         axis = as_number(values[1])
-        if not isinstance(axis, int) or not isinstance(tensor, torch.Tensor):
+        if type(axis) is not int or not isinstance(tensor, torch.Tensor):
             return None
         if kind == "aten::select":
             row = self._read(tensor, axis, values[2], 1)
@@ -39,12 +47,13 @@ class DataPlaces:
             self.view(row, squeezed)
             return squeezed
         piece = _piece(kind, values)
-        return None if piece is None else self._read(tensor, axis, *piece)
+        if piece is None and not any(isinstance(value, DataNumber) for value in values[2:]):
+            return None
+        return self._read(tensor, axis, *(piece or _bounds(kind, values, tensor.size(axis))))
 
-    def _read(self, tensor: torch.Tensor, axis: int, start: object, count: int) -> torch.Tensor:
-        first, size = tensor_of(start).reshape(1), tensor_of(tensor.size(axis))
-        first = torch.where(first < 0, first + size, first)
-        places = first if count == 1 else first + torch.arange(count)
+    def _read(self, tensor: torch.Tensor, axis: int, start: object, count: Any) -> torch.Tensor:
+        first = _counted_from_front(start, tensor.size(axis)).reshape(1)
+        places = first if isinstance(count, int) and count == 1 else first + torch.arange(count)
         found = tensor.index_select(axis, places)
 
         def write() -> None:
@@ -80,6 +89,26 @@ def _piece(kind: str, values: list[object]) -> tuple[object, int] | None:
     (base, offset), (other, further) = start.origin, end.origin
     length = further - offset
     return (start, length) if base is other and 0 < length <= MAX_PIECE else None
+
+
+def _bounds(kind: str, values: list[object], size: Any) -> tuple[object, Any]:
+    """The start and the length of any slice of step 1."""
+    if kind == "aten::narrow":
+        return values[2], symbol_of(values[3])
+    if as_number(values[4]) != 1:
+        raise ControlFlowError("a slice with a step has a bound that depends on data")
+    last = tensor_of(size)
+    low, high = (
+        torch.minimum(_counted_from_front(whole if bound is None else bound, size).clamp(min=0), last)
+        for bound, whole in ((values[2], 0), (values[3], size))
+    )
+    count = of_tensor(int, (high - low).clamp(min=0))
+    return of_tensor(int, low), count.symbol
+
+
+def _counted_from_front(place: object, size: Any) -> torch.Tensor:
+    first = tensor_of(place)
+    return torch.where(first < 0, first + tensor_of(size), first)
 
 
 def item_at(items: list[object], place: DataNumber) -> object:

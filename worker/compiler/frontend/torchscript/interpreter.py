@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from bessemer.contract.problem import SourcePlace
 from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.dynamic_export import SizeTracker
-from worker.compiler.frontend.torchscript.data_control_flow import DataControlFlow, Environment, Key
+from worker.compiler.frontend.torchscript.data_control_flow import ENDLESS, DataControlFlow, Environment, Key
 from worker.compiler.frontend.torchscript.data_numbers import DataNumber, decided
 from worker.compiler.frontend.torchscript.data_places import DataPlaces
 from worker.compiler.frontend.torchscript.known_values import KnownValues
@@ -25,6 +25,9 @@ from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, Sca
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
 from worker.compiler.frontend.torchscript.script_operators import UnknownOperatorError, call_operator
+
+MOST_UNROLLED = 256
+"""Loops of more steps stay loops, if their steps carry values of fixed types."""
 
 CONSTANT_PREFIX = "constant_of_graph_"
 
@@ -135,7 +138,9 @@ class ScriptInterpreter(ModuleState):
             return self._with_scope[step.kind](step, values, scope)
         if step.kind in PRIMITIVES:
             return PRIMITIVES[step.kind](step, values)
-        result = call_at(step.place(), call_operator, step.kind, step.schema, values, self._state.known, self._state.places)
+        state, inside = self._state, self._state.attributes is not None
+        arguments = (step.kind, step.schema, values, state.known, state.places, inside)
+        result = call_at(step.place(), call_operator, *arguments)
         if len(step.outputs) == 1:
             return [result]
         return result if isinstance(result, tuple) else []
@@ -208,21 +213,25 @@ class ScriptInterpreter(ModuleState):
     def _loop(self, step: Step, values: list[object], scope: Scope) -> Values:
         trips, condition, *carried = values
         trips = as_number(trips)
-        trip = 0
+        trip, branches, is_tried = 0, self._on_data.branches, False
         while True:
             goes_on = decided(condition)
             if isinstance(trips, int):
                 goes_on = goes_on if trip < trips else False
             if goes_on is False:
                 return carried
-            if goes_on is None or not isinstance(trips, int):
+            must_stay = goes_on is None or not isinstance(trips, int)
+            left = 0 if must_stay else trips - trip
+            has_branches = self._on_data.branches > branches
+            may_stay = not is_tried and 1 < left < ENDLESS and (left > MOST_UNROLLED or has_branches)
+            if must_stay or may_stay:
                 environment = self._environment(step, scope)
                 try:
                     return self._on_data.loop(step, trip, trips, condition, carried, environment)
-                except ControlFlowError:
-                    if goes_on is None or not isinstance(trips, torch.SymInt):
+                except Exception as error:
+                    if must_stay and not (isinstance(error, ControlFlowError) and isinstance(trips, torch.SymInt)):
                         raise
-                    trips = int(trips)
+                    trips, is_tried = int(trips), True  # type: ignore[call-overload]
                     continue
             condition, *carried = self._run(step.blocks[0], [trip, *carried], scope)
             trip += 1

@@ -15,7 +15,7 @@ from worker.compiler.frontend.torchscript.data_numbers import (
     tensor_of,
     wrapped,
 )
-from worker.compiler.frontend.torchscript.data_places import DataPlaces, item_at, on_grown, set_item_at
+from worker.compiler.frontend.torchscript.data_places import READS, DataPlaces, item_at, on_grown, set_item_at
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
@@ -85,7 +85,12 @@ VALUES: dict[str, type | None] = {
 
 
 def call_operator(
-    kind: str, schema: str, values: list[object], known: KnownValues, places: DataPlaces
+    kind: str,
+    schema: str,
+    values: list[object],
+    known: KnownValues,
+    places: DataPlaces,
+    inside: bool,
 ) -> object:
     """Compute one node.
 
@@ -95,6 +100,7 @@ def call_operator(
         values: all arguments, in the schema's order.
         known: values of tensors, which this call adds to.
         places: reads at places that depend on data, which this call adds to.
+        inside: whether the node is in a branch or a loop on data.
 
     Raises:
         UnknownOperatorError: the operator does not exist.
@@ -102,8 +108,10 @@ def call_operator(
     if (grown := on_grown(kind, values) if values else None) is not None:
         return grown[0]
     of_data = any(isinstance(value, DataNumber) for value in values)
-    if of_data and (result := _on_data(kind, schema, values, places)) is not None:
+    if of_data and (result := _on_data(kind, schema, values)) is not None:
         return result[0]
+    if kind in READS and (read := places.read(kind, values)) is not None:
+        return read
     plain = _on_plain_values(kind, values)
     if plain is not None:
         return wrapped(kind, values, plain(*map(as_number, values)))
@@ -114,6 +122,12 @@ def call_operator(
             return of_tensor(VALUES[kind] or _kind(values[0].dtype), values[0])
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
+    if kind == "aten::tensor" and kind_of(values[0]) is not None:
+        made = _tensor(values[0], values[1])
+        known.add(made, known.computed(torch.tensor, [as_number(values[0])], {"dtype": made.dtype}))
+        return made
+    if kind == "aten::tensor" and inside and isinstance(values[0], list):
+        return _nested_tensor(values[0], values[1])
     if kind == "aten::slice" and _is_whole(values):
         return values[0]
     overload = _overload(kind, schema)
@@ -150,7 +164,7 @@ def _follow(
         places.view(values[0], result)
 
 
-def _on_data(kind: str, schema: str, values: list[object], places: DataPlaces) -> tuple[object] | None:
+def _on_data(kind: str, schema: str, values: list[object]) -> tuple[object] | None:
     """The result of a call that takes a number of data where ``torch.ops`` takes none, in a tuple."""
     if kind in ON_NUMBERS and not any(map(holds_tensor, values)):
         if all(value is None or kind_of(value) is not None for value in values):
@@ -161,14 +175,22 @@ def _on_data(kind: str, schema: str, values: list[object], places: DataPlaces) -
     if kind == "aten::_set_item" and isinstance(items, list) and isinstance(values[1], DataNumber):
         return (set_item_at(items, values[1], values[2]),)
     if kind in ("aten::tensor", "aten::scalar_tensor", "aten::as_tensor") and kind_of(items) is not None:
-        dtype = _default_dtype(items) if values[1] is None else DTYPES[values[1]]  # type: ignore[index]
-        return (tensor_of(items, dtype).clone(),)
+        return (_tensor(items, values[1]).clone(),)
     if kind == "aten::full" and isinstance(values[1], DataNumber):
         dtype = _default_dtype(values[1]) if values[2] is None else DTYPES[values[2]]  # type: ignore[index]
         sizes = [symbol_of(size) for size in values[0]]  # type: ignore[attr-defined]
         return (tensor_of(values[1], dtype).expand(sizes).clone(),)
-    read = places.read(kind, values)
-    return None if read is None else (read,)
+    return None
+
+
+def _tensor(number: object, code: object) -> torch.Tensor:
+    return tensor_of(number, _default_dtype(number) if code is None else DTYPES[code])  # type: ignore[call-overload]
+
+
+def _nested_tensor(items: list[object], code: object) -> torch.Tensor:
+    """A tensor of lists of numbers, made by operators: a branch or a loop has no constants of its own."""
+    parts = [_nested_tensor(item, code) if isinstance(item, list) else _tensor(item, code) for item in items]
+    return torch.stack(parts) if parts else torch.zeros(0)
 
 
 def _default_dtype(number: object) -> torch.dtype:

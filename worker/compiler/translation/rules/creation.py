@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tvm import relax, te
+from tvm import relax
 
 from worker.compiler.translation.dtypes import is_number
 from worker.compiler.translation.emitter import Emitter
@@ -41,13 +41,7 @@ def _sequence(emit: Emitter, *arguments: Any) -> Any:
 
 
 def _scalar(emit: Emitter, value: Any) -> Any:
-    if is_number(value):
-        return relax.const(value, emit.dtype)
-    if not is_size(value):
-        return emit.stock()
-    return emit.tensor_expression(
-        lambda size: te.compute((), lambda: size.astype(emit.dtype), "size"), value
-    )
+    return emit.cast(value, emit.dtype) if is_number(value) or is_size(value) else emit.stock()
 
 
 def _triangle(emit: Emitter, rows: int, columns: int, offset: int) -> Any:
