@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch._decomp import core_aten_decompositions
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
 
@@ -136,6 +139,23 @@ class Emitter:
             extra: what stays the same: tensors and sizes.
         """
         return self._fields(self(self._subgraphs.import_loop(test, step, carried, extra)))
+
+    def traced(
+        self,
+        functions: Sequence[Callable[..., Any]],
+        choose: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+    ) -> list[GraphModule]:
+        """Trace functions of tensors to graphs that can be translated.
+
+        Args:
+            functions: each takes the chosen tensors.
+            choose: takes the node's own operands, as fake tensors, and returns what to trace with.
+        """
+        given = pytree.tree_map(lambda value: getattr(value, "meta", {}).get("val", value), self.node.args)
+        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+        with detect_fake_mode(tensors):
+            examples = choose(tensors)
+            return [make_fx(function, core_aten_decompositions())(*examples) for function in functions]
 
     def _fields(self, results: relax.Expr) -> list[relax.Expr]:
         return [self(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields))]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import tvm
 from tvm import relax, tirx
+from tvm.ir import GenericConst
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
@@ -56,6 +57,8 @@ class Importer(ExportedProgramImporter):
         self._builder = NamingBuilder()
         self._symbols: SymbolicShapes | None = None
         self._functions = 0
+        self._tensors: Mapping[str, torch.Tensor] = {}
+        self._fixed: dict[relax.Var, torch.Tensor] = {}
 
     @property
     def block_builder(self) -> relax.BlockBuilder:
@@ -83,6 +86,7 @@ class Importer(ExportedProgramImporter):
             **dict(exported_program.named_parameters()),
         }
         program = getattr(exported_program, "program", exported_program)
+        self._tensors = tensors
         module = super().from_exported_program(_WithoutTensors(program), *options, **named)
         values = {
             spec.arg.name: self._convert_pytorch_tensor_to_tvm(tensors[spec.target])
@@ -93,8 +97,14 @@ class Importer(ExportedProgramImporter):
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """Create the input variables, whose shapes define the symbols."""
-        found = super().create_input_vars(getattr(exported_program, "program", exported_program))
+        program = getattr(exported_program, "program", exported_program)
+        found = super().create_input_vars(program)
         self._symbols = SymbolicShapes(found[1].values())
+        self._fixed = {
+            found[0][spec.arg.name]: self._tensors[spec.target]
+            for spec in program.graph_signature.input_specs
+            if spec.target in self._tensors and spec.arg.name in found[0]
+        }
         return found
 
     def can_translate(self, node: Node) -> bool:
@@ -159,20 +169,26 @@ class Importer(ExportedProgramImporter):
             extra: what stays the same: tensors and sizes.
         """
         operands = [*carried, *extra]
-        holds, _ = self._function(test, operands, "loop_test")
-        next_of, arguments = self._function(step, operands, "loop_body")
+        holds, _ = self._function(test, operands, "loop_test", len(carried))
+        next_of, arguments = self._function(step, operands, "loop_body", len(carried))
         types = [argument.ty for argument in arguments]
         loop = LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
         return relax.Call(loop, arguments)
 
     def _function(
-        self, graph: torch.fx.GraphModule, operands: list[Any], name: str
+        self, graph: torch.fx.GraphModule, operands: list[Any], name: str, kept: int = 0
     ) -> tuple[tvm.ir.GlobalVar, list[relax.Expr]]:
         """Write a subgraph as a function of Relax, and return it with its arguments.
 
-        Its parameters are the tensors among the operands, followed by the symbols in all of them as one shape.
+        Its parameters are the tensors among the operands, followed by the symbols in all of them as one
+        shape. Constants are in the function, where passes can fold and pack them; not the first ``kept``.
         """
-        arguments = [operand for operand in operands if not is_size(operand)]
+        fixed = [None] * kept + [self._constant_of(operand) for operand in operands[kept:]]
+        arguments = [
+            operand
+            for operand, constant in zip(operands, fixed, strict=True)
+            if constant is None and not is_size(operand)
+        ]
         sizes = [operand for operand in operands if is_size(operand)]
         symbols = variables_in([*sizes, *(size for each in arguments for size in each.ty.shape)])
         own = {symbol: tirx.Var(symbol.name, symbol.ty) for symbol in symbols}
@@ -180,8 +196,10 @@ class Importer(ExportedProgramImporter):
         outside, known = self.env, self._symbols
         self.env: dict[Node, Any] = {}
         parameters = []
-        for node, operand in zip(placeholders, operands, strict=True):
-            if is_size(operand):
+        for node, operand, constant in zip(placeholders, operands, fixed, strict=True):
+            if constant is not None:
+                self.env[node] = constant
+            elif is_size(operand):
                 self.env[node] = substituted(operand, own)
             else:
                 shape = [substituted(size, own) for size in operand.ty.shape]
@@ -201,6 +219,13 @@ class Importer(ExportedProgramImporter):
         finally:
             self.env, self._symbols = outside, known
         return function, arguments
+
+    def _constant_of(self, operand: Any) -> relax.Expr | None:
+        """The constant that an operand is, or that will be bound to it."""
+        if isinstance(operand, GenericConst):
+            return operand
+        tensor = self._fixed.get(operand) if isinstance(operand, relax.Var) else None
+        return None if tensor is None else relax.const(self._convert_pytorch_tensor_to_tvm(tensor))
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:

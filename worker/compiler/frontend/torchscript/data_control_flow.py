@@ -258,7 +258,7 @@ class DataControlFlow:
         for (name, items), rows in zip(grown.items(), results[count - len(buffers) :], strict=True):
             if condition is not True or state[1] is not True:
                 steps: Any = symbol_of(compute("aten::sub", [outputs[0], trip]))
-                rows = rows.narrow(0, 0, steps * len(items))
+                rows = rows.index_select(0, torch.arange(steps * len(items)))
             environment[name].append(Grown(rows))  # type: ignore[attr-defined]
         return outputs[2:]
 
