@@ -1,5 +1,7 @@
 """Branches and loops of scripts on values that only a run knows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -169,7 +171,9 @@ VALUES: list[tuple[nn.Module, list[tuple[torch.Tensor, ...]]]] = [
 ]
 
 
-def assert_same(script: torch.jit.ScriptModule, calls: list[tuple[torch.Tensor, ...]], **options: object) -> None:
+def assert_same(
+    script: torch.jit.ScriptModule, calls: list[tuple[torch.Tensor, ...]], **options: object
+) -> None:
     """Check a library compiled for the first call against the script on all calls."""
     with torch.no_grad():
         expected = [saved(script)(*(tensor.clone() for tensor in call)) for call in calls]
@@ -245,7 +249,7 @@ def test_a_script_follows_sizes_that_stay_dynamic(module: nn.Module) -> None:
 
 class OneShape(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if bool(x.sum() > 0):
+        if bool(x.sum() > 0):  # noqa: SIM108
             y = x[:1]
         else:
             y = x
@@ -271,7 +275,11 @@ class Growing(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message", "line"),
     [
-        (OneShape(), r"'y' is a float32 tensor of shape \[1, 3\] or a float32 tensor of shape \[4, 3\]", "if bool"),
+        (
+            OneShape(),
+            r"'y' is a float32 tensor of shape \[1, 3\] or a float32 tensor of shape \[4, 3\]",
+            "if bool",
+        ),
         (OtherDtype(), r"'x0?' is a float32 tensor of shape \[4, 3\] or a float64 tensor", "while bool"),
         (Growing(), "a list grows as long as a value asks for it: bound the steps", "while bool"),
     ],
@@ -286,5 +294,4 @@ def test_a_loop_that_cannot_be_compiled_is_refused_with_its_line(
     place = caught.value.step.place()
     assert place.file == __file__
     assert place.line is not None
-    with open(__file__) as source:
-        assert line in source.read().splitlines()[place.line - 1]
+    assert line in Path(__file__).read_text().splitlines()[place.line - 1]

@@ -149,7 +149,9 @@ class Importer(ExportedProgramImporter):
         finally:
             self.env = outside
 
-    def import_branches(self, graphs: Sequence[torch.fx.GraphModule], operands: list[Any]) -> list[relax.Call]:
+    def import_branches(
+        self, graphs: Sequence[torch.fx.GraphModule], operands: list[Any]
+    ) -> list[relax.Call]:
         """Write a function for each subgraph, and return the calls."""
         calls = []
         for graph in graphs:

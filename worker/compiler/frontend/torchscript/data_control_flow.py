@@ -1,4 +1,4 @@
-"""Branches and loops of a script whose condition only a run knows, as ``torch.cond`` and ``torch.while_loop``.
+"""Branches and loops of a script on values that only a run knows, as torch's ``cond`` and ``while_loop``.
 
     if c: y = f(x)            y, = cond(c, lambda x: f(x), lambda x: x, x)
     else: y = x
@@ -6,8 +6,8 @@
     while c(i, x):            i, x = while_loop(c, lambda i, x: step(i, x), i, x)
         i, x = step(i, x)
 
-torch takes functions of tensors that see nothing else, change nothing, and return the same types whatever path
-a run takes. A block of a script reads and changes variables, attributes, lists and tensors around it. So a
+torch takes functions of tensors that see nothing else, change nothing, and return the same types on every
+path. A block of a script reads and changes variables, attributes, lists and tensors around it. So a
 block is first run on tensors without data, beside the export. That outline shows what it reads, what it
 changes, and the types of its results. What all paths leave the same constant stays constant.
 """
@@ -124,7 +124,10 @@ class DataControlFlow:
             if isinstance(other, ScriptRaisedError):  # it checks a value: the library does not
                 return self._run(block, [], environment)
         first, second = (outline for outline in outlines if isinstance(outline, _Outline))
-        outputs = [unified(*pair, name) for *pair, name in zip(first.outputs, second.outputs, _names(step.outputs), strict=True)]
+        outputs = [
+            unified(*pair, name)
+            for *pair, name in zip(first.outputs, second.outputs, _names(step.outputs), strict=True)
+        ]
         keys = list(dict.fromkeys([*first.changed, *second.changed]))
         before = dict(zip(environment, operands.values(_stand_ins(operands)), strict=True))
         changed = [
@@ -157,7 +160,7 @@ class DataControlFlow:
             results = cond_op(condition.tensor, *map(function, step.blocks), given)
         return self._leave(pattern, results, keys, operands, written, environment)
 
-    def loop(
+    def loop(  # noqa: C901 - one pass from the outline to the results
         self,
         step: Step,
         trip: int,
@@ -198,10 +201,16 @@ class DataControlFlow:
             varying = Operands([state, states])
             inner_state, inner_states = varying.values(_stand_ins(varying))
             outline = self._outline(
-                body, inner_state[:1] + inner_state[2:], operands, fixed, dict(zip(keys, inner_states, strict=True))
+                body,
+                inner_state[:1] + inner_state[2:],
+                operands,
+                fixed,
+                dict(zip(keys, inner_states, strict=True)),
             )
             after = [_next(inner_state[0]), *outline.outputs]
-            grown = {name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed}
+            grown = {
+                name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed
+            }
             found = [unified(*pair, name) for *pair, name in zip(state, after, names, strict=True)]
             others = [key for key in outline.changed if key not in keys]
             found_states = [
@@ -245,7 +254,8 @@ class DataControlFlow:
             values, changing, inner, rows = opened(tensors)
             outputs = self._run(body, [values[0], *values[2:]], inner)
             filled = [
-                _filled(buffer, inner[name], values[0], trip) for name, buffer in zip(grown, rows, strict=True)
+                _filled(buffer, inner[name], values[0], trip)
+                for name, buffer in zip(grown, rows, strict=True)
             ]
             result = [[_next(values[0]), *outputs], [inner[key] for key in keys], changing, filled]
             return tuple(unaliased(flat(result, pattern), tensors))
@@ -254,7 +264,9 @@ class DataControlFlow:
             results = [torch.empty_like(tensor) for tensor in first]
         else:
             results = while_loop_op(test, next_of, tuple(first), tuple(kept))
-        outputs = self._leave(pattern[:3], results[: count - len(buffers)], keys, operands, written, environment)
+        outputs = self._leave(
+            pattern[:3], results[: count - len(buffers)], keys, operands, written, environment
+        )
         for (name, items), rows in zip(grown.items(), results[count - len(buffers) :], strict=True):
             if condition is not True or state[1] is not True:
                 steps: Any = symbol_of(compute("aten::sub", [outputs[0], trip]))
@@ -399,7 +411,8 @@ def _buffer(items: list[torch.Tensor], limit: object | None, trip: int) -> torch
     """A tensor with a row for each item that the loop may append."""
     if limit is None:
         raise ControlFlowError(
-            "a list grows as long as a value asks for it: bound the steps by `for i in range(limit)` and `break`"
+            "a list grows as long as a value asks for it: bound the steps by "
+            "`for i in range(limit)` and `break`"
         )
     steps: Any = symbol_of(limit)
     count = torch.sym_max(steps - trip, 0) * len(items)

@@ -1,4 +1,4 @@
-"""Numbers of a script that only a run knows: ``int(x.sum())``, the counter of a loop, the flag of a ``break``.
+"""Numbers of a script that only a run knows: ``int(x.sum())``, a loop's counter, the flag of a ``break``.
 
 ``torch.export`` sees no value in their place. Arithmetic on them is either arithmetic on tensors of rank 0,
 which branches and loops can carry, or on torch's symbols, which can be sizes. Both are written only if used.

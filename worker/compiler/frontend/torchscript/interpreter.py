@@ -229,7 +229,9 @@ class ScriptInterpreter(ModuleState):
                 try:
                     return self._on_data.loop(step, trip, trips, condition, carried, environment)
                 except Exception as error:
-                    if must_stay and not (isinstance(error, ControlFlowError) and isinstance(trips, torch.SymInt)):
+                    if must_stay and not (
+                        isinstance(error, ControlFlowError) and isinstance(trips, torch.SymInt)
+                    ):
                         raise
                     trips, is_tried = int(trips), True  # type: ignore[call-overload]
                     continue
@@ -267,7 +269,9 @@ class ScriptInterpreter(ModuleState):
     def _run_aside(self, body: Body, arguments: Values, environment: Environment) -> list[object]:
         """Run a block that sees an environment only."""
         around = self._state.attributes
-        self._state.attributes = {key: value for key, value in environment.items() if not isinstance(key, str)}
+        self._state.attributes = {
+            key: value for key, value in environment.items() if not isinstance(key, str)
+        }
         scope = {key: value for key, value in environment.items() if isinstance(key, str)}
         try:
             outputs = list(self._run(body, arguments, scope))

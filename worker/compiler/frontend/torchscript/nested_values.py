@@ -27,7 +27,7 @@ class ControlFlowError(Exception):
 
 
 class Grown:
-    """The items that the steps of a loop appended to a list: rows of one tensor, whose number only a run knows.
+    """The items that the steps of a loop appended to a list: rows of one tensor.
 
     It stands in the list in place of the items.
     """
@@ -151,9 +151,7 @@ def flat(value: Any, pattern: Any) -> list[torch.Tensor]:
     if isinstance(pattern, list | tuple | dict):
         keys = pattern if isinstance(pattern, dict) else range(len(pattern))
         missing = value is UNINITIALIZED
-        return [
-            tensor for key in keys for tensor in flat(value if missing else value[key], pattern[key])
-        ]
+        return [tensor for key in keys for tensor in flat(value if missing else value[key], pattern[key])]
     if isinstance(pattern, torch.Tensor):
         if value is UNINITIALIZED:
             return [torch.zeros(pattern.shape, dtype=pattern.dtype)]

@@ -84,7 +84,7 @@ VALUES: dict[str, type | None] = {
 """Operators that turn a tensor into a plain value, and its kind if that does not follow from the dtype."""
 
 
-def call_operator(
+def call_operator(  # noqa: C901 - one guard for each kind of call
     kind: str,
     schema: str,
     values: list[object],
@@ -166,9 +166,8 @@ def _follow(
 
 def _on_data(kind: str, schema: str, values: list[object]) -> tuple[object] | None:
     """The result of a call that takes a number of data where ``torch.ops`` takes none, in a tuple."""
-    if kind in ON_NUMBERS and not any(map(holds_tensor, values)):
-        if all(value is None or kind_of(value) is not None for value in values):
-            return (compute(kind, values, _returned(schema)),)
+    if kind in ON_NUMBERS and all(value is None or kind_of(value) is not None for value in values):
+        return (compute(kind, values, _returned(schema)),)
     items = values[0]
     if kind == "aten::__getitem__" and isinstance(items, list) and isinstance(values[1], DataNumber):
         return (item_at(items, values[1]),)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from tvm import relax
 
-from worker.compiler.translation.dtypes import common_dtype, is_number
+from worker.compiler.translation.dtypes import common_dtype
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.compiler.translation.rules.arithmetic import Binary, promoted

@@ -94,7 +94,11 @@ def _loop_over_rows(
         return values[0] < values[before_rows].size(0)
 
     def next_of(*values: torch.Tensor) -> list[torch.Tensor]:
-        place, carried, written = values[0].reshape(1), values[1 : 1 + len(initial)], values[1 + len(initial) :]
+        place, carried, written = (
+            values[0].reshape(1),
+            values[1 : 1 + len(initial)],
+            values[1 + len(initial) :],
+        )
         after_rows = before_rows + len(rows)
         given = [tensor.index_select(0, place).squeeze(0) for tensor in values[before_rows:after_rows]]
         found = step(*carried, *given, *values[after_rows:])
