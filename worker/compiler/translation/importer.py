@@ -196,7 +196,7 @@ class Importer(ExportedProgramImporter):
         own = {symbol: tirx.Var(symbol.name, symbol.ty) for symbol in symbols}
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         outside, known = self.env, self._symbols
-        self.env: dict[Node, Any] = {}
+        self.env = {}
         parameters = []
         for node, operand, constant in zip(placeholders, operands, fixed, strict=True):
             if constant is not None:

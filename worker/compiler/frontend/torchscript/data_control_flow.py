@@ -125,8 +125,8 @@ class DataControlFlow:
                 return self._run(block, [], environment)
         first, second = (outline for outline in outlines if isinstance(outline, _Outline))
         outputs = [
-            unified(*pair, name)
-            for *pair, name in zip(first.outputs, second.outputs, _names(step.outputs), strict=True)
+            unified(one, other, name)
+            for one, other, name in zip(first.outputs, second.outputs, _names(step.outputs), strict=True)
         ]
         keys = list(dict.fromkeys([*first.changed, *second.changed]))
         before = dict(zip(environment, operands.values(_stand_ins(operands)), strict=True))
@@ -211,7 +211,7 @@ class DataControlFlow:
             grown = {
                 name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed
             }
-            found = [unified(*pair, name) for *pair, name in zip(state, after, names, strict=True)]
+            found = [unified(*each) for each in zip(state, after, names, strict=True)]
             others = [key for key in outline.changed if key not in keys]
             found_states = [
                 unified(value, outline.changed.get(key, value), _name(key))

@@ -122,12 +122,12 @@ def item_at(items: list[object], place: DataNumber) -> object:
     return of_tensor(kind, numbers.index_select(0, _from_front(place, len(items)).reshape(1)))
 
 
-def set_item_at(items: list[object], place: DataNumber, value: object) -> None:
+def set_item_at(items: list[object], place: DataNumber, value: Any) -> None:
     """Set an item of a list of tensors of one shape, or of numbers."""
     at = _from_front(place, len(items))
     for index, item in enumerate(items):
         if isinstance(item, torch.Tensor):
-            items[index] = torch.where(at == index, value, item)  # type: ignore[call-overload]
+            items[index] = torch.where(at == index, value, item)
         else:
             kind = kind_of(item)
             assert kind is not None

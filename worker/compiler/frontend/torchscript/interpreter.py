@@ -147,7 +147,7 @@ class ScriptInterpreter(ModuleState):
 
     def _scalar(self, name: str, number: int | float | bool, dtype: torch.dtype) -> torch.Tensor:
         if self._state.attributes is None:
-            return self._buffers[name]  # type: ignore[return-value]
+            return self._buffers[name]
         return torch.scalar_tensor(number, dtype=dtype)
 
     def _constant(self, step: Step, values: list[object], scope: Scope) -> Values:
@@ -221,7 +221,7 @@ class ScriptInterpreter(ModuleState):
             if goes_on is False:
                 return carried
             must_stay = goes_on is None or not isinstance(trips, int)
-            left = 0 if must_stay else trips - trip
+            left = trips - trip if isinstance(trips, int) else 0
             has_branches = self._on_data.branches > branches
             may_stay = not is_tried and 1 < left < ENDLESS and (left > MOST_UNROLLED or has_branches)
             if must_stay or may_stay:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -164,7 +165,7 @@ def _follow(
         places.view(values[0], result)
 
 
-def _on_data(kind: str, schema: str, values: list[object]) -> tuple[object] | None:
+def _on_data(kind: str, schema: str, values: list[Any]) -> tuple[object] | None:
     """The result of a call that takes a number of data where ``torch.ops`` takes none, in a tuple."""
     if kind in ON_NUMBERS and all(value is None or kind_of(value) is not None for value in values):
         return (compute(kind, values, _returned(schema)),)
@@ -172,18 +173,19 @@ def _on_data(kind: str, schema: str, values: list[object]) -> tuple[object] | No
     if kind == "aten::__getitem__" and isinstance(items, list) and isinstance(values[1], DataNumber):
         return (item_at(items, values[1]),)
     if kind == "aten::_set_item" and isinstance(items, list) and isinstance(values[1], DataNumber):
-        return (set_item_at(items, values[1], values[2]),)
+        set_item_at(items, values[1], values[2])
+        return (None,)
     if kind in ("aten::tensor", "aten::scalar_tensor", "aten::as_tensor") and kind_of(items) is not None:
         return (_tensor(items, values[1]).clone(),)
     if kind == "aten::full" and isinstance(values[1], DataNumber):
-        dtype = _default_dtype(values[1]) if values[2] is None else DTYPES[values[2]]  # type: ignore[index]
-        sizes = [symbol_of(size) for size in values[0]]  # type: ignore[attr-defined]
+        dtype = _default_dtype(values[1]) if values[2] is None else DTYPES[values[2]]
+        sizes = [symbol_of(size) for size in values[0]]
         return (tensor_of(values[1], dtype).expand(sizes).clone(),)
     return None
 
 
-def _tensor(number: object, code: object) -> torch.Tensor:
-    return tensor_of(number, _default_dtype(number) if code is None else DTYPES[code])  # type: ignore[call-overload]
+def _tensor(number: object, code: Any) -> torch.Tensor:
+    return tensor_of(number, _default_dtype(number) if code is None else DTYPES[code])
 
 
 def _nested_tensor(items: list[object], code: object) -> torch.Tensor:

@@ -111,9 +111,9 @@ def _loop_over_rows(
     def examples(given: list[torch.Tensor]) -> list[torch.Tensor]:
         return [torch.zeros((), dtype=torch.int64), *given[: len(initial)], *results, *given[len(initial) :]]
 
-    graphs = emit.traced([test, next_of], examples)
+    holds, following = emit.traced([test, next_of], examples)
     carried = [relax.const(0, "int64"), *initial, *zeros]
-    return emit.loop(*graphs, carried, [*rows, *extra])[1:]
+    return emit.loop(holds, following, carried, [*rows, *extra])[1:]
 
 
 def _with_row(tensor: torch.Tensor, place: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
