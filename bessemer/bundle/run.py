@@ -846,8 +846,8 @@ class Session:
         Args:
             args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
                 the model takes them. An object may be given as a dictionary of its fields.
-            kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed of a
-                model that draws random numbers is one more.
+            kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed
+                of a model that draws random numbers is one more.
             entry: the entry point; by default, the first.
 
         Returns:

@@ -329,7 +329,7 @@ def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tm
         assert [peer.tokens_per_second for peer in result.baselines] == [
             pytest.approx(1000 * tokens / peer.latency.p50_ms) for peer in result.baselines
         ]
-    measured = Benchmarked(Verified(built, (), ((),)), results[0], results[1:])
+    measured = Benchmarked(Verified(built, captured, (), ((),)), results[0], results[1:])
     page = render(make_report(measured, context, now()))
     assert "<h2>Tokens per second</h2>" in page
     assert '<th scope="row">prefill</th><td>reads 8 tokens of a prompt</td>' in page

@@ -12,6 +12,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptCall, ScriptInterpreter
 from worker.compiler.frontend.torchscript.module_state import inlined_graphs
+from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
 from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.errors import JobError, short_message
 
@@ -44,6 +45,8 @@ def convert_script(
     interpreter = ScriptInterpreter(script, call)
     try:
         return export_flat(interpreter, inputs, dynamic_shapes)
+    except ControlFlowError as error:
+        raise ScriptConversionError(str(error), interpreter.failed) from error
     except Exception as error:
         if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:
