@@ -28,7 +28,9 @@ With fewer than four queries (decoding), each one is a group of its own: scores 
 lanes, powers the keys.
 
 Edges: groups of queries, tiles of keys and vectors of features move back over their neighbors. Under a causal
-mask, keys after a group's last query are not read. Open numbers of queries and keys come in versions, chosen
+mask, keys after a group's last query are not read. If there are more keys than queries, as in a cache, and a
+mask selects scores, each group first looks for the last key that the mask shows, and reads none after it: a
+hidden key has the power zero. So a step of decoding takes as long as the filled part of the cache. Open numbers of queries and keys come in versions, chosen
 at run time; the last window takes the rest of the keys.
 
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Dao et al.,
@@ -148,6 +150,7 @@ class _Writer(AttentionLoops):
             total=nest.workspace(states, dtype, "total"),
             scale=nest.workspace((tile.queries,), dtype, "scale"),
             result=None if self.is_whole else nest.workspace(result, dtype, "result"),
+            end=nest.workspace((groups,), self.index, "end") if self.counts_keys else None,
         )
 
     @property
@@ -182,7 +185,43 @@ class _Writer(AttentionLoops):
                 nest.store(buffers.total, self.float(0), *place),
             )
 
-        return nest.sequence(nest.serial(self.plan.tile.queries, row, self.index), self.each_query(clear))
+        return nest.sequence(
+            nest.serial(self.plan.tile.queries, row, self.index),
+            self.each_query(clear),
+            *([self._find_end(group, buffers)] if self.counts_keys else []),
+        )
+
+    def _find_end(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
+        """Store the number of keys up to the last that a query of the group sees, with keys in the lanes."""
+        lanes, keys = min(self.lanes, self.shape.keys), self.shape.keys
+        last = nest.registers((lanes,), self.index, "last")
+        end, zero = buffers.end, self.number(0)
+
+        def look(row: Any, first: Any) -> tirx.Stmt:
+            def look_at(lane: Any) -> tirx.Stmt:
+                place = first + lane
+                found = tirx.Select(self.blocks.sees(group.batch, row, place), place + 1, zero)
+                return nest.store(last, tirx.Max(last[lane], found), lane)
+
+            return self.vector(lanes, look_at)
+
+        def vectors(row: Any) -> tirx.Stmt:
+            return nest.serial(
+                ceil(keys / lanes), lambda at: look(row, tirx.Min(at * lanes, self.number(keys - lanes))), self.index
+            )
+
+        rows = self.plan.tile.queries if self.blocks.has_own_masks else 1
+        return nest.sequence(
+            nest.declare(last),
+            self.vector(lanes, lambda lane: nest.store(last, zero, lane)),
+            nest.serial(rows, lambda r: vectors(group.row + r), self.index),
+            nest.store(end, zero, group.number),
+            nest.serial(
+                lanes,
+                lambda lane: nest.store(end, tirx.Max(end[group.number], last[lane]), group.number),
+                self.index,
+            ),
+        )
 
     def _windowed(self, group: QueryGroup, number: Any, buffers: TaskBuffers) -> tirx.Stmt:
         """Compute a window of keys for a group of queries."""
@@ -199,6 +238,9 @@ class _Writer(AttentionLoops):
             scores = Scores(self.blocks, self.plan, self.machine).of_window(group, window, buffers)
             return nest.sequence(scores, self._results(group, window, buffers))
 
+        if self.counts_keys:
+            seen = self._clipped(buffers.end[group.number] - start, size)
+            return nest.named(seen, "seen", lambda seen: of_seen(seen, start, size))
         seen = self._seen(group, start, size)
         return self.named((seen, "seen"), (start, "start"), (size, "size"), body=of_seen)
 
@@ -206,7 +248,9 @@ class _Writer(AttentionLoops):
         """The number of keys of a window that the last query of a group sees."""
         if self.blocks.causal is None:
             return size
-        end = group.row + self.plan.tile.queries + self.blocks.causal - start
+        return self._clipped(group.row + self.plan.tile.queries + self.blocks.causal - start, size)
+
+    def _clipped(self, end: Any, size: Any) -> Any:
         return tirx.Max(tirx.Min(end, size), self.number(0))
 
     def _results(self, group: QueryGroup, window: Window, buffers: TaskBuffers) -> tirx.Stmt:
