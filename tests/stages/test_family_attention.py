@@ -116,7 +116,8 @@ def test_attention_agrees_with_numpy(server: CandidateClient, tmp_path: Path, mc
         random(case.batch[0], 1, 1, case.keys) if "per-key" in case.mask else random(case.queries, case.keys)
     )
     if case.mask == "filled":
-        mask[:, 0], mask[:, case.keys // 3 + 1 :] = 0, -2
+        first, end = case.keys // 4, case.keys // 2 + 1
+        mask[:, first], mask[:, :first], mask[:, end:] = 0, -2, -2
     causal = np.tri(case.queries, case.keys, max(0, case.keys - case.queries), dtype=bool)
     axes = [0, 2, 1, 3] if case.swapped else [0, 1, 2, 3]
     given = [np.ascontiguousarray(x.transpose(axes)) for x in (query, key, value)]

@@ -29,9 +29,10 @@ lanes, powers the keys.
 
 Edges: groups of queries, tiles of keys and vectors of features move back over their neighbors. Under a causal
 mask, keys after a group's last query are not read. If there are more keys than queries, as in a cache, and a
-mask selects scores, each group first looks for the last key that the mask shows, and reads none after it: a
-hidden key has the power zero. So a step of decoding takes as long as the filled part of the cache. Open numbers of queries and keys come in versions, chosen
-at run time; the last window takes the rest of the keys.
+mask selects scores, each group first looks for the first and the last key that the mask shows, and reads none
+before and after: the power of a hidden key is zero. So a step of decoding takes as long as the filled part of
+the cache, or as the window that the query sees. Open numbers of queries and keys come in versions, chosen at
+run time; the last window takes the rest of the keys.
 
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Dao et al.,
 "FlashAttention", 2022, algorithm 1, for the order of the loops; Dao, "FlashAttention-2", 2023, section 3.1,
@@ -150,7 +151,8 @@ class _Writer(AttentionLoops):
             total=nest.workspace(states, dtype, "total"),
             scale=nest.workspace((tile.queries,), dtype, "scale"),
             result=None if self.is_whole else nest.workspace(result, dtype, "result"),
-            end=nest.workspace((groups,), self.index, "end") if self.counts_keys else None,
+            first=nest.workspace((groups,), self.index, "first_seen") if self.counts_keys else None,
+            end=nest.workspace((groups,), self.index, "end_seen") if self.counts_keys else None,
         )
 
     @property
@@ -188,39 +190,48 @@ class _Writer(AttentionLoops):
         return nest.sequence(
             nest.serial(self.plan.tile.queries, row, self.index),
             self.each_query(clear),
-            *([self._find_end(group, buffers)] if self.counts_keys else []),
+            *([self._find_seen(group, buffers)] if self.counts_keys else []),
         )
 
-    def _find_end(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
-        """Store the number of keys up to the last that a query of the group sees, with keys in the lanes."""
+    def _find_seen(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
+        """Store which keys lie between those that the group sees, searching with keys in the lanes."""
         lanes, keys = min(self.lanes, self.shape.keys), self.shape.keys
-        last = nest.registers((lanes,), self.index, "last")
-        end, zero = buffers.end, self.number(0)
+        none = (self.number(keys), self.number(0))
+        first, end = (nest.registers((lanes,), self.index, name) for name in ("first", "end"))
 
-        def look(row: Any, first: Any) -> tirx.Stmt:
-            def look_at(lane: Any) -> tirx.Stmt:
-                place = first + lane
-                found = tirx.Select(self.blocks.sees(group.batch, row, place), place + 1, zero)
-                return nest.store(last, tirx.Max(last[lane], found), lane)
-
-            return self.vector(lanes, look_at)
+        def look_at(row: Any, key: Any, lane: Any) -> tirx.Stmt:
+            sees = self.blocks.sees(group.batch, row, key)
+            return nest.sequence(
+                nest.store(first, tirx.Min(first[lane], tirx.Select(sees, key, none[0])), lane),
+                nest.store(end, tirx.Max(end[lane], tirx.Select(sees, key + 1, none[1])), lane),
+            )
 
         def vectors(row: Any) -> tirx.Stmt:
-            return nest.serial(
-                ceil(keys / lanes), lambda at: look(row, tirx.Min(at * lanes, self.number(keys - lanes))), self.index
+            def look(number: Any) -> tirx.Stmt:
+                start = tirx.Min(number * lanes, self.number(keys - lanes))
+                return self.vector(lanes, lambda lane: look_at(row, start + lane, lane))
+
+            return nest.serial(ceil(keys / lanes), look, self.index)
+
+        def join(lane: Any) -> tirx.Stmt:
+            number = group.number
+            return nest.sequence(
+                nest.store(buffers.first, tirx.Min(buffers.first[number], first[lane]), number),
+                nest.store(buffers.end, tirx.Max(buffers.end[number], end[lane]), number),
             )
+
+        def clear(lane: Any) -> tirx.Stmt:
+            return nest.sequence(nest.store(first, none[0], lane), nest.store(end, none[1], lane))
 
         rows = self.plan.tile.queries if self.blocks.has_own_masks else 1
         return nest.sequence(
-            nest.declare(last),
-            self.vector(lanes, lambda lane: nest.store(last, zero, lane)),
-            nest.serial(rows, lambda r: vectors(group.row + r), self.index),
-            nest.store(end, zero, group.number),
-            nest.serial(
-                lanes,
-                lambda lane: nest.store(end, tirx.Max(end[group.number], last[lane]), group.number),
-                self.index,
-            ),
+            nest.declare(first),
+            nest.declare(end),
+            self.vector(lanes, clear),
+            nest.serial(rows, lambda row: vectors(group.row + row), self.index),
+            nest.store(buffers.first, none[0], group.number),
+            nest.store(buffers.end, none[1], group.number),
+            nest.serial(lanes, join, self.index),
         )
 
     def _windowed(self, group: QueryGroup, number: Any, buffers: TaskBuffers) -> tirx.Stmt:
@@ -234,13 +245,18 @@ class _Writer(AttentionLoops):
             size = tirx.Min(size, self.shape.keys - start)
 
         def of_seen(seen: Any, start: Any, size: Any) -> tirx.Stmt:
-            window = Window(start, size, seen)
+            window = Window(start, size, seen, number == self.number(0))
             scores = Scores(self.blocks, self.plan, self.machine).of_window(group, window, buffers)
             return nest.sequence(scores, self._results(group, window, buffers))
 
         if self.counts_keys:
-            seen = self._clipped(buffers.end[group.number] - start, size)
-            return nest.named(seen, "seen", lambda seen: of_seen(seen, start, size))
+            # A tile of keys must fit behind the hidden keys that are skipped.
+            skipped = self._clipped(buffers.first[group.number] - start, size - self.plan.tile.keys)
+            rest = self._clipped(buffers.end[group.number] - start, size) - skipped
+            values = ((skipped, "skipped"), (tirx.Max(rest, self.number(0)), "seen"))
+            return nest.all_named(
+                values, lambda skipped, seen: of_seen(seen, start + skipped, size - skipped)
+            )
         seen = self._seen(group, start, size)
         return self.named((seen, "seen"), (start, "start"), (size, "size"), body=of_seen)
 
@@ -288,9 +304,7 @@ class _Writer(AttentionLoops):
             if self.is_whole:
                 return self._store(sums[r, v, lane], group, row + r, (panel, v, lane), buffers)
             at = (group.number, panel, row + r, v * tile.column_lanes + lane)
-            before = tirx.Select(
-                window.start == self.number(0), self.float(0), buffers.result[at] * buffers.scale[row + r]
-            )
+            before = tirx.Select(window.is_first, self.float(0), buffers.result[at] * buffers.scale[row + r])
             return nest.store(buffers.result, before + sums[r, v, lane], *at)
 
         return nest.sequence(
