@@ -26,15 +26,15 @@ def section(folder: Path) -> list[str]:
         "## A decoder",
         "",
         f"Run `make bench-decoder` to repeat this. {from_file(path)} {describe_machine(results.machine)}, "
-        f"{results.threads} thread{'s' if results.threads > 1 else ''}, float32, one sequence; load average {results.load_before:g} before and "
-        f"{results.load_after:g} after; {packages}.",
+        f"{results.threads} thread{'s' if results.threads > 1 else ''}, float32, one sequence; load average "
+        f"{results.load_before:g} before and {results.load_after:g} after; {packages}.",
         "",
         f"A Llama of {results.parameters / 1e6:.0f} million parameters with random weights and a cache of "
-        f"{results.max_length} tokens. Every runtime has a process of its own. Their first 40 greedy tokens are "
-        "those of transformers' `generate`, and their logits differ by less than 10⁻⁴. They take "
-        f"{results.rounds} turns: A B C A B C …. Each entry is tokens per second by the median of all runs{_clock(results)}; "
-        "in parentheses, the median of the ratio of our time and the peer's in the same round, with its 10th "
-        "and 90th percentile: below 1, Bessemer is faster.",
+        f"{results.max_length} tokens. Every runtime has a process of its own. Their first 40 greedy tokens "
+        "are those of transformers' `generate`, and their logits differ by less than 10⁻⁴. They take "
+        f"{results.rounds} turns: A B C A B C …. Each entry is tokens per second by the median of all runs"
+        f"{_clock(results)}; in parentheses, the median of the ratio of our time and the peer's in the same "
+        "round, with its 10th and 90th percentile: below 1, Bessemer is faster.",
         "",
         *table(("runtime", *titles), [_row(one, titles) for one in measured]),
         "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def saved(kind: str, config: dict[str, Any], folder: Path) -> Any:
     """A model with seeded weights that are large enough for its tokens to differ, and its folder."""
     torch.manual_seed(0)
     settings = getattr(transformers, f"{kind}Config")(**config, **NO_SPECIAL)
-    model = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa").eval()
+    model = transformers.AutoModelForCausalLM.from_config(settings).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -67,7 +68,9 @@ def recipe(model: Path) -> dict[str, Any]:
     assert "path/of/the/model" in code
     names: dict[str, Any] = {}
     exec(code.replace("path/of/the/model", str(model)), names)
-    programs: dict[str, Any] = names["programs"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's and transformers' own
+        programs: dict[str, Any] = names["programs"]()
     return programs
 
 
