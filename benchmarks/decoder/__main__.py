@@ -30,11 +30,13 @@ from worker.measure.statistics import latency, round_ratios
 RESULTS = Path(__file__).parents[1] / "results"
 ROUNDS = 10
 STEPS = 40
-TOLERATED_ERROR = 1e-4
+TOLERATED_ERROR = 1e-3
+"""llama.cpp rounds parts of a layer to float16."""
+
 DECODE_RUNS, PROMPT_RUNS = 5, 1
 CASES = (
     Case(tokens=len(PROMPT), position=0),
-    *(Case(tokens=1, position=position) for position in (16, 128, 256, MAX_LENGTH - 1)),
+    *(Case(tokens=1, position=position) for position in (16, MAX_LENGTH // 2, MAX_LENGTH - 1)),
 )
 READS = 5
 _GIGA = 1e9

@@ -14,14 +14,14 @@ from torch import nn
 from torch.nn import functional
 
 MAX_LENGTH = 512
-PIECE = 16
+PIECE = 64
 """Tokens of a piece of the prompt."""
 
 LAYERS, HEADS, WIDTH, INNER, WORDS = 12, 12, 768, 2048, 32000
 HEAD = WIDTH // HEADS
 THETA = 10000.0
 EPSILON = 1e-6
-PROMPT = tuple(1 + 7919 * at % (WORDS - 1) for at in range(4 * PIECE))
+PROMPT = tuple(1 + 7919 * at % (WORDS - 1) for at in range(PIECE))
 
 
 def build() -> Any:
@@ -40,7 +40,7 @@ def build() -> Any:
         rms_norm_eps=EPSILON,
         tie_word_embeddings=True,
     )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
     model.generation_config.cache_implementation = "static"
     model.generation_config.cache_config = {"batch_size": 1, "max_cache_len": MAX_LENGTH}
     return model

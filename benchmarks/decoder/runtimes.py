@@ -18,7 +18,6 @@ from benchmarks.decoder.model import (
     HEADS,
     LAYERS,
     MAX_LENGTH,
-    PIECE,
     WORDS,
     Plain,
     with_static_cache,
@@ -74,11 +73,12 @@ def load_bundle(place: Place) -> Step:
     os.environ["TVM_NUM_THREADS"] = str(place.threads)
     from bessemer.bundle.run import load
 
-    session = load(place.bundle).session()
-    entries = {PIECE: "prefill", 1: "decode"}
+    model = load(place.bundle)
+    session, piece = model.session(), model.inputs[0].shape[1]
+    entries = {piece: "prefill", 1: "decode"}
 
     def step(tokens: Sequence[int], position: int) -> Logits:
-        size = PIECE if len(tokens) % PIECE == 0 else 1
+        size = piece if len(tokens) % piece == 0 else 1
         for start in range(0, len(tokens), size):
             places = np.arange(position + start, position + start + size)
             inputs = {"input_ids": np.array([tokens[start : start + size]]), "cache_position": places}

@@ -27,7 +27,7 @@ transformers = pytest.importorskip("transformers", reason="needs: pip install -e
 
 USAGE = Path(__file__).parents[2] / "docs" / "usage.md"
 LENGTH = 256
-PROMPT = [1 + 37 * at % 120 for at in range(20)]
+PROMPT = [1 + 37 * at % 120 for at in range(70)]
 STEPS = 40
 LAYERS = 2
 
