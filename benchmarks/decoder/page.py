@@ -32,9 +32,9 @@ def section(folder: Path) -> list[str]:
         f"A Llama of {results.parameters / 1e6:.0f} million parameters with random weights and a cache of "
         f"{results.max_length} tokens. Every runtime has a process of its own. Their first 40 greedy tokens "
         "are those of transformers' `generate`, and their logits differ by less than 10⁻³ of their range. "
-        f"They take {results.rounds} turns: A B C A B C …. Each entry is tokens per second by the median of all "
-        f"runs{_clock(results)}; in parentheses, the median of the ratio of our time and the peer's in the "
-        "same round, with its 10th and 90th percentile: below 1, Bessemer is faster.",
+        f"They take {results.rounds} turns: A B C A B C …. Each entry is tokens per second by the median of "
+        f"all runs{_clock(results)}; in parentheses, the median of the ratio of our time and the peer's in "
+        "the same round, with its 10th and 90th percentile: below 1, Bessemer is faster.",
         "",
         *table(("runtime", *titles), [_row(one, titles) for one in measured]),
         "",

@@ -44,7 +44,7 @@ MODELS = {
     "a sliding window": ("Mistral", {**SIZES, **HEADS, "sliding_window": WINDOW}),
     "windows in every other layer": (
         "Gemma2",
-        {**SIZES, **HEADS, "head_dim": 16, "sliding_window": WINDOW, "query_pre_attn_scalar": 16},
+        {**SIZES, **HEADS, "head_dim": 16, "sliding_window": WINDOW, "tie_word_embeddings": False},
     ),
 }
 
