@@ -130,7 +130,11 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
 
 
 def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) -> Problem | None:
-    missing = [each for each in signature.constants if each.required and each.name not in constants]
+    missing = [
+        each
+        for each in signature.constants
+        if each.required and not any(name == each.name or signature.covers(name) for name in constants)
+    ]
     if not missing:
         return None
     errors = tuple(
@@ -161,7 +165,7 @@ def _contradictions(inputs: tuple[InputSpec, ...], signature: Signature) -> tupl
     known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
     for index, given in enumerate(inputs):
-        if given.name not in signature.input_names:
+        if given.name not in signature.input_names and not signature.covers(given.name):
             message = f"the model has no input '{given.name}'"
             errors.append(FieldError(field=f"inputs[{index}].name", message=message))
         elif given.name in known:

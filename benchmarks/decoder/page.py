@@ -40,8 +40,8 @@ def section(folder: Path) -> list[str]:
         *table(("runtime", *titles), [_row(one, titles) for one in measured]),
         "",
         f"A step of decoding reads all weights: {weights_gib:.2f} GiB. Reading an array of this size, on "
-        f"small pages, with as many threads reached {read_gib:.1f} GiB/s: {read_gib / weights_gib:.1f} arrays "
-        f"per second. The fastest steps were, in tokens per second: {_best(measured)}.",
+        f"small pages, with as many threads reached {read_gib:.1f} GiB/s: {read_gib / weights_gib:.1f} per "
+        f"second. The fastest steps were, in tokens per second: {_best(measured)}.",
         "",
         *(f"- {one.name}: {one.form}{_note(one)}." for one in results.runtimes),
         "",

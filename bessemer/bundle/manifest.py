@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorName, TensorSpec
 
@@ -104,6 +105,11 @@ class EntryPoint(Document):
         description="The inputs, in the order of the entry point's arguments."
     )
     outputs: tuple[TensorSpec, ...] = Field(description="The outputs, in the order of the flattened result.")
+    call: CallStructure | None = Field(
+        default=None,
+        description="How the model's own arguments and result are made of the inputs and outputs; null in a "
+        "bundle of an earlier release.",
+    )
     state: tuple[StateTensor, ...] = Field(
         default=(),
         description="What the model keeps between runs. The entry point takes it after the inputs, may write "

@@ -1,10 +1,10 @@
 """Run a compiled model: ``python run.py --input x=x.npy --output result.npz``.
 
 Every bundle contains this file. It needs only Python 3.9 or later, NumPy and apache-tvm-ffi; everything about
-the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run`` and
-``Model.time``. You can call a loaded model from any number of threads at once; if it keeps state, each
-sequence of runs needs its own ``Model.session()``. NumPy lacks bfloat16, so such arrays hold the bits as
-uint16.
+the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run``, which takes and
+returns arrays by name, and ``Model.time``. A loaded model is also a function of the original's own arguments:
+``model(images=[a, b])``. You can call it from any number of threads at once; if it keeps state, each sequence
+of runs needs its own ``Model.session()``. NumPy lacks bfloat16, so such arrays hold the bits as uint16.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import os
 import sys
 import time
 import zipfile
-from collections import Counter, deque
+from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
@@ -42,6 +43,7 @@ except ModuleNotFoundError as missing:
 
 __all__ = [
     "BundleError",
+    "Call",
     "Comparison",
     "Entry",
     "InputError",
@@ -391,6 +393,150 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_ABSENT: Any = object()
+"""The value of an argument, a key or a field that a call leaves out."""
+
+
+class Call:
+    """How the model's own arguments and result are made of named arrays: ``call`` in the manifest."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._arguments: Sequence[Mapping[str, Any]] = document["arguments"]
+        self._returns: Mapping[str, Any] = document["returns"]
+        self._names = [str(argument["name"]) for argument in self._arguments]
+        self._positional = [str(each["name"]) for each in self._arguments if not each["keyword_only"]]
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays in the arguments of a call, by name.
+
+        Raises:
+            InputError: an argument, a key or a field is missing, unknown, or has another type or value.
+        """
+        try:
+            given = self._bound(args, kwargs)
+            arrays: dict[str, Any] = {}
+            for argument in self._arguments:
+                name = str(argument["name"])
+                _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
+        except InputError as error:
+            takes = ", ".join(map(_shown_argument, self._arguments))
+            raise InputError(f"{error}; the model takes ({takes})") from None
+        return arrays
+
+    def restore(self, outputs: Arrays) -> Any:
+        """The model's result, made of outputs by name.
+
+        A dataclass or an object of another class becomes a ``SimpleNamespace`` with its fields.
+        """
+        return _restored(self._returns, outputs)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self._positional):
+            raise InputError(f"got {len(args)} arguments by position, expected {len(self._positional)}")
+        given = dict(zip(self._positional, args))  # noqa: B905
+        for name, value in kwargs.items():
+            if name not in self._names:
+                raise InputError(f"unknown argument '{name}'")
+            if name in given:
+                raise InputError(f"argument '{name}' is given twice")
+            given[name] = value
+        return given
+
+
+def _take(structure: Any, value: Any, place: str, arrays: dict[str, Any]) -> None:
+    """Add the arrays in a value to ``arrays``. ``place`` is the path to the value, for errors."""
+    if structure is None:
+        if value is not _ABSENT and value is not None:
+            raise InputError(f"'{place}' was left to the model's default when it was compiled")
+    elif "tensor" in structure:
+        if value is _ABSENT or value is None:
+            raise InputError(f"missing '{place}'")
+        if isinstance(value, (str, list, tuple, Mapping)):
+            raise InputError(f"'{place}' is a {type(value).__name__}, expected an array")
+        arrays[structure["tensor"]] = value
+    elif "constant" in structure:
+        if value is not _ABSENT and not _is_constant(value, structure["constant"]):
+            given = repr(value) if np.isscalar(value) or value is None else f"a {type(value).__name__}"
+            raise InputError(
+                f"'{place}' is {given}, but the library is compiled for {structure['constant']!r}"
+            )
+    else:
+        for key, item, part in _parts(structure, value, place):
+            _take(item, part, f"{place}.{key}", arrays)
+
+
+def _is_constant(value: Any, constant: Any) -> bool:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(constant, bool) or isinstance(plain, bool):
+        return plain is constant
+    return isinstance(plain, (int, float, str, type(None))) and bool(plain == constant)
+
+
+def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tuple[Any, Any, Any]]:
+    """The key or index of each item of a container, its structure, and its value."""
+    kind, keys, items = structure["container"], structure["keys"], structure["items"]
+    places = keys or range(len(items))
+    if value is _ABSENT or value is None:
+        parts: Sequence[Any] = [_ABSENT] * len(items)
+    elif isinstance(value, Mapping) and keys:
+        strange = [key for key in value if key not in keys]
+        if strange:
+            raise InputError(f"unknown key {strange[0]!r} in '{place}'")
+        parts = [value.get(key, _ABSENT) for key in keys]
+    elif isinstance(value, (list, tuple)) and kind != "dict":
+        if len(value) != len(items):
+            raise InputError(f"'{place}' has the length {len(value)}, expected {len(items)}")
+        parts = value
+    elif kind in ("object", "named_tuple") and any(hasattr(value, key) for key in keys):
+        parts = [getattr(value, key, _ABSENT) for key in keys]
+    else:
+        raise InputError(f"'{place}' is a {type(value).__name__}, expected {_shown(structure)}")
+    return zip(places, items, parts)  # noqa: B905
+
+
+def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
+    if "tensor" in structure:
+        return arrays[structure["tensor"]]
+    if "constant" in structure:
+        return structure["constant"]
+    kind, keys = structure["container"], structure["keys"]
+    values = [_restored(item, arrays) for item in structure["items"]]
+    if kind == "dict":
+        return dict(zip(keys, values))  # noqa: B905
+    if kind == "named_tuple":
+        return _named_tuple(tuple(keys))(*values)
+    if kind in ("list", "tuple"):
+        return values if kind == "list" else tuple(values)
+    return SimpleNamespace(**dict(zip(keys, values)))  # noqa: B905
+
+
+@cache
+def _named_tuple(fields: tuple[str, ...]) -> Any:
+    return namedtuple("Result", fields)
+
+
+def _shown_argument(argument: Mapping[str, Any]) -> str:
+    name, structure = argument["name"], argument["structure"]
+    text = name if structure is None else _shown(structure)
+    return str(name) if text == name else f"{name}: {text}"
+
+
+def _shown(structure: Mapping[str, Any]) -> str:
+    if "tensor" in structure:
+        return str(structure["tensor"])
+    if "constant" in structure:
+        return repr(structure["constant"])
+    kind, keys = structure["container"], structure["keys"]
+    texts = list(map(_shown, structure["items"]))
+    if kind == "list":
+        return f"[{', '.join(texts)}]"
+    if kind == "dict":
+        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(keys, texts))}}}"  # noqa: B905
+    if keys:
+        return f"({', '.join(f'{key}={text}' for key, text in zip(keys, texts))})"  # noqa: B905
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
 class Sessions:
     """A pool of the library's virtual machines, because each can run only one call at a time.
 
@@ -422,6 +568,7 @@ class Entry:
         inputs: its inputs, without the state.
         outputs: its outputs, without the state.
         states: the state that it takes and returns.
+        structure: that of the model's own arguments and result; None in a bundle of an earlier release.
         sizes: its dynamic sizes.
         function: runs it on runtime tensors: inputs, then state.
     """
@@ -431,6 +578,8 @@ class Entry:
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
         self.states = _specs(document.get("state", ()))
+        call = document.get("call") or {}
+        self.structure = Call(call) if call.get("returns") else None
         self.sizes = Sizes(document.get("dynamic", {}))
         self.function = function
         self._folder = folder
@@ -450,6 +599,12 @@ class Entry:
         if len(tensors) != expected:
             raise BundleError(f"the library returned {len(tensors)} tensors, expected {expected}")
         return tensors
+
+    def call_structure(self) -> Call:
+        """The structure of the model's own arguments and result. Raises ``BundleError`` if it is unknown."""
+        if self.structure is None:
+            raise BundleError("an earlier release made this bundle: use run, with arrays by name")
+        return self.structure
 
     def initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """The state before the first run, by name."""
@@ -531,6 +686,16 @@ class Model:
     def session(self) -> Session:
         """A new sequence of runs, which begins with the initial state."""
         return Session(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry point in the first session; see ``Session.call``."""
+        return self._first.call(args, kwargs)
+
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
+        """Run once in the first session; see ``Session.call``."""
+        return self._first.call(args, kwargs, entry)
 
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once in the first session; see ``Session.run``."""
@@ -624,6 +789,32 @@ class Session:
                 f"unknown state '{strange[0]}': the model keeps {', '.join(names) or 'no state'}"
             )
         self._tensors = self._model._state_tensors({**self.state, **arrays})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry point; see ``call``."""
+        return self.call(args, kwargs)
+
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
+        """Run once with the model's own arguments, and keep the new state.
+
+        Args:
+            args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
+                the model takes them. An object may be given as a dictionary of its fields.
+            kwargs: the arguments by name. Values that the library is compiled for may be left out.
+            entry: the entry point; by default, the first.
+
+        Returns:
+            The model's own result: an array, or a list, a tuple, a dictionary or a named tuple of arrays, and
+            None where the model returns None. Objects of other classes become a ``SimpleNamespace``.
+
+        Raises:
+            InputError: an argument is missing, unknown, or does not match the model.
+            BundleError: see ``run``; or an earlier release made the bundle.
+        """
+        structure = self._model.entry(entry).call_structure()
+        return structure.restore(self.run(structure.flatten(args, kwargs or {}), entry))
 
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.

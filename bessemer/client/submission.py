@@ -9,7 +9,15 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.client.exporting import Exported, is_programs, save_module, save_programs, torch_kind
+from bessemer.client.exporting import (
+    NO_CONSTANTS,
+    Constants,
+    Exported,
+    is_programs,
+    save_module,
+    save_programs,
+    torch_kind,
+)
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
     ModelSource,
@@ -46,10 +54,13 @@ def submit(
 
     ``options`` are other fields of the request, which omits those that are None.
     """
+    constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
         model = (yield from get_model(str(model))).digest
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-        digest, source, specs = yield Work(lambda: _prepare(model, inputs, dimensions, Path(folder)))
+        digest, source, specs = yield Work(
+            lambda: _prepare(model, inputs, dimensions, constants, Path(folder))
+        )
         given = {
             **options,
             "model": digest,
@@ -117,7 +128,7 @@ def name_of_model(model: ModelSource) -> str | None:
 
 
 def _prepare(
-    model: ModelSource, inputs: Inputs, dimensions: Dimensions, folder: Path
+    model: ModelSource, inputs: Inputs, dimensions: Dimensions, constants: Constants, folder: Path
 ) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     if is_digest(model):
         return model, None, named_specs(inputs)
@@ -125,7 +136,7 @@ def _prepare(
         source = file_source(save_programs(model, folder))
         return source.digest, source, ()
     if torch_kind(model) is not None:
-        exported: Exported = save_module(model, inputs, folder, dimensions)
+        exported: Exported = save_module(model, inputs, folder, dimensions, constants)
         source = file_source(exported.path)
         return source.digest, source, exported.inputs
     source = _source(model)

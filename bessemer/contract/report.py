@@ -189,6 +189,12 @@ class OutputComparison(Document):
         description="Rows that come in another order than the model's, since their scores tie within the "
         "tolerance. Only where the number of rows depends on data.",
     )
+    moved_inputs: bool = Field(
+        default=False,
+        description="Whether the library agrees with the model's result for inputs that differ by rounding "
+        "(8 units in the last place at most), since the model decides otherwise at the given ones. "
+        "Only where the number of rows depends on data.",
+    )
     rounding: float | None = Field(
         default=None,
         description="The model's own rounding error against float64, beyond the relative tolerance, if the "

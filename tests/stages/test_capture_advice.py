@@ -1,6 +1,7 @@
 """A refusal names the cause and its line in the model, and gives advice."""
 
 import io
+import re
 import sys
 import types
 import warnings
@@ -161,13 +162,17 @@ def test_a_program_that_needs_a_package_names_it(
     module, pickled = types.ModuleType(package), io.BytesIO()
     exec("class Tensor: pass", module.__dict__)
     monkeypatch.setitem(sys.modules, package, module)
-    torch.save(((module.Tensor(),), {}), pickled)
+    torch.save(module.Tensor(), pickled)
     monkeypatch.delitem(sys.modules, package)
     exported(nn.Linear(4, 4), tmp_path / "float")
     with zipfile.ZipFile(tmp_path / "float") as old, zipfile.ZipFile(tmp_path / "model", "w") as new:
         for entry in old.infolist():
-            samples = "/sample_inputs/" in entry.filename
-            new.writestr(entry.filename, pickled.getvalue() if samples else old.read(entry))
+            data = old.read(entry)
+            if entry.filename.endswith("_weights_config.json"):
+                data = re.sub(rb'"use_pickle": *false', b'"use_pickle": true', data)
+            elif "/weights/" in entry.filename:
+                data = pickled.getvalue()
+            new.writestr(entry.filename, data)
 
     error = refusal(tmp_path / "model")
 

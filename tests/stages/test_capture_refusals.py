@@ -113,10 +113,10 @@ class Listing(nn.Module):
         return x[0]
 
 
-def test_a_non_tensor_argument_is_named(tmp_path: Path) -> None:
+def test_a_container_needs_names_of_its_values(tmp_path: Path) -> None:
     error = refusal(script(Listing(), tmp_path / "model"), "x=3")
-    assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
-    assert "input 'x' is a List[Tensor]" in error.detail
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert "the argument 'x' is a List[Tensor]: name its values x.0, x.1, and so on" in error.detail
 
 
 def test_a_script_that_raises_names_message_and_line(tmp_path: Path) -> None:
@@ -139,7 +139,6 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
         (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
         (Writing(), ErrorCode.MODEL_STATEFUL, "modifies its input"),
-        (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is not a tensor but int '2'"),
     ],
 )
 def test_stateful_and_random_models_are_refused(
@@ -148,6 +147,14 @@ def test_stateful_and_random_models_are_refused(
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert message in error.detail
+
+
+def test_a_number_that_depends_on_a_dynamic_size_is_refused(tmp_path: Path) -> None:
+    path = script(Counting(), tmp_path / "model")
+    assert str(capture_file(path, "x=2x3").call) == "(x) -> (output, 2)"
+    error = refusal(path, "x=batchx3", dimensions=("batch=1..64",))
+    assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
+    assert "output 1 is not a tensor but SymInt" in error.detail
 
 
 @pytest.mark.parametrize("dimensions", [(), ("batch=1..64",)], ids=["fixed", "open"])

@@ -6,12 +6,13 @@ from tensor_samples import tensor
 from app.admission import refusal, time_refusal
 from bessemer.contract.base import now
 from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
-from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.model import ConstantSpec, Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
+from bessemer.contract.structure import ArgumentStructure, CallStructure
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import parse_input_spec
 
@@ -22,6 +23,17 @@ KNOWN = Signature(
     parameters=1,
 )
 NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
+CONTAINERS = Signature(
+    input_names=("images",),
+    constants=(ConstantSpec(name="sizes", type="List[int]", required=True),),
+    call=CallStructure(
+        arguments=(
+            ArgumentStructure(name="images", type="List[Tensor]"),
+            ArgumentStructure(name="sizes", type="List[int]"),
+        )
+    ),
+    parameters=1,
+)
 NO_INPUTS = Signature(input_names=(), parameters=1)
 
 
@@ -70,6 +82,14 @@ def test_inputs_are_checked_against_the_known_signature(
     signature: Signature, inputs: tuple[str, ...], expected: ErrorCode | None
 ) -> None:
     assert code(refusal(request(*inputs), ready_model(signature))) is expected
+
+
+def test_values_of_containers_are_accepted_by_name() -> None:
+    asked = request("images.0=3x8x8").model_copy(update={"constants": {"sizes.0": 8}})
+    assert refusal(asked, ready_model(CONTAINERS)) is None
+    assert code(refusal(request("images.0=3"), ready_model(CONTAINERS))) is ErrorCode.CONSTANTS_MISSING
+    unknown = request("image.0=3").model_copy(update={"constants": {"sizes.0": 8}})
+    assert code(refusal(unknown, ready_model(CONTAINERS))) is ErrorCode.INPUTS_MISMATCH
 
 
 def test_a_mismatch_names_the_expected_inputs() -> None:

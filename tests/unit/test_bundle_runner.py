@@ -23,6 +23,7 @@ STANDARD = {
     "sys",
     "time",
     "zipfile",
+    "types",
     "collections",
     "dataclasses",
     "pathlib",

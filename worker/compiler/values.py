@@ -20,8 +20,9 @@ from bessemer.contract.report import (
     StageTime,
     TuneResult,
 )
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.library import MAIN
 from worker.protocol.observer import JobObserver
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 ENTRY_PREFIX = "entry_"
 """The library's functions for the entry points after the first begin so."""
+
+STATE_PREFIX = "state."
+"""The names of the inputs and outputs that hold a model's state begin so."""
 
 Value = TypeVar("Value")
 
@@ -66,6 +70,24 @@ class MethodName:
 
     name: str
     required: bool = True
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a request selects of a model.
+
+    Attributes:
+        constants: the values of arguments that are not tensors.
+        method: the method of a script module, or the program of a `.pt2`; None for the default.
+        inputs: the names of the inputs, which decide the lengths of lists; empty for the file's own.
+    """
+
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    method: MethodName | None = None
+    inputs: tuple[str, ...] = ()
+
+
+WHOLE = Selection()
 
 
 @dataclass(frozen=True)
@@ -98,6 +120,12 @@ class Upload:
         named = self.request.entries[self.entry].method
         return MethodName(named or self.entry, required=named is not None)
 
+    @property
+    def selection(self) -> Selection:
+        """What this entry point selects of the model."""
+        request = self.asked
+        return Selection(request.constants, self.method, tuple(spec.name for spec in request.inputs))
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -121,7 +149,8 @@ class Captured:
     have the example's sizes, and ``samples`` have others.
 
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it. The first of several entry points has the ``others``.
+    same after it. ``call`` tells how the model's arguments and result are made of the other inputs and
+    outputs. The first of several entry points has the ``others``.
     """
 
     upload: Upload
@@ -137,6 +166,7 @@ class Captured:
     method: MethodName | None = None
     other_methods: tuple[str, ...] = ()
     states: int = 0
+    call: CallStructure = field(default_factory=CallStructure)
     others: tuple[Captured, ...] = ()
 
     @property
@@ -278,9 +308,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Verified:
-    """The library, whose outputs are within the tolerances: those of the first entry point and the others."""
+    """The library, whose outputs are within the tolerances: those of the first entry point and the others.
+
+    ``captured`` is the model with the references that the first outputs agree with.
+    """
 
     built: Built
+    captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
 
@@ -288,11 +322,6 @@ class Verified:
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
         """Those of each entry point."""
         return (self.comparisons, *self.other_comparisons)
-
-    @property
-    def captured(self) -> Captured:
-        """The model."""
-        return self.built.captured
 
 
 @dataclass(frozen=True)

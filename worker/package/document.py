@@ -18,7 +18,16 @@ from bessemer.bundle.manifest import (
 )
 from bessemer.contract.report import EntryReport, OutputComparison, Report
 from bessemer.contract.stage import Stage
+from bessemer.contract.structure import (
+    ArgumentStructure,
+    CallStructure,
+    ConstantLeaf,
+    Container,
+    ContainerKind,
+    TensorLeaf,
+)
 from worker.compiler.values import (
+    STATE_PREFIX,
     Benchmarked,
     Built,
     Captured,
@@ -152,6 +161,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             entry_point=entry.function,
             inputs=passed.input_specs,
             outputs=passed.output_specs,
+            call=_call(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
@@ -164,6 +174,24 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
                 for comparison in comparisons[: len(passed.output_specs)]
             ),
         )
+
+
+def _call(entry: Captured) -> CallStructure:
+    """The call of an entry point. Users who pass the state also pass and get a dictionary of it."""
+    specs = entry.input_specs[entry.own_inputs :]
+    if not specs or entry.kept:
+        return entry.call
+    state = Container(
+        container=ContainerKind.DICT,
+        keys=tuple(spec.name.removeprefix(STATE_PREFIX) for spec in specs),
+        items=tuple(TensorLeaf(tensor=spec.name) for spec in specs),
+    )
+    taken = ArgumentStructure(name="state", structure=state, keyword_only=True)
+    returns = entry.call.returns or ConstantLeaf(constant=None)
+    return CallStructure(
+        arguments=(*entry.call.arguments, taken),
+        returns=Container(container=ContainerKind.TUPLE, items=(returns, state)),
+    )
 
 
 def reference_of(entry: Captured) -> Reference:

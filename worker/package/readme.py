@@ -39,7 +39,7 @@ model = load(".")
 outputs = model.run(model.reference_inputs())
 ```
 
-{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
+{call}{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
 takes less than a second per gigabyte.
 
 {state}## Call it from several threads
@@ -69,6 +69,13 @@ Compile it and run it on the reference inputs:
 The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
 once and make a `Session` in each thread.
+"""
+
+_CALL = """\
+`model` is also a function of the original's own arguments. It returns the original's own result:
+
+    {signatures}
+
 """
 
 _ENTRIES = """\
@@ -119,6 +126,7 @@ def readme(manifest: Manifest) -> str:
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
+        call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,
         callers=_CALLERS_WITH_STATE if manifest.state else _CALLERS,
@@ -128,6 +136,16 @@ def readme(manifest: Manifest) -> str:
         files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )
+
+
+def _call(manifest: Manifest) -> str:
+    """How to call the entry points that take or return containers."""
+    lines = [
+        f"{'model' if entry is manifest else entry.name}{entry.call}"
+        for entry in (manifest, *manifest.entries)
+        if entry.call is not None and entry.call.returns is not None and not entry.call.is_flat
+    ]
+    return _CALL.format(signatures="\n    ".join(lines)) if lines else ""
 
 
 def _entries(manifest: Manifest) -> str:

@@ -255,11 +255,13 @@ REFUSALS: dict[str, Refusal] = {
         "'output' is of dtype complex64",
         "torch.view_as_real",
     ),
-    "integers as outputs": failed(
-        lambda: exported(Counting(), PAIR),
+    "an integer that depends on a size as an output": failed(
+        lambda: scripted(Counting()),
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
-        "output 1 is not a tensor but int",
+        "output 1 is not a tensor but SymInt",
         SIGNATURE,
+        inputs=[{"name": "x", "shape": ["rows", 3]}],
+        dimensions={"rows": {"maximum": 8}},
     ),
     "no outputs": failed(
         lambda: exported(WithoutOutputs(), PAIR),

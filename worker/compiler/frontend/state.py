@@ -28,8 +28,8 @@ from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
+from worker.compiler.values import STATE_PREFIX
 
-PREFIX = "state."
 _WRAPPED = "module"
 _WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
 
@@ -44,7 +44,7 @@ class StatefulProgram:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs and outputs that hold the state."""
-        return tuple(PREFIX + name for name in _in_model(self.buffers))
+        return tuple(STATE_PREFIX + name for name in _in_model(self.buffers))
 
     def initial(self, fresh: object) -> tuple[torch.Tensor, ...]:
         """The state before the first run.

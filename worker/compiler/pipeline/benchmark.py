@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -19,10 +19,9 @@ from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.candidates.library import Command, Run, Time
 from worker.compiler.codegen.flops import Product, find_products
-from worker.compiler.frontend.constants import Constants
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.values import Benchmarked, Captured, MethodName, StageContext, Verified
+from worker.compiler.values import Benchmarked, Captured, Selection, StageContext, Verified
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
@@ -160,8 +159,7 @@ def _open(
                     partial(
                         OriginalModel,
                         captured.upload.path,
-                        captured.upload.asked.constants,
-                        captured.method,
+                        replace(captured.upload.selection, method=captured.method),
                         threads,
                     )
                 )
@@ -246,9 +244,9 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
-    def __init__(self, path: Path, constants: Constants, method: MethodName | None, threads: int) -> None:
+    def __init__(self, path: Path, selection: Selection, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._eager = load_model(path, constants, method).eager
+        self._eager = load_model(path, selection).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
     def execute(self, command: Command) -> Any:

@@ -16,6 +16,7 @@ from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.structure import CallStructure, Structure, shown
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend.constants import refuse_unfixed
 from worker.compiler.frontend.dynamic_shapes import (
@@ -29,7 +30,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.model_errors import model_raised
-from worker.compiler.frontend.outputs import flatten_outputs, output_names
+from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
     check_requested_dimensions,
     example_sizes,
@@ -104,7 +105,7 @@ def _named(upload: Upload) -> Captured:
 
 def _capture(upload: Upload) -> Captured:
     request = upload.asked
-    model = load_model(upload.path, request.constants, upload.method)
+    model = load_model(upload.path, upload.selection)
     if upload.entry is None and model.method != FORWARD and model.other_methods:
         listed = ", ".join(map(repr, sorted((model.method, *model.other_methods))))
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the model has {listed}, but no '{FORWARD}'")
@@ -117,7 +118,7 @@ def _capture(upload: Upload) -> Captured:
     seed = request.verify.seed
     examples = _own_examples(model, specs)
     inputs = random_inputs(specs, {}, seed) if examples is None else examples
-    outputs, names = _run_named(model, inputs)
+    outputs, names, returns = _run_named(model, inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.original)
     limits = index_limits(program, specs)
@@ -139,6 +140,7 @@ def _capture(upload: Upload) -> Captured:
         dynamic=dynamic,
         method=MethodName(model.method),
         other_methods=model.other_methods,
+        call=CallStructure(arguments=model.call.arguments, returns=returns),
     )
     stateful = _exposed_state(program)
     if stateful is not None:
@@ -147,7 +149,7 @@ def _capture(upload: Upload) -> Captured:
     if sets_attributes(model.original):
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
-    return replace(captured, samples=_samples(model, specs, dynamic, limits, seed))
+    return replace(captured, samples=_samples(model, captured, limits, seed))
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
@@ -164,12 +166,13 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
     upload = captured.upload
-    model = load_model(upload.path, upload.asked.constants, captured.method)
+    model = load_model(upload.path, replace(upload.selection, method=captured.method))
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []
     for number, inputs in enumerate(calls):
-        outputs = _run(model, inputs)
+        outputs, _, returns = _run_named(model, inputs)
+        _refuse_other_structure(captured, returns)
         with torch.inference_mode():
             results = program(*(tensor.clone() for tensor in (*inputs, *state)))
         own, after = results[: len(outputs)], results[len(outputs) :]
@@ -220,20 +223,24 @@ def _describe_dynamic(
     return found
 
 
-def _samples(
-    model: LoadedModel,
-    specs: tuple[TensorSpec, ...],
-    dynamic: DynamicShapes,
-    limits: dict[str, int],
-    seed: int,
-) -> tuple[Sample, ...]:
+def _samples(model: LoadedModel, captured: Captured, limits: dict[str, int], seed: int) -> tuple[Sample, ...]:
     """Run the original on inputs of other sizes."""
     samples = []
+    dynamic, specs = captured.dynamic, captured.input_specs
     for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
-        outputs = _run(model, inputs)
+        outputs, _, returns = _run_named(model, inputs)
+        _refuse_other_structure(captured, returns)
         samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
     return tuple(samples)
+
+
+def _refuse_other_structure(captured: Captured, returns: Structure) -> None:
+    known = captured.call.returns
+    if known is not None and returns != known:
+        first, found = shown(known)[:200], shown(returns)[:200]
+        detail = f"what the model returns depends on its inputs: first {first}, then {found}"
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
 
 
 def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
@@ -249,8 +256,8 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     return _run_named(model, inputs)[0]
 
 
-def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...]]:
-    """The original's outputs and their names."""
+def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...], Structure]:
+    """The original's outputs, their names, and the structure of the result."""
     copies = tuple(tensor.clone() for tensor in inputs)
     try:
         with torch.inference_mode(), _torchscript_allowed():
@@ -263,8 +270,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         detail = f"the model modifies its input number {changed[0]}; clone it first"
         raise JobError(ErrorCode.MODEL_STATEFUL, detail)
     leaves, structure = pytree.tree_flatten(result)
-    names = output_names(model.returns or structure, [leaf is not None for leaf in leaves])
-    return outputs, names
+    return outputs, *describe_outputs(model.returns or structure, leaves)
 
 
 def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:

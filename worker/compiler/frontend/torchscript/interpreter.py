@@ -5,6 +5,7 @@ flow on them is followed. Control flow on the values of tensors makes ``torch.ex
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -13,8 +14,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import SourcePlace
-from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
+from bessemer.contract.structure import ArgumentStructure
 from worker.compiler.frontend.dynamic_export import SizeTracker
+from worker.compiler.frontend.structures import build
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.module_state import ModuleState, writable
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
@@ -22,22 +24,39 @@ from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
 from worker.compiler.frontend.torchscript.script_operators import UnknownOperatorError, call_operator
 
+FORWARD = "forward"
 CONSTANT_PREFIX = "constant_of_graph_"
 
 Values = Sequence[object]
 Scope = dict[str, object]
 
 
+@dataclass(frozen=True)
+class ScriptCall:
+    """How to call a method.
+
+    Attributes:
+        arguments: the structure of each argument; None for the method's own default.
+        tensors: the names of the tensors, in the order in which they are given.
+        method: the method.
+        is_flat: whether it is ``forward``, which takes just these tensors.
+    """
+
+    arguments: tuple[ArgumentStructure, ...]
+    tensors: tuple[str, ...]
+    method: str = FORWARD
+    is_flat: bool = True
+
+
 class ScriptInterpreter(ModuleState):
     """A plain module with a script module's state that computes the same as one of its methods."""
 
-    def __init__(
-        self, script: torch.jit.ScriptModule, constants: Constants = NO_CONSTANTS, method: str = "forward"
-    ) -> None:
+    def __init__(self, script: torch.jit.ScriptModule, call: ScriptCall | None = None) -> None:
         super().__init__(script)
+        method = FORWARD if call is None else call.method
         arguments = getattr(script, method).schema.arguments[1:]
         self._signature = tuple((argument.name, argument.default_value) for argument in arguments)
-        self._given = dict(constants)
+        self._call = call
         self._graph = self.method_graph(method)
         self._body = parse_graph(self._graph)
         self._register_assigned()
@@ -79,10 +98,14 @@ class ScriptInterpreter(ModuleState):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: tuple[object, ...]) -> Iterator[object]:
-        """A value for each argument: a constant, the next input, or the default."""
-        given = iter(inputs)
-        for name, default in self._signature:
-            yield self._given[name] if name in self._given else next(given, default)
+        """A value for each argument: what the call makes of the inputs, or the next input, or the default."""
+        if self._call is None:
+            given = iter(inputs)
+            yield from (next(given, default) for _, default in self._signature)
+            return
+        named = dict(zip(self._call.tensors, inputs, strict=True))
+        for argument, (_, default) in zip(self._call.arguments, self._signature, strict=True):
+            yield default if argument.structure is None else build(argument.structure, named)
 
     def _register_assigned(self) -> None:
         """Register tensors that ``forward`` assigns to attributes of types such as Optional[Tensor]."""
