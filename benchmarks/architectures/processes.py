@@ -14,7 +14,7 @@ from benchmarks.architectures.entry import Architecture
 from benchmarks.architectures.outcomes import Form, Outcome, Reached, append_outcome, read_outcomes
 from benchmarks.architectures.survey import survey
 
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 300
 
 Task = tuple[Architecture, Form]
 
