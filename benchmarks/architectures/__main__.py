@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 from benchmarks.architectures.entry import Architecture
@@ -28,12 +27,13 @@ from benchmarks.architectures.outcomes import (
 from benchmarks.architectures.page import STAGES, count_row
 from benchmarks.architectures.processes import Task, survey_each, warm_up
 from benchmarks.machine import describe
+from benchmarks.tables import newest
 
 ROOT = Path(__file__).parents[2]
 PROGRESS = ROOT / "build" / "architectures.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm": "timm_models",
-           "transformers": "transformers_models"}  # fmt: skip
+           "transformers": "transformers_models", "silero_vad": "package_models"}  # fmt: skip
 
 
 def main() -> None:
@@ -76,8 +76,9 @@ def _options() -> argparse.Namespace:
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
-    """The remaining tasks: partly finished ones first, and of those the fastest first."""
+    """The remaining tasks: new models first, then the fastest by the newest results."""
     found = read_outcomes(options.progress)
+    seconds = {one.name: one.seconds for one in (*_newest_outcomes(), *found.values())}
     tasks = {
         (architecture.name, form): (architecture, form)
         for architecture in _chosen(options.names)
@@ -86,8 +87,13 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
     left = [
         key for key in tasks if options.again or key not in found or not found[key].is_done(options.until)
     ]
-    left.sort(key=lambda key: found[key].seconds if key in found else inf)
+    left.sort(key=lambda key: seconds.get(key[0], 0.0))
     return [tasks[key] for key in left]
+
+
+def _newest_outcomes() -> list[Outcome]:
+    path = newest(RESULTS, "architectures")
+    return Survey.model_validate_json(path.read_text()).outcomes if path else []
 
 
 def _chosen(parts: list[str]) -> Iterator[Architecture]:

@@ -24,6 +24,7 @@ class Architecture:
         forms: the file formats to survey.
         is_alive: whether every part of the model already affects its output, as with trained weights.
         constants: the values of arguments that are not tensors.
+        module: what to import once, before processes are forked.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Architecture:
     forms: tuple[Form, ...] = EVERY_FORM
     is_alive: bool = False
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    module: str = "torch"
 
 
 def image(size: int, channels: int = 3, batch: int = 1) -> Inputs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -51,6 +53,8 @@ def survey_each(
 
 
 def _start(task: Task, until: Reached, progress: Path, limit_seconds: int) -> int:
+    with suppress(ImportError):
+        import_module(task[0].module)
     child = os.fork()
     if child == 0:
         signal.alarm(limit_seconds)
