@@ -2,7 +2,7 @@
 
 ``--until translated`` takes seconds for each, and lists missing rules.
 
-Each architecture runs in its own process. An interrupted survey resumes from ``build/architectures.jsonl``. A
+Each form of each architecture runs in its own process. An interrupted survey resumes from ``build/architectures.jsonl``. A
 complete one writes ``benchmarks/results/<date>-architectures.json``.
 """
 
@@ -32,8 +32,9 @@ from benchmarks.tables import newest
 ROOT = Path(__file__).parents[2]
 PROGRESS = ROOT / "build" / "architectures.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
-SOURCES = {"silero_vad": "package_models", "torch": "plain_models", "torchvision": "torchvision_models",
-           "timm": "timm_models", "transformers": "transformers_models"}  # fmt: skip
+SOURCES = {"package_models": "torch", "plain_models": "torch", "torchvision_models": "torchvision",
+           "timm_models": "timm", "transformers_models": "transformers"}  # fmt: skip
+"""Modules, and the package that each needs."""
 
 
 def main() -> None:
@@ -52,10 +53,10 @@ def main() -> None:
 
 def write_results(outcomes: Iterable[Outcome]) -> None:
     """Write the outcomes with the machine and the versions."""
-    packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
+    packages = tuple(name for name in set(SOURCES.values()) if importlib.util.find_spec(name) is not None)
     found = sort_outcomes(outcomes)
-    run = {one.name for one in found}
-    left = [one.name for one in _chosen([]) if one.name not in run]
+    run = {(one.name, one.form) for one in found}
+    left = [one.name for one in _chosen([]) if not all((one.name, form) in run for form in one.forms)]
     survey = Survey(machine=describe(packages), outcomes=found, not_run=left)
     path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
     path.write_text(survey.model_dump_json(indent=1) + "\n")
@@ -97,7 +98,7 @@ def _newest_outcomes() -> list[Outcome]:
 
 
 def _chosen(parts: list[str]) -> Iterator[Architecture]:
-    for package, module in SOURCES.items():
+    for module, package in SOURCES.items():
         if importlib.util.find_spec(package) is None:
             print(f"{package} is not installed")
             continue

@@ -139,11 +139,6 @@ MODELS: dict[str, dict[str, Model]] = {
             {"sources": ["a", "b"], "channels": 4, "depth": 2, "lstm_layers": 1, "resample": False},
             _noise(1, 2, 2000),
         ),
-        "HDemucs": Model(
-            "demucs.hdemucs.HDemucs",
-            {"sources": ["a", "b"], "channels": 4, "depth": 6, "norm_starts": 9, "dconv_mode": 0},
-            _noise(1, 2, 44100),
-        ),
     },
     "julius": {
         "ResampleFrac": Model("julius.ResampleFrac", {"old_sr": 16, "new_sr": 11}, _sound),
@@ -848,6 +843,8 @@ TRAINED = ("resemblyzer/", "facenet_pytorch/PNet", "facenet_pytorch/RNet", "face
 """Models with the weights that their packages ship, which stay as they are."""
 
 LARGE = (
+    "monai/",
+    "diffusers/",
     "segmentation_models_pytorch/",
     "pretrainedmodels/",
     "pytorchcv/",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
+from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.plain_values import (
@@ -49,6 +50,9 @@ def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
 
+OF_NUMBERS = ("aten::tensor", "aten::as_tensor", "aten::scalar_tensor")
+"""Operators that make a tensor of numbers; ``torch.ops`` does not take lists in their place."""
+
 # Operators that traces record in a form that torch.export does not support.
 SUBSTITUTES: dict[str, Operator] = {"aten::_convolution": _convolution}
 
@@ -90,11 +94,23 @@ def call_operator(kind: str, schema: str, values: list[object], known: KnownValu
         return known.computed(QUERIES[kind], [known.of(values[0])], {})
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
+    if kind in OF_NUMBERS and not holds_tensor(values[0]):
+        return _tensor_of_numbers(values[0], values[1], known)
     overload = _overload(kind, schema)
     positional, named = _arguments(kind, overload, values)
     result = SUBSTITUTES.get(kind, overload)(*positional, **named)
     known.follow(overload, positional, named, result)
     return result
+
+
+def _tensor_of_numbers(items: object, code: object, known: KnownValues) -> torch.Tensor:
+    """The tensor of a number or of nested lists of numbers."""
+    numbers = pytree.tree_map(as_number, items)
+    dtype = None if code is None else DTYPES[code]  # type: ignore[call-overload]
+    made = torch.tensor(numbers, dtype=dtype)
+    if all(isinstance(number, int | float) for number in pytree.tree_leaves(numbers)):
+        known.add(made, known.computed(torch.tensor, [numbers], {"dtype": dtype}))
+    return made
 
 
 def _on_plain_values(kind: str, values: list[object]) -> Operator | None:
