@@ -2,8 +2,9 @@
 
 ``--until translated`` takes seconds for each, and lists missing rules.
 
-Each form of each architecture runs in its own process. An interrupted survey resumes from ``build/architectures.jsonl``. A
-complete one writes ``benchmarks/results/<date>-architectures.json``.
+Each form of each architecture runs in its own process. An interrupted survey resumes from
+``build/architectures.jsonl``. A complete one writes ``benchmarks/results/<date>-architectures.json``; with
+``--write``, an incomplete one does too, and keeps older results of what it did not run.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def main() -> None:
 
 
 def write_results(outcomes: Iterable[Outcome]) -> None:
-    """Write the outcomes with the machine and the versions."""
+    """Write the outcomes with the machine and the versions, and what older results have beside them."""
     packages = tuple(name for name in set(SOURCES.values()) if importlib.util.find_spec(name) is not None)
-    found = sort_outcomes(outcomes)
+    known = {(one.name, one.form): one for one in (*_newest_outcomes(), *outcomes)}
+    found = sort_outcomes(known.values())
     run = {(one.name, one.form) for one in found}
     left = [one.name for one in _chosen([]) if not all((one.name, form) in run for form in one.forms)]
     survey = Survey(machine=describe(packages), outcomes=found, not_run=left)
@@ -69,9 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage to run")
     parser.add_argument("--again", action="store_true", help="repeat finished architectures")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument(
-        "--write", action="store_true", help="where to write results, even of a partial survey"
-    )
+    parser.add_argument("--write", action="store_true", help="write results, even of a partial survey")
     parser.add_argument("--progress", type=Path, default=PROGRESS, help="the progress file")
     return parser.parse_args()
 
@@ -94,7 +94,10 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
 
 def _newest_outcomes() -> list[Outcome]:
     path = newest(RESULTS, "architectures")
-    return Survey.model_validate_json(path.read_text()).outcomes if path else []
+    if path is None:
+        return []
+    outcomes = Survey.model_validate_json(path.read_text()).outcomes
+    return [one.model_copy(update={"carried_from": one.carried_from or path.name[:10]}) for one in outcomes]
 
 
 def _chosen(parts: list[str]) -> Iterator[Architecture]:

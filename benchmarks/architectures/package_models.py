@@ -228,7 +228,11 @@ MODELS: dict[str, dict[str, Model]] = {
         "PiT": Model(
             "vit_pytorch.pit.PiT", {**VIT, "patch_size": 8, "depth": (1, 1), "heads": 2}, _image(32)
         ),
-        "CvT": Model("vit_pytorch.cvt.CvT", {"num_classes": 10, "s1_emb_dim": 16, "s2_emb_dim": 16, "s3_emb_dim": 16, "s3_depth": 1}, _image(64)),
+        "CvT": Model(
+            "vit_pytorch.cvt.CvT",
+            {"num_classes": 10, "s1_emb_dim": 16, "s2_emb_dim": 16, "s3_emb_dim": 16, "s3_depth": 1},
+            _image(64),
+        ),
         "CCT": Model(
             "vit_pytorch.cct.CCT",
             {"img_size": 32, "embedding_dim": 32, "n_conv_layers": 1, "num_layers": 2, "num_heads": 2}
@@ -272,10 +276,17 @@ MODELS: dict[str, dict[str, Model]] = {
         "SPPF": Model("ultralytics.nn.modules.SPPF", {"c1": 16, "c2": 16}, _noise(1, 16, 16, 16)),
         "C3TR": Model("ultralytics.nn.modules.C3TR", {"c1": 64, "c2": 64}, _noise(1, 64, 8, 8)),
         "C2PSA": Model("ultralytics.nn.modules.C2PSA", {"c1": 128, "c2": 128}, _noise(1, 128, 8, 8)),
-        "yolov8n": Model("ultralytics.nn.tasks.DetectionModel", {"cfg": "yolov8n.yaml", "verbose": False}, _image(64)),
-        "yolov8n-seg": Model("ultralytics.nn.tasks.SegmentationModel", {"cfg": "yolov8n-seg.yaml", "verbose": False}, _image(64)),
-        "yolo11n-pose": Model("ultralytics.nn.tasks.PoseModel", {"cfg": "yolo11n-pose.yaml", "verbose": False}, _image(64)),
-        "yolo11n": Model("ultralytics.nn.tasks.DetectionModel", {"cfg": "yolo11n.yaml", "verbose": False}, _image(64)),
+        **{
+            name: Model(
+                f"ultralytics.nn.tasks.{kind}", {"cfg": f"{name}.yaml", "verbose": False}, _image(64)
+            )
+            for name, kind in {
+                "yolov8n": "DetectionModel",
+                "yolov8n-seg": "SegmentationModel",
+                "yolo11n-pose": "PoseModel",
+                "yolo11n": "DetectionModel",
+            }.items()
+        },
     },
     "neuralop": {
         "FNO": Model(
@@ -319,7 +330,9 @@ MODELS: dict[str, dict[str, Model]] = {
     },
     "torchxrayvision": {
         "DenseNet": Model(
-            "torchxrayvision.models.DenseNet", {"weights": None, "growth_rate": 8, "block_config": (2, 2), "num_init_features": 16}, lambda: image(64, 1)
+            "torchxrayvision.models.DenseNet",
+            {"weights": None, "growth_rate": 8, "block_config": (2, 2), "num_init_features": 16},
+            lambda: image(64, 1),
         ),
     },
     "pytorch_tcn": {

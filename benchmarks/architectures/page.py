@@ -92,8 +92,17 @@ def _head(path: Path, survey: Survey) -> list[str]:
         *INTRODUCTION,
         "",
         f"{from_file(path)} {describe_machine(survey.machine)}; {used}; {others}.",
+        *_carried(survey),
         "",
     ]
+
+
+def _carried(survey: Survey) -> list[str]:
+    """A sentence on the results that were not repeated."""
+    dates = [one.carried_from for one in survey.outcomes if one.carried_from]
+    if not dates:
+        return []
+    return [f"{len(dates)} of the {len(survey.outcomes)} forms are from {', '.join(sorted(set(dates)))}."]
 
 
 def _counts(survey: Survey) -> list[str]:
