@@ -199,4 +199,4 @@ def _grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict
 
 def _cell(text: str) -> str:
     """Fit text into a table cell."""
-    return text.replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]
+    return text.replace("](", "] (").replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]
