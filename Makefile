@@ -78,8 +78,9 @@ bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share wo
 bench-architectures: $(SURVEY) ## survey public architectures; NAMES="Bert swin" selects
 	@$(BIN)/python -W ignore -m benchmarks.architectures $(NAMES)
 
-$(SURVEY): pyproject.toml $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]' && touch $@
+$(SURVEY): pyproject.toml benchmarks/architectures/packages.txt $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[survey]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/architectures/packages.txt && touch $@
 
 bench-compile-time: setup ## compile GRAPHS=1000 random graphs and models of 100 to 1,000 parts; SEED=1
 	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)

@@ -2,8 +2,9 @@
 
 ``--until translated`` takes seconds for each, and lists missing rules.
 
-Each architecture runs in its own process. An interrupted survey resumes from ``build/architectures.jsonl``. A
-complete one writes ``benchmarks/results/<date>-architectures.json``.
+Each form of each architecture runs in its own process. An interrupted survey resumes from
+``build/architectures.jsonl``. A complete one writes ``benchmarks/results/<date>-architectures.json``; with
+``--write``, an incomplete one does too, and keeps older results of what it did not run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 
 from benchmarks.architectures.entry import Architecture
@@ -28,12 +28,14 @@ from benchmarks.architectures.outcomes import (
 from benchmarks.architectures.page import STAGES, count_row
 from benchmarks.architectures.processes import Task, survey_each, warm_up
 from benchmarks.machine import describe
+from benchmarks.tables import newest
 
 ROOT = Path(__file__).parents[2]
 PROGRESS = ROOT / "build" / "architectures.jsonl"
 RESULTS = ROOT / "benchmarks" / "results"
-SOURCES = {"torch": "plain_models", "torchvision": "torchvision_models", "timm": "timm_models",
-           "transformers": "transformers_models"}  # fmt: skip
+SOURCES = {"package_models": "torch", "plain_models": "torch", "torchvision_models": "torchvision",
+           "timm_models": "timm", "transformers_models": "transformers"}  # fmt: skip
+"""Modules, and the package that each needs."""
 
 
 def main() -> None:
@@ -51,11 +53,12 @@ def main() -> None:
 
 
 def write_results(outcomes: Iterable[Outcome]) -> None:
-    """Write the outcomes with the machine and the versions."""
-    packages = tuple(package for package in SOURCES if importlib.util.find_spec(package) is not None)
-    found = sort_outcomes(outcomes)
-    run = {one.name for one in found}
-    left = [one.name for one in _chosen([]) if one.name not in run]
+    """Write the outcomes with the machine and the versions, and what older results have beside them."""
+    packages = tuple(name for name in set(SOURCES.values()) if importlib.util.find_spec(name) is not None)
+    known = {(one.name, one.form): one for one in (*_newest_outcomes(), *outcomes)}
+    found = sort_outcomes(known.values())
+    run = {(one.name, one.form) for one in found}
+    left = [one.name for one in _chosen([]) if not all((one.name, form) in run for form in one.forms)]
     survey = Survey(machine=describe(packages), outcomes=found, not_run=left)
     path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures.json"
     path.write_text(survey.model_dump_json(indent=1) + "\n")
@@ -68,16 +71,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage to run")
     parser.add_argument("--again", action="store_true", help="repeat finished architectures")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument(
-        "--write", action="store_true", help="where to write results, even of a partial survey"
-    )
+    parser.add_argument("--write", action="store_true", help="write results, even of a partial survey")
     parser.add_argument("--progress", type=Path, default=PROGRESS, help="the progress file")
     return parser.parse_args()
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
-    """The remaining tasks: partly finished ones first, and of those the fastest first."""
+    """The remaining tasks: new models first, then the fastest by the newest results."""
     found = read_outcomes(options.progress)
+    seconds = {one.name: one.seconds for one in (*_newest_outcomes(), *found.values())}
     tasks = {
         (architecture.name, form): (architecture, form)
         for architecture in _chosen(options.names)
@@ -86,12 +88,20 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
     left = [
         key for key in tasks if options.again or key not in found or not found[key].is_done(options.until)
     ]
-    left.sort(key=lambda key: found[key].seconds if key in found else inf)
+    left.sort(key=lambda key: seconds.get(key[0], 0.0))
     return [tasks[key] for key in left]
 
 
+def _newest_outcomes() -> list[Outcome]:
+    path = newest(RESULTS, "architectures")
+    if path is None:
+        return []
+    outcomes = Survey.model_validate_json(path.read_text()).outcomes
+    return [one.model_copy(update={"carried_from": one.carried_from or path.name[:10]}) for one in outcomes]
+
+
 def _chosen(parts: list[str]) -> Iterator[Architecture]:
-    for package, module in SOURCES.items():
+    for module, package in SOURCES.items():
         if importlib.util.find_spec(package) is None:
             print(f"{package} is not installed")
             continue

@@ -51,6 +51,7 @@ class Outcome(BaseModel):
         strict: whether every element is within the default tolerance, without widening for rounding.
         operators: calls in the translated model, with recurrences unrolled.
         compile_seconds: processor time from the exported program to machine code.
+        carried_from: the date of the survey that found it, if a later one did not repeat it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Outcome(BaseModel):
     seconds: float = 0.0
     operators: int = 0
     compile_seconds: float = 0.0
+    carried_from: str = ""
 
     def got_to(self, stage: Reached) -> bool:
         """Whether it got at least this far."""

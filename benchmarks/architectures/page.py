@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -12,13 +13,20 @@ from benchmarks.tables import describe_machine, from_file, newest, table
 STAGES = (Reached.TRANSLATED, Reached.BUILT, Reached.VERIFIED)
 MAX_CHARACTERS = 220
 
+PUBLIC = ("plain", "torchvision", "timm", "transformers")
+"""The large collections; every other package has a few models."""
+
 INTRODUCTION = (
-    "This survey shows which public architectures compile to a library with torch's outputs, with small",
-    "configurations, random weights and no tuning. Run `make bench-architectures` to repeat it.",
+    "This survey shows which public models compile to a library with torch's outputs: exported programs",
+    "(`pt2`), traces, scripts and torch.fx modules (`fx`). It uses small configurations and no tuning. Run",
+    "`make bench-architectures` to repeat it.",
     "",
-    "Constant parameters are randomized, and batch norms get the statistics of a random batch, so that every",
-    "branch affects the output. *Verified* models pass `verify` with default tolerances. *Strictly* verified",
-    "models pass without widening the tolerance for rounding. *Not continued* models were only translated.",
+    "A form counts as *saved* if torch writes the file and computes the model's outputs from it. *Verified*",
+    "forms pass `verify` with default tolerances. *Strictly* verified forms pass without widening the",
+    "tolerance for rounding. *Not continued* forms were only translated.",
+    "",
+    "Weights are random unless the package ships trained ones. Constant parameters are randomized, and batch",
+    "norms get the statistics of a random batch, so that every branch affects the output.",
 )
 
 
@@ -28,23 +36,28 @@ def architectures_page(folder: Path) -> str | None:
     if path is None:
         return None
     survey = Survey.model_validate_json(path.read_text())
-    return "\n".join([*_head(path, survey), *_counts(survey), *_exceptions(survey), *_all(survey), ""])
+    parts = (_head(path, survey), _counts(survey), _exceptions(survey), _not_saved(survey), _all(survey))
+    return "\n".join([line for part in parts for line in part] + [""])
 
 
 def readme_line(folder: Path) -> str:
-    """One line with the counts of exported programs; empty without results."""
+    """One sentence with the counts of all forms; empty without results."""
     path = newest(folder, "architectures")
     if path is None:
         return ""
-    survey = Survey.model_validate_json(path.read_text())
-    exported = tried(one for one in survey.outcomes if one.form is Form.PT2)
-    translated, verified = (
-        sum(one.got_to(stage) for one in exported) for stage in (Reached.TRANSLATED, Reached.VERIFIED)
-    )
+    saved = tried(Survey.model_validate_json(path.read_text()).outcomes)
+    packages = {package_of(one) for one in saved} - {"plain"}
+    verified = sum(one.got_to(Reached.VERIFIED) for one in saved)
     return (
-        f"Of {len(exported)} public architectures (torchvision, timm, transformers), {translated} translate "
-        f"and {verified} are verified: [see the list](docs/architectures.md).\n"
+        f"Of {len(saved):,} files of {len({one.name for one in saved})} models from {len(packages)} packages "
+        f"(exported, traced, scripted and torch.fx), {verified:,} are verified: "
+        "[see the list](docs/architectures.md).\n"
     )
+
+
+def package_of(outcome: Outcome) -> str:
+    """The package of a model, by the name that it is imported by."""
+    return outcome.name.partition("/")[0]
 
 
 def tried(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -72,32 +85,40 @@ def count_row(title: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
 
 def _head(path: Path, survey: Survey) -> list[str]:
     used = ", ".join(f"{name} {version}" for name, version in sorted(survey.machine.versions.items()))
+    others = "[packages.txt](../benchmarks/architectures/packages.txt) has the versions of the others"
     return [
         "# Public architectures",
         "",
         *INTRODUCTION,
         "",
-        f"{from_file(path)} {describe_machine(survey.machine)}; {used}.",
+        f"{from_file(path)} {describe_machine(survey.machine)}; {used}; {others}.",
+        *_carried(survey),
         "",
     ]
+
+
+def _carried(survey: Survey) -> list[str]:
+    """A sentence on the results that were not repeated."""
+    dates = [one.carried_from for one in survey.outcomes if one.carried_from]
+    if not dates:
+        return []
+    return [f"{len(dates)} of the {len(survey.outcomes)} forms are from {', '.join(sorted(set(dates)))}."]
 
 
 def _counts(survey: Survey) -> list[str]:
-    columns = ("", "saved", *STAGES, "strictly", "not continued")
-    exported = [one for one in survey.outcomes if one.form is Form.PT2]
-    packages = _grouped(exported, lambda one: one.name.partition("/")[0])
-    forms = _grouped(survey.outcomes, lambda one: one.form.value)
-    rows = [count_row(name, outcomes) for name, outcomes in packages.items()]
+    public = [one for one in survey.outcomes if package_of(one) in PUBLIC]
+    others = [one for one in survey.outcomes if package_of(one) not in PUBLIC]
     return [
-        "## Exported programs",
-        "",
-        *table(columns, [*rows, count_row("**all**", exported)]),
-        "",
-        "## By form",
-        "",
-        *table(columns, [count_row(name, outcomes) for name, outcomes in forms.items()]),
-        "",
+        *_count_table("By form", survey.outcomes, lambda one: one.form.value),
+        *_count_table("Public architectures", public, package_of),
+        *_count_table("Models of other packages", others, package_of),
     ]
+
+
+def _count_table(title: str, outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[str]:
+    columns = ("", "saved", *STAGES, "strictly", "not continued")
+    rows = [count_row(name, found) for name, found in _grouped(outcomes, key).items()]
+    return [f"## {title}", "", *table(columns, [*rows, count_row("**all**", outcomes)]), ""]
 
 
 def _exceptions(survey: Survey) -> list[str]:
@@ -105,7 +126,6 @@ def _exceptions(survey: Survey) -> list[str]:
         (one.name, one.form.value, one.reached.value, _cell(one.error), explain(one))
         for one in exceptions(survey.outcomes)
     ]
-    left_out = [one for one in survey.outcomes if one.reached is Reached.NOT_MADE]
     lines = ["## Exceptions", ""]
     waiting = unfinished(survey.outcomes)
     if waiting:
@@ -113,24 +133,61 @@ def _exceptions(survey: Survey) -> list[str]:
         lines += [f"{len(waiting)} were translated but not verified: {names}.", ""]
     if survey.not_run:
         lines += [
-            f"{len(survey.not_run)} of the survey's architectures were not run: {', '.join(survey.not_run)}.",
+            f"{len(survey.not_run)} of the survey's models were not run in every form: "
+            f"{', '.join(survey.not_run)}.",
             "",
         ]
-    lines += [*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""]
-    if left_out:
-        lines += ["Not counted, because the package or torch could not create or save them:", ""]
-        lines += [f"- {one.name} ({one.form.value}): {_cell(one.error)}" for one in left_out]
-        lines.append("")
-    return lines
+    return lines + (
+        [*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""]
+    )
+
+
+def _not_saved(survey: Survey) -> list[str]:
+    """Forms that torch or the package refuses, by its reason."""
+    refused = [one for one in survey.outcomes if one.reached is Reached.NOT_MADE]
+    reasons = _grouped(refused, lambda one: f"{one.form.value}\n{_general(one.error)}")
+    rows = []
+    for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        form, _, error = reason.partition("\n")
+        rows.append((str(len(found)), form, _cell(error), ", ".join(one.name for one in found)))
+    if not rows:
+        return []
+    return [
+        "## Not saved",
+        "",
+        f"{len(refused)} forms are not counted, because torch or the package refuses to create or save them:",
+        "",
+        *table(("forms", "form", "torch's reason", "models"), rows),
+        "",
+    ]
+
+
+def _general(error: str) -> str:
+    """An error without what differs between models: paths, addresses and numbers."""
+    return re.sub(r"0x[0-9a-f]+|(/[\w.-]+){3,}|\d+", "…", error)[:MAX_CHARACTERS]
 
 
 def _all(survey: Survey) -> list[str]:
-    rows = [
-        (one.name, one.form.value, one.reached.value, _error(one.relative_error), f"{one.seconds:g}")
-        for one in tried(survey.outcomes)
+    """Every model, with its largest relative difference in each form."""
+    rows = []
+    for name, found in _grouped(tried(survey.outcomes), lambda one: one.name).items():
+        by_form = {one.form: one for one in found}
+        cells = (_result(by_form.get(form)) for form in Form)
+        rows.append((name, *cells, f"{sum(one.seconds for one in found):.0f}"))
+    return [
+        "## Every model",
+        "",
+        "The largest difference relative to the output's largest element, or the last stage passed.",
+        "",
+        *table(("model", *(form.value for form in Form), "seconds"), rows),
     ]
-    columns = ("model", "form", "reached", "largest relative difference", "seconds")
-    return ["## Every model", "", *table(columns, rows)]
+
+
+def _result(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return ""
+    verified = outcome.got_to(Reached.VERIFIED) and outcome.relative_error is not None
+    return f"{outcome.relative_error:.1e}" if verified else f"**{outcome.reached.value}**"
 
 
 def _grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
@@ -140,10 +197,6 @@ def _grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict
     return groups
 
 
-def _error(value: float | None) -> str:
-    return "" if value is None else f"{value:.1e}"
-
-
 def _cell(text: str) -> str:
     """Fit text into a table cell."""
-    return text.replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]
+    return text.replace("](", "] (").replace("|", "\\|").replace("\n", " ")[:MAX_CHARACTERS]

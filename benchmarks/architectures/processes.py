@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -14,7 +17,8 @@ from benchmarks.architectures.entry import Architecture
 from benchmarks.architectures.outcomes import Form, Outcome, Reached, append_outcome, read_outcomes
 from benchmarks.architectures.survey import survey
 
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = 300
+"""Of processor time, as other programs may share the cores."""
 
 Task = tuple[Architecture, Form]
 
@@ -39,7 +43,7 @@ def survey_each(
         until: the last stage to run.
         progress: the file to append outcomes to.
         jobs: processes at a time.
-        limit_seconds: wall-clock limit of a process.
+        limit_seconds: the limit of a process's processor time; it ends at ten times that in any case.
     """
     running: dict[int, Task] = {}
     for task in tasks:
@@ -51,9 +55,12 @@ def survey_each(
 
 
 def _start(task: Task, until: Reached, progress: Path, limit_seconds: int) -> int:
+    with suppress(ImportError):
+        import_module(task[0].module)
     child = os.fork()
     if child == 0:
-        signal.alarm(limit_seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds))
+        signal.alarm(10 * limit_seconds)
         append_outcome(progress, survey(*task, until))
         os._exit(0)
     return child

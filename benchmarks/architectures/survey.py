@@ -5,22 +5,26 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 import tvm
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 from tvm import relax
 
-from benchmarks.architectures.differences import distance
+from benchmarks.architectures.differences import distance, share_of_scale
 from benchmarks.architectures.entry import Architecture, Inputs
 from benchmarks.architectures.outcomes import Form, Outcome, Reached
 from benchmarks.architectures.weights import calibrate, enliven
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.checking.compare import Array
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.pipeline.capture import capture
@@ -35,7 +39,16 @@ from worker.errors import JobError
 if TYPE_CHECKING:
     from worker.compiler.values import Arrays
 
+Constants = Mapping[str, Constant]
+NO_CONSTANTS: Constants = MappingProxyType({})
+
 MAX_CHARACTERS = 400
+FAITHFUL = 1e-3
+"""The largest difference of a file's outputs from its model's, in units of the largest element."""
+
+
+class UnfaithfulFileError(Exception):
+    """A file that torch wrote computes something else than its model."""
 
 
 def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0) -> Outcome:
@@ -46,8 +59,9 @@ def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0
         warnings.simplefilter("ignore")
         try:
             model, inputs = _make(architecture, seed)
-            path = save(model, inputs, form, Path(folder))
-            _advance(outcome, path, inputs, until)
+            path = save(model, inputs, form, Path(folder), architecture.constants)
+            check_file(path, form, model, inputs, architecture.constants)
+            _advance(outcome, path, inputs, until, architecture.constants)
         except JobError as error:
             outcome.error = f"{error.code.value}: {error.detail.splitlines()[0][:MAX_CHARACTERS]}"
         except Exception as error:
@@ -65,11 +79,13 @@ def _make(architecture: Architecture, seed: int) -> tuple[nn.Module, Inputs]:
     return model.requires_grad_(False), inputs
 
 
-def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
+def save(
+    model: nn.Module, inputs: Inputs, form: Form, folder: Path, constants: Constants = NO_CONSTANTS
+) -> Path:
     """Save a model in one format."""
     path = folder / f"model.{'pt2' if form is Form.PT2 else 'pt'}"
     if form is Form.PT2:
-        torch.export.save(torch.export.export(model, inputs, strict=False), path)
+        torch.export.save(torch.export.export(model, inputs, dict(constants), strict=False), path)
     elif form is Form.TRACED:
         torch.jit.save(torch.jit.trace(model, inputs, strict=False, check_trace=False), path)
     elif form is Form.SCRIPTED:
@@ -79,10 +95,42 @@ def save(model: nn.Module, inputs: Inputs, form: Form, folder: Path) -> Path:
     return path
 
 
-def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached) -> None:
+def check_file(
+    path: Path, form: Form, model: nn.Module, inputs: Inputs, constants: Constants = NO_CONSTANTS
+) -> None:
+    """Check that torch itself computes the model's outputs from the file.
+
+    Raises:
+        UnfaithfulFileError: it does not.
+    """
+    outputs = _tensors(_load(path, form)(*inputs, **constants))
+    references = _tensors(model(*inputs, **constants))
+    if [one.shape for one in outputs] != [one.shape for one in references]:
+        raise UnfaithfulFileError("torch loads the file, and its outputs have other shapes than the model's")
+    far = max(
+        (share_of_scale(ours, theirs) for ours, theirs in zip(outputs, references, strict=True)), default=0.0
+    )
+    if not far <= FAITHFUL:
+        raise UnfaithfulFileError(
+            f"torch loads the file, and its outputs are {far:.1e} of their scale from the model's"
+        )
+
+
+def _load(path: Path, form: Form) -> Callable[..., object]:
+    if form is Form.PT2:
+        return torch.export.load(path).module()
+    return torch.load(path, weights_only=False) if form is Form.FX else torch.jit.load(path)
+
+
+def _tensors(outputs: object) -> list[Array]:
+    leaves = tree_leaves(tuple(outputs.values()) if isinstance(outputs, Mapping) else outputs)
+    return [one.detach().resolve_conj().numpy() for one in leaves if isinstance(one, torch.Tensor)]
+
+
+def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached, constants: Constants) -> None:
     context = _stage_context(path.parent)
     outcome.reached = Reached.SAVED
-    captured = capture(upload(path, outcome.form, inputs), context)
+    captured = capture(upload(path, outcome.form, inputs, constants), context)
     outcome.reached = Reached.CAPTURED
     start = time.process_time()
     translated = translate(captured, context)
@@ -133,10 +181,13 @@ def _weigh(outcome: Outcome, captured: Captured, found: Arrays) -> None:
         outcome.exact_error = distance(found, exact)
 
 
-def upload(path: Path, form: Form, inputs: Inputs) -> Upload:
+def upload(path: Path, form: Form, inputs: Inputs, constants: Constants = NO_CONSTANTS) -> Upload:
     """A saved model with the request to compile it for this machine, with one core."""
     specs = _specs(path, form, inputs)
-    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), inputs=specs)
+    fixed = {} if form in (Form.PT2, Form.TRACED) else dict(constants)
+    request = CompilationRequest(
+        model="0" * 64, target=PresetTarget(preset="host"), inputs=specs, constants=fixed
+    )
     target = ResolvedTarget(
         name="host", kind="llvm", mcpu=host_mcpu(), triple=LINUX_X86_64, features=(), cores=1
     )

@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image
-from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 FIXED = {
     "botnet26t_256": 256,
@@ -90,8 +89,6 @@ FIXED = {
 }
 """Convolutional and hybrid networks, with the image size."""
 
-IN_EVERY_FORM = ("mobilevit_xxs",)
-
 SIZED = {
     "beit_base_patch16_224": 64,
     "cait_xxs24_224": 64,
@@ -134,16 +131,9 @@ def architectures() -> list[Architecture]:
     """All architectures of this module."""
     import timm
 
-    fixed = [
-        Architecture(f"timm/{name}", partial(_make, timm, name, size), _forms(name))
-        for name, size in FIXED.items()
-    ]
+    fixed = [Architecture(f"timm/{name}", partial(_make, timm, name, size)) for name, size in FIXED.items()]
     sized = [Architecture(f"timm/{name}", partial(_sized, timm, name, size)) for name, size in SIZED.items()]
     return fixed + sized
-
-
-def _forms(name: str) -> tuple[Form, ...]:
-    return EVERY_FORM if name in IN_EVERY_FORM else (Form.PT2,)
 
 
 def _make(timm: Any, name: str, size: int) -> tuple[nn.Module, Inputs]:

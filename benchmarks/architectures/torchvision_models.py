@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image
-from benchmarks.architectures.outcomes import EVERY_FORM
 from bessemer.detection import Detector
 from worker.compiler.frontend import torchvision_operators  # noqa: F401 - defines operators
 
@@ -69,6 +68,7 @@ _OPERATORS = (
     "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
     "SymInt offset_groups, bool use_mask) -> Tensor",
     "_deform_conv2d_backward(Tensor grad) -> Tensor",
+    "box_iou_rotated(Tensor boxes1, Tensor boxes2) -> Tensor",
 )
 """Schemas that torchvision needs at import if it was built for another torch; nothing calls them."""
 
@@ -94,7 +94,7 @@ def architectures() -> list[Architecture]:
         for name, size in CLASSIFIERS.items()
     ]
     made += [
-        Architecture(f"torchvision/{make.__name__.strip('_')}", partial(make, models), EVERY_FORM)
+        Architecture(f"torchvision/{make.__name__.strip('_')}", partial(make, models))
         for make in (_narrow_vit, _narrow_swin, _narrow_densenet, _narrow_shufflenet, _narrow_efficientnet)
     ]
     made.append(Architecture("torchvision/maxvit", partial(_maxvit, models)))

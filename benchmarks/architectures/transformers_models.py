@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from benchmarks.architectures.entry import Architecture, Inputs, image, tokens
-from benchmarks.architectures.outcomes import EVERY_FORM, Form
 
 SMALL: dict[str, Any] = {
     "vocab_size": 99,
@@ -253,24 +252,42 @@ AUDIO: dict[str, dict[str, Any]] = {
 }
 
 
-IN_EVERY_FORM = ("Bert", "GPT2", "OPT", "Llama")
-NOT_EXPORTED = ("Longformer", "Nystromformer")
-"""Models that torch can trace but not export."""
+class _OfTokens(nn.Module):
+    """Returns the first output, as the other wrappers do."""
 
-
-class _First(nn.Module):
-    """Passes inputs by name and returns the first output tensor."""
-
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.names = names
 
-    def forward(self, first: torch.Tensor, second: torch.Tensor | None = None) -> torch.Tensor:
-        given = dict(zip(self.names, (first, second), strict=False))
-        if second is None:
-            given = {self.names[0]: first}
-        return self.model(**given, return_dict=False)[0]
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, return_dict=False)[0]
+
+
+class _OfImage(_OfTokens):
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.model(pixel_values=pixel_values, return_dict=False)[0]
+
+
+class _OfSound(_OfTokens):
+    def forward(self, input_values: torch.Tensor) -> torch.Tensor:
+        return self.model(input_values=input_values, return_dict=False)[0]
+
+
+class _OfSentences(_OfTokens):
+    def forward(self, input_ids: torch.Tensor, decoder_input_ids: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, decoder_input_ids=decoder_input_ids, return_dict=False)[0]
+
+
+class _OfSpectrum(_OfTokens):
+    def forward(self, input_features: torch.Tensor, decoder_input_ids: torch.Tensor) -> torch.Tensor:
+        return self.model(
+            input_features=input_features, decoder_input_ids=decoder_input_ids, return_dict=False
+        )[0]
+
+
+class _OfTokensAndImage(_OfTokens):
+    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, pixel_values=pixel_values, return_dict=False)[0]
 
 
 def architectures() -> list[Architecture]:
@@ -278,7 +295,7 @@ def architectures() -> list[Architecture]:
     # transformers must define its operator before the translation rules do.
     importlib.import_module("transformers.integrations.moe")
     made = [
-        Architecture(f"transformers/{name}", partial(_make, name, options, "input_ids"), _forms(name))
+        Architecture(f"transformers/{name}", partial(_encoder, name, options))
         for group in (ENCODERS, DECODERS)
         for name, options in group.items()
     ]
@@ -287,11 +304,11 @@ def architectures() -> list[Architecture]:
         for name, options in TRANSLATORS.items()
     ]
     made += [
-        Architecture(f"transformers/{name}", partial(_make, name, options, "pixel_values"))
+        Architecture(f"transformers/{name}", partial(_vision, name, options))
         for name, options in VISION.items()
     ]
     made += [
-        Architecture(f"transformers/{name}", partial(_make, name, options, "input_values"))
+        Architecture(f"transformers/{name}", partial(_sound, name, options))
         for name, options in AUDIO.items()
     ]
     return [
@@ -300,12 +317,6 @@ def architectures() -> list[Architecture]:
         Architecture("transformers/CLIP", partial(_contrastive, "CLIP")),
         Architecture("transformers/Siglip", partial(_contrastive, "Siglip")),
     ]
-
-
-def _forms(name: str) -> tuple[Form, ...]:
-    if name in NOT_EXPORTED:
-        return Form.PT2, Form.TRACED
-    return EVERY_FORM if name in IN_EVERY_FORM else (Form.PT2,)
 
 
 def _create(name: str, options: dict[str, Any]) -> nn.Module:
@@ -317,18 +328,21 @@ def _create(name: str, options: dict[str, Any]) -> nn.Module:
     return model_class(config).eval()
 
 
-def _make(name: str, options: dict[str, Any], argument: str) -> tuple[nn.Module, Inputs]:
-    model = _First(_create(name, options), (argument,))
-    if argument == "input_ids":
-        return model, tokens()
-    if argument == "input_values":
-        return model, (torch.randn(1, 800),)
+def _encoder(name: str, options: dict[str, Any]) -> tuple[nn.Module, Inputs]:
+    return _OfTokens(_create(name, options)), tokens()
+
+
+def _vision(name: str, options: dict[str, Any]) -> tuple[nn.Module, Inputs]:
     size = options.get("image_size", 64)
-    return model, image(size[0] if isinstance(size, list) else size)
+    return _OfImage(_create(name, options)), image(size[0] if isinstance(size, list) else size)
+
+
+def _sound(name: str, options: dict[str, Any]) -> tuple[nn.Module, Inputs]:
+    return _OfSound(_create(name, options)), (torch.randn(1, 800),)
 
 
 def _translator(name: str, options: dict[str, Any]) -> tuple[nn.Module, Inputs]:
-    return _First(_create(name, options), ("input_ids", "decoder_input_ids")), (*tokens(), *tokens(8))
+    return _OfSentences(_create(name, options)), (*tokens(), *tokens(8))
 
 
 def _whisper() -> tuple[nn.Module, Inputs]:
@@ -342,11 +356,11 @@ def _whisper() -> tuple[nn.Module, Inputs]:
         "eos_token_id": 2,
         "decoder_start_token_id": 1,
     }
-    model = _First(_create("Whisper", options), ("input_features", "decoder_input_ids"))
+    model = _OfSpectrum(_create("Whisper", options))
     return model, (torch.randn(1, 16, 40), *tokens(8))
 
 
 def _contrastive(name: str) -> tuple[nn.Module, Inputs]:
     text = {**SMALL, "bos_token_id": 1, "eos_token_id": 2, "projection_dim": 16}
     model = _create(name, {"text_config": text, "vision_config": _VISION, "projection_dim": 16})
-    return _First(model, ("input_ids", "pixel_values")), (*tokens(), *image(32))
+    return _OfTokensAndImage(model), (*tokens(), *image(32))

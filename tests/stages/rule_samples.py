@@ -175,6 +175,8 @@ INDEXING = (
     Sample("masked scatter", lambda a, m, b: a.masked_scatter(m, b), (X, B, floats(12))),
     Sample("write one row", lambda a: torch.select_scatter(a, torch.ones(4), 0, -1), (X,)),
     Sample("write a slice", lambda a: torch.slice_scatter(a, a[:, :2] * 2, 1, 2), (X,)),
+    Sample("write a slice without bounds", lambda a: torch.slice_scatter(a, a[:, ::2] * 2, 1, step=2), (X,)),
+    Sample("write a whole axis", lambda a: torch.slice_scatter(a, a * 2, 1), (X,)),
     Sample("windows", lambda a: a.unfold(-1, 3, 2), (floats(2, 8),)),
     Sample("diagonal", lambda a: a.diagonal(1), (X,)),
     Sample("triangles", lambda a: a.tril(-1) + a.triu(1), (X,)),

@@ -122,6 +122,15 @@ class KnownIndex(nn.Module):
         return x[:, self.places[1]] + x[self.places[0]].sum()
 
 
+class TensorsOfSizes(nn.Module):
+    """Makes tensors from sizes, and takes sizes from them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sizes = torch.tensor(x.shape)
+        half = torch.floor(torch.as_tensor(x.size(1) / 2).to("cpu", torch.float32)).long()
+        return x[:, :half] * sizes[0] + torch.tensor([[1.5], [2.5]]).sum()
+
+
 class NumberOperators(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = x.size(0)
@@ -166,6 +175,7 @@ def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
         Sizes(),
         KnownNumbers(),
         NumberOperators(),
+        TensorsOfSizes(),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -173,7 +183,10 @@ def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -
     assert_same(torch.jit.script(module.eval()), X)
 
 
-@pytest.mark.parametrize("module", [Sizes(), Dtypes(), KnownIndex()], ids=lambda m: type(m).__name__)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    "module", [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes()], ids=lambda m: type(m).__name__
+)
 def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.trace(module.eval(), X), X)
 

@@ -16,7 +16,7 @@ from benchmarks.architectures.outcomes import (
     read_outcomes,
     sort_outcomes,
 )
-from benchmarks.architectures.page import architectures_page, count_row, exceptions, unfinished
+from benchmarks.architectures.page import architectures_page, count_row, exceptions, readme_line, unfinished
 from benchmarks.machine import Machine
 
 MACHINE = Machine(processor="AMD", cores=2, memory_gib=24.0, kernel="6.1", versions={"timm": "1.0"})
@@ -99,9 +99,32 @@ def test_the_page_has_counts_every_exception_and_every_model(tmp_path: Path) -> 
 
     assert "| timm | 2 | 1 | 1 | 1 | 1 | 0 |" in page
     assert "| timm/odd | pt2 | captured | operator-unsupported: unsupported: aten.a \\| aten.b |" in page
-    assert "1 of the survey's architectures were not run: timm/late." in page
-    assert "- plain/branch (traced): RuntimeError: no trace" in page
-    assert "| timm/resnet18 | pt2 | verified | 2.0e-07 | 8.5 |" in page
+    assert "1 of the survey's models were not run in every form: timm/late." in page
+    assert "| 1 | traced | RuntimeError: no trace | plain/branch |" in page
+    assert "| timm/resnet18 | 2.0e-07 |  |  |  | 8 |" in page
+    assert "| timm/odd | **captured** |  |  |  | 0 |" in page
+
+
+def test_the_sentence_of_the_readme_counts_saved_files_models_and_packages(tmp_path: Path) -> None:
+    traced = outcome("timm/resnet18", Reached.VERIFIED, Form.TRACED)
+    survey = Survey(machine=MACHINE, outcomes=[FINE, traced, LACKING, UNMADE])
+    (tmp_path / "2026-01-02-architectures.json").write_text(survey.model_dump_json())
+
+    line = readme_line(tmp_path)
+
+    assert line.startswith("Of 3 files of 2 models from 1 packages ") and ", 2 are verified: " in line
+
+
+def test_reasons_that_differ_in_numbers_alone_are_one_row(tmp_path: Path) -> None:
+    refused = [
+        outcome(name, Reached.NOT_MADE, Form.FX, f"RuntimeError: no Proxy at 0x{at}f for {at}")
+        for at, name in enumerate(("a/one", "a/two"), 1)
+    ]
+    survey = Survey(machine=MACHINE, outcomes=refused)
+    (tmp_path / "2026-01-02-architectures.json").write_text(survey.model_dump_json())
+    assert "| 2 | fx | RuntimeError: no Proxy at … for … | a/one, a/two |" in str(
+        architectures_page(tmp_path)
+    )
 
 
 def test_without_a_survey_no_page_is_made(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ class _PartsWriter:
             return self._written[node.args[0]][node.args[1]]
         if node.target is _aten.select.int and (part := self._selected(node)) is not None:
             return part
-        if not is_complex(node):
-            return self._graph.node_copy(node, self._written.__getitem__)
         if node.op == "placeholder":
             return self._placeholder(node)
+        if not is_complex(node):
+            return self._graph.node_copy(node, self._written.__getitem__)
         return self._inline(node)
 
     def _selected(self, node: Node) -> Node | None:
@@ -94,8 +94,11 @@ class _PartsWriter:
             return None
         return parts[place]
 
-    def _placeholder(self, node: Node) -> Parts:
+    def _placeholder(self, node: Node) -> Any:
         pairs = self._graph.node_copy(node)
+        pairs.name = node.name  # a copy of `input`, a name of Python's, gets another
+        if not is_complex(node):
+            return pairs
         pairs.meta["val"] = torch.view_as_real(node.meta["val"].resolve_conj())
         return self._traced(_split, (pairs,), node)
 

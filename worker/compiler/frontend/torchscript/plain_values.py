@@ -62,8 +62,10 @@ def _div(left: Number, right: Number, rounding_mode: str | None = None) -> Numbe
     return math.trunc(left / right) if rounding_mode == "trunc" else left / right
 
 
-def _to(value: Number, dtype: int | None = None, *_: object) -> Number:
-    if dtype is None:
+def _to(value: Number, first: int | str | None = None, *others: object) -> Number:
+    """``Tensor.to``, whose dtype is the first argument, or the second after a device."""
+    dtype = others[0] if isinstance(first, str) and others else first
+    if not isinstance(dtype, int):
         return value
     kind = DTYPES[dtype]
     if kind == torch.bool:

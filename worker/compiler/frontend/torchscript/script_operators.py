@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.torchscript.data_numbers import (
     DataNumber,
@@ -65,6 +66,9 @@ def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
 
+OF_NUMBERS = ("aten::tensor", "aten::as_tensor")
+"""Operators that make a tensor of numbers; ``torch.ops`` does not take lists in their place."""
+
 # Operators that traces record in a form that torch.export does not support.
 SUBSTITUTES: dict[str, Operator] = {"aten::_convolution": _convolution}
 
@@ -123,12 +127,8 @@ def call_operator(  # noqa: C901 - one guard for each kind of call
             return of_tensor(VALUES[kind] or _kind(values[0].dtype), values[0])
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
-    if kind == "aten::tensor" and kind_of(values[0]) is not None:
-        made = _tensor(values[0], values[1])
-        known.add(made, known.computed(torch.tensor, [as_number(values[0])], {"dtype": made.dtype}))
-        return made
-    if kind == "aten::tensor" and inside and isinstance(values[0], list):
-        return _nested_tensor(values[0], values[1])
+    if kind in OF_NUMBERS and not holds_tensor(values[0]):
+        return _tensor_of_numbers(values[0], values[1], known, inside)
     if kind == "aten::slice" and _is_whole(values):
         return values[0]
     overload = _overload(kind, schema)
@@ -145,6 +145,22 @@ def _is_whole(values: list[object]) -> bool:
     """Whether a slice is the whole axis, as in ``x[:, 0]``."""
     start, end, step = map(as_number, values[2:])
     return start in (None, 0) and (end is None or (isinstance(end, int) and end >= LAST)) and step == 1
+
+
+def _tensor_of_numbers(items: object, code: object, known: KnownValues, inside: bool) -> torch.Tensor:
+    """The tensor of a number or of nested lists of numbers."""
+    if kind_of(items) is not None:
+        made = _tensor(items, code)
+        known.add(made, known.computed(torch.tensor, [as_number(items)], {"dtype": made.dtype}))
+        return made
+    if inside and isinstance(items, list):
+        return _nested_tensor(items, code)
+    numbers = pytree.tree_map(as_number, items)
+    dtype = None if code is None else DTYPES[code]  # type: ignore[call-overload]
+    made = torch.tensor(numbers, dtype=dtype)
+    if all(isinstance(number, int | float) for number in pytree.tree_leaves(numbers)):
+        known.add(made, known.computed(torch.tensor, [numbers], {"dtype": dtype}))
+    return made
 
 
 def _on_plain_values(kind: str, values: list[object]) -> Operator | None:

@@ -114,6 +114,21 @@ def _select_scatter(data: torch.Tensor, source: torch.Tensor, axis: int, index: 
     return torch.ops.aten.slice_scatter(data, source.unsqueeze(axis), axis, index, index + 1)
 
 
+def _slice_scatter(
+    data: torch.Tensor,
+    source: torch.Tensor,
+    axis: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> torch.Tensor:
+    """Gives a slice without bounds, as ``x[:, ::2] = y`` of a script writes it, its bounds."""
+    if start is not None and end is not None:
+        return NotImplemented
+    last = torch.iinfo(torch.int64).max if end is None else end
+    return torch.ops.aten.slice_scatter(data, source, axis, start or 0, last, step)
+
+
 def _masked_scatter(data: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """The n-th true element of the mask takes the source's n-th element."""
     data, mask = torch.broadcast_tensors(data, mask)
@@ -235,6 +250,7 @@ _DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "masked_scatter.default": _masked_scatter,
     "put.default": _put,
     "select_scatter.default": _select_scatter,
+    "slice_scatter.default": _slice_scatter,
 }
 
 RULES: Rules = (
