@@ -86,6 +86,17 @@ class Weighted(nn.Module):
         return self.bags(indices, offsets, weights)
 
 
+class Categorical(nn.Module):
+    """Takes numbers of categories as floats, in one tensor with others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(3, 4)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.table(rows[:, 0].long()) * rows[:, 1:]
+
+
 class Looking(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -99,6 +110,7 @@ INDICES, WEIGHTS = torch.tensor([1, 2, 3, 1, 4, 5, 6, 9]), torch.rand(8)
 OFFSETS, WITH_END = torch.tensor([0, 3]), torch.tensor([0, 3, 8])
 EMBEDDINGS: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
     "embedding": (Looking(), (INDICES.reshape(2, 4),)),
+    "categories among floats": (Categorical(), (torch.rand(8, 5),)),
     "sum": (Bags("sum", sparse=True), (INDICES, OFFSETS)),
     "mean": (Bags("mean", sparse=True), (INDICES, OFFSETS)),
     "max": (Bags("max"), (INDICES, OFFSETS)),

@@ -50,7 +50,7 @@ class Offsets:
 
 
 Limits = dict[str, int | Offsets]
-"""What the integers of inputs must keep to, by name: an exclusive upper limit, or the form of offsets."""
+"""What the numbers of inputs must keep to, by name: an exclusive upper limit, or the form of offsets."""
 
 
 def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> tuple[torch.Tensor, ...]:
@@ -59,24 +59,26 @@ def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> t
 
     Args:
         specs: the inputs.
-        limits: of integer inputs; the default is ``UNKNOWN_LIMIT``.
+        limits: of integer inputs; the default is ``UNKNOWN_LIMIT``. Floats with a limit are uniform from 0.
         seed: seed of the one generator that draws all inputs, in order.
     """
     generator = torch.Generator().manual_seed(seed)
-    return tuple(_draw(spec, limits.get(spec.name, UNKNOWN_LIMIT), generator) for spec in specs)
+    return tuple(_draw(spec, limits.get(spec.name), generator) for spec in specs)
 
 
-def _draw(spec: TensorSpec, limit: int | Offsets, generator: torch.Generator) -> torch.Tensor:
+def _draw(spec: TensorSpec, limit: int | Offsets | None, generator: torch.Generator) -> torch.Tensor:
     if isinstance(limit, Offsets):
         return limit.draw(spec)
     dtype = getattr(torch, spec.dtype.value)
     if spec.dtype.is_complex:
         return torch.randn(spec.shape, generator=generator, dtype=dtype)
+    if spec.dtype.is_float and limit is not None:
+        return (torch.rand(spec.shape, generator=generator) * limit).to(dtype)
     if spec.dtype.is_float:
         return torch.randn(spec.shape, generator=generator, dtype=torch.float32).to(dtype)
     if dtype == torch.bool:
         return torch.randint(2, spec.shape, generator=generator, dtype=torch.int64).bool()
-    highest = min(limit, torch.iinfo(dtype).max)
+    highest = min(UNKNOWN_LIMIT if limit is None else limit, torch.iinfo(dtype).max)
     return torch.randint(highest, spec.shape, generator=generator, dtype=torch.int64).to(dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -124,8 +124,10 @@ def _capture(upload: Upload) -> Captured:
     refuse_oversized(specs, data_limit_bytes())
     seed = request.verify.seed
     examples = _own_examples(model, specs)
-    inputs, limits = _first_inputs(model, specs, seed) if examples is None else (examples, {})
-    outputs, names, returns = _run_named(model, inputs)
+    if examples is None:
+        inputs, limits, (outputs, names, returns) = _first_run(model, specs, seed)
+    else:
+        inputs, limits, (outputs, names, returns) = examples, {}, _run_named(model, examples)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.original)
     limits |= index_limits(program, specs)
@@ -159,19 +161,29 @@ def _capture(upload: Upload) -> Captured:
     return _with_parts(_with_seed(replace(captured, samples=_samples(model, captured, limits, seed))))
 
 
-def _first_inputs(model: LoadedModel, specs: tuple[TensorSpec, ...], seed: int) -> tuple[Tensors, Limits]:
-    """Inputs that the model takes, and limits of its integers. Offsets, for one, have to begin with 0."""
-    inputs = random_inputs(specs, {}, seed)
+def _first_run(
+    model: LoadedModel, specs: tuple[TensorSpec, ...], seed: int
+) -> tuple[Tensors, Limits, tuple[Tensors, tuple[str, ...], Structure]]:
+    """Inputs that the model takes, limits of their numbers, and what it returns.
+
+    Offsets, for one, have to begin with 0, and floats may be numbers of categories, or shares.
+
+    Raises:
+        JobError: of the first inputs, if the model raises for all.
+    """
     zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
-    if zeros:
+    shares: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_float}
+    refusal: JobError | None = None
+    for limits in ({}, zeros, shares, zeros | shares):
+        inputs = random_inputs(specs, limits, seed)
         try:
-            _run(model, inputs)
-        except JobError:
-            others = random_inputs(specs, zeros, seed)
-            with suppress(JobError):
-                _run(model, others)
-                return others, zeros
-    return inputs, {}
+            return inputs, limits, _run_named(model, inputs)
+        except JobError as error:
+            if error.code is not ErrorCode.MODEL_RAISED:
+                raise
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
