@@ -95,12 +95,15 @@ def load_eager(subject: Subject) -> Loaded:
 
 
 def load_compiled(subject: Subject) -> Loaded:
-    """``torch.compile`` with defaults; each run of the suite has its own cache."""
+    """``torch.compile`` with frozen weights; each run of the suite has its own cache."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise MissingError(f"torch.compile needs a C++ compiler: {compiler} not found")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(subject.folder.parent / "inductor")
     torch.set_num_threads(subject.threads)
+    from torch._inductor import config
+
+    config.freezing = True
     call = partial(torch.compile(subject.example.build(), dynamic=False), *subject.inputs())
     return Loaded(call, tensors_to_arrays, torch.inference_mode)
 
