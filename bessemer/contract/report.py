@@ -97,7 +97,9 @@ class BaselineResult(Document):
     )
     ratio_p10: float = Field(description="10th percentile of the ratio over rounds.")
     ratio_p90: float = Field(description="90th percentile of the ratio over rounds.")
-    tokens_per_second: float | None = Field(default=None, description="As in the library's result.")
+    tokens_per_second: float | None = Field(
+        default=None, description="As in the library's result; null unless it is a decoder."
+    )
     trials: tuple[ThreadTrial, ...] = Field(
         default=(), description="A first measurement with each number of threads; empty in older reports."
     )

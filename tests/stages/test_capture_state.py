@@ -14,6 +14,7 @@ from worker.compiler.frontend.load import inspect_model, load_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.pipeline.capture import CALLS
+from worker.tensors import as_tensor
 
 
 class Assigning(nn.Module):
@@ -228,10 +229,17 @@ def test_state_that_changes_its_size_or_is_a_number_is_refused(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("kind", [Switching, SwitchingInPlace])
-def test_control_flow_on_a_buffer_that_runs_change_is_refused(tmp_path: Path, kind: type[nn.Module]) -> None:
-    error = refusal(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
-    assert error.code is ErrorCode.CAPTURE_FAILED
-    assert "from a tensor's value: aten::Int" in error.detail
+@pytest.mark.parametrize("calls", [0, 99, 100])
+def test_a_branch_on_a_buffer_that_runs_change_stays_a_branch(
+    tmp_path: Path, kind: type[nn.Module], calls: int
+) -> None:
+    captured = capture_file(scripted(kind().eval(), tmp_path / "model"), "x=2x4")
+    state = {**captured.initial_state, "state.calls": np.asarray(calls)}
+    state["state.state"] = np.ones((2, 4), np.float32)
+
+    result = captured.program.module(check_guards=False)(X, *map(as_tensor, state.values()))
+
+    assert torch.equal(result[0], X + 1 if calls < 100 else X * 2)
 
 
 def test_a_buffer_without_effect_on_outputs_is_no_state() -> None:

@@ -22,6 +22,7 @@ from refused_models import (
     exported,
     graph,
     of_another_schema,
+    of_half_precision,
     on_cuda,
     quantized,
     saved,
@@ -160,7 +161,7 @@ REFUSALS: dict[str, Refusal] = {
     ),
     # kinds of tensors that no library accepts
     "complex inputs of half precision": Refusal(
-        lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex32)),
+        of_half_precision,
         ErrorCode.MODEL_TENSORS_UNSUPPORTED,
         ("'x' is of dtype complex32", KINDS),
     ),

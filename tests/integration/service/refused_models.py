@@ -152,6 +152,11 @@ def on_cuda() -> bytes:
     )
 
 
+def of_half_precision() -> bytes:
+    with warnings.catch_warnings(action="ignore"):  # torch calls complex numbers of 32 bits experimental
+        return exported(Doubled(), torch.ones(3, dtype=torch.complex32))
+
+
 def of_another_schema() -> bytes:
     """A program with a future schema version."""
     return _rewritten(exported(Doubled(), PAIR), _with_another_schema)
