@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from bessemer.contract.report import Preflight
 
 _STATE = "state"
-"""The argument for the state of a model whose users pass it, unless the model has an argument of that name."""
+"""The argument for the state of a model whose users pass it, unless the model has one of that name."""
 
 
 def make_report(
