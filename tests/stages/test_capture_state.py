@@ -316,13 +316,15 @@ def test_constants_fix_placeholders_of_a_graph(tmp_path: Path) -> None:
 class Remembering(nn.Module):
     """Its argument has the name of the argument for the state, and its state begins without values."""
 
+    last: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("last", torch.full((2, 4), torch.nan))
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
-        before = self.last.clone()  # type: ignore[operator]
-        self.last.copy_(state)  # type: ignore[operator]
+        before = self.last.clone()
+        self.last.copy_(state)
         return before
 
 

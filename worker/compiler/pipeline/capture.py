@@ -239,8 +239,8 @@ def _with_seed(captured: Captured) -> Captured:
         JobError: ``model-stateful``: the exported program does not draw the numbers that the original draws.
     """
     try:
-        named = (*captured.input_specs, *captured.output_specs, *captured.call.arguments)
-        taken = {each.name for each in named}
+        taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
+        taken |= {argument.name for argument in captured.call.arguments}
         seeded = take_seed(captured.program, taken, captured.states)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
