@@ -145,11 +145,9 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
 
 
 def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) -> Problem | None:
-    missing = [
-        each
-        for each in signature.constants
-        if each.required and not any(name == each.name or signature.covers(name) for name in constants)
-    ]
+    of_containers = {name.partition(".")[0] for name in constants if signature.covers(name)}
+    given = of_containers.union(constants)
+    missing = [each for each in signature.constants if each.required and each.name not in given]
     if not missing:
         return None
     errors = tuple(

@@ -55,12 +55,19 @@ def in_one_file(entries: Sequence[tuple[str, Mapping[str, torch.Tensor]]]) -> li
 
     Returns:
         For each entry point its tensors, in the same order, by their names in the file: those in the model,
-        or ``entry.name`` where an earlier entry point has another tensor of that name.
+        or ``entry.name`` where an earlier entry point has another tensor of that name; ``entry`` is
+        repeated until no tensor has the name.
     """
     known: dict[str, torch.Tensor] = {}
+    taken = {name for _, tensors in entries for name in tensors}
 
     def place(entry: str, name: str, tensor: torch.Tensor) -> str:
-        return name if _equal(known.setdefault(name, tensor), tensor) else f"{entry}.{name}"
+        if _equal(known.setdefault(name, tensor), tensor):
+            return name
+        while name in taken:
+            name = f"{entry}.{name}"
+        taken.add(name)
+        return name
 
     return [{place(entry, name, each): each for name, each in tensors.items()} for entry, tensors in entries]
 

@@ -498,7 +498,7 @@ def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tup
     places = keys or range(len(items))
     if value is _ABSENT or value is None:
         parts: Sequence[Any] = [_ABSENT] * len(items)
-    elif isinstance(value, Mapping) and keys:
+    elif isinstance(value, Mapping) and (keys or kind == "dict"):
         strange = [key for key in value if key not in keys]
         if strange:
             raise InputError(f"unknown key {strange[0]!r} in '{place}'")
@@ -866,7 +866,11 @@ class Session:
         structure = point.call_structure()
         seeds = {name: value for name, value in (kwargs or {}).items() if name == point.seed}
         own = {name: value for name, value in (kwargs or {}).items() if name not in seeds}
-        return structure.restore(self.run({**structure.flatten(args, own), **seeds}, entry))
+        with _using(self._model.folder):
+            arrays = structure.flatten(args, own)
+        outputs = self.run({**arrays, **seeds}, entry)
+        with _using(self._model.folder):
+            return structure.restore(outputs)
 
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.
@@ -1103,7 +1107,7 @@ def _using(folder: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         damage = f"{type(error).__name__}: {error}"
         path = folder / "manifest.json"
         raise BundleError(f"{path} is damaged ({damage}); unpack the bundle again") from error

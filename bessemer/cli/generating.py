@@ -17,7 +17,7 @@ from bessemer.contract.decoder import tokens_taken
 from bessemer.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from bessemer.bundle.run import Entry, Model, Session
+    from bessemer.bundle.run import Entry, Model, Session, Spec
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def token_entries(model: "Model") -> dict[int, "Entry"]:
     Raises:
         InvalidArgumentError: none takes one token.
     """
-    lengths = ((tokens_taken(entry.inputs), entry) for entry in model.entries.values())
+    lengths = ((tokens_taken(_without_seed(entry)), entry) for entry in model.entries.values())
     found = {length: entry for length, entry in lengths if length is not None}
     if 1 not in found:
         takes = "; ".join(
@@ -149,6 +149,11 @@ def token_entries(model: "Model") -> dict[int, "Entry"]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def _without_seed(entry: "Entry") -> list["Spec"]:
+    """The inputs but the seed of its random numbers, which each run draws."""
+    return [spec for spec in entry.inputs if spec.name != entry.seed]
+
+
 def _run(session: "Session", entry: "Entry", tokens: Sequence[int], position: int) -> int:
     """Run an entry point, and return the most likely next token."""
     import numpy as np
@@ -156,7 +161,7 @@ def _run(session: "Session", entry: "Entry", tokens: Sequence[int], position: in
     values = (tokens, range(position, position + len(tokens)))
     inputs = {
         spec.name: np.array(value, spec.dtype).reshape(spec.shape)
-        for spec, value in zip(entry.inputs, values, strict=False)
+        for spec, value in zip(_without_seed(entry), values, strict=False)
     }
     outputs = session.run(inputs, entry.name)
     logits = outputs[entry.outputs[0].name]

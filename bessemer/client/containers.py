@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bessemer.contract.tensor import InputSpec
+from bessemer.errors import InvalidArgumentError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
 
@@ -82,6 +83,9 @@ def unfold(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted names as containers: ``{"images.0": x}`` is ``{"images": [x]}``.
 
     If all names below one are numbers, they are the places of a list, else the keys of a dictionary.
+
+    Raises:
+        InvalidArgumentError: a place of a list is missing, or an argument is given as a whole and in parts.
     """
     found: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
@@ -93,7 +97,15 @@ def unfold(inputs: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     for first, parts in below.items():
+        if first in inputs:
+            raise InvalidArgumentError(f"the input '{first}' is given as a whole and in parts")
         values = unfold(parts)
-        is_list = all(map(str.isdecimal, values))
-        found[first] = [values[place] for place in sorted(values, key=int)] if is_list else values
+        found[first] = _as_list(first, values) if all(map(str.isdecimal, values)) else values
     return found
+
+
+def _as_list(name: str, values: Mapping[str, Any]) -> list[Any]:
+    missing = [place for place in map(str, range(len(values))) if place not in values]
+    if missing:
+        raise InvalidArgumentError(f"the input '{name}.{missing[0]}' is missing: places count from 0")
+    return [values[str(place)] for place in range(len(values))]

@@ -14,6 +14,7 @@ from worker.compiler.frontend.load import inspect_model, load_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.pipeline.capture import CALLS
+from worker.package.document import call_of
 from worker.tensors import as_tensor
 
 
@@ -318,3 +319,31 @@ def test_constants_fix_placeholders_of_a_graph(tmp_path: Path) -> None:
     captured = capture_file(path, "x=2x4", "shift=2x4", constants={"factor": 3.0})
     x, shift = captured.inputs
     np.testing.assert_allclose(captured.references[0], x * 3 + shift, rtol=1e-6)
+
+
+class Remembering(nn.Module):
+    """Its argument has the name of the argument for the state, and its state begins without values."""
+
+    last: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("last", torch.full((2, 4), torch.nan))
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        before = self.last.clone()
+        self.last.copy_(state)
+        return before
+
+
+def test_entry_points_share_a_state_that_begins_with_nan(tmp_path: Path) -> None:
+    path = exported(Remembering().eval(), tmp_path / "model")
+    captured = capture_file(path, entries={"one": {}, "two": {}})
+    assert [list(entry.initial_state) for entry in captured.entries] == [["state.last"]] * 2
+
+
+def test_the_argument_for_the_state_has_a_name_of_its_own(tmp_path: Path) -> None:
+    captured = capture_file(exported(Remembering().eval(), tmp_path / "model"), stateless=True)
+    assert str(call_of(captured)) == (
+        "(state, state_2: {'last': state.last}) -> (output, {'last': state.last})"
+    )

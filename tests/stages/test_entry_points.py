@@ -225,6 +225,26 @@ def test_entry_points_prepare_a_separate_parameter_once(context: StageContext, t
         assert [one.ty for one in module[name].params[1:]] == list(prepared)
 
 
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(256, 256) / 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(nn.functional.linear(x, self.weight).relu(), self.weight)
+
+
+def test_a_parameter_that_is_used_twice_is_prepared_once(context: StageContext, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    torch.jit.save(torch.jit.script(Twice().eval()), path)
+    entries = {name: {"inputs": [spec("x", rows, 256)]} for name, rows in (("large", 64), ("small", 1))}
+    module = optimized(capture_file(path, entries=entries, parameters="separate"), context).module
+    prepared = list(module[PREPARE].ret_ty.fields)
+    for name in ("main", "entry_small"):
+        assert [one.ty for one in module[name].params[1:]] == prepared
+        assert not relax.analysis.free_vars(module[name])
+
+
 def test_every_entry_point_runs_with_other_parameters(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
     folder = bundle(captured, context, tmp_path)

@@ -413,3 +413,13 @@ def test_numbers_drawn_in_a_branch_are_refused_with_their_line(tmp_path: Path, c
     with pytest.raises(OperatorsUnsupportedError, match="draws random numbers in a branch") as caught:
         translate(captured, context)
     assert caught.value.places[0].operator == "aten.rand_like.default"
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, seed: int) -> Tensor:
+        return torch.rand_like(x) * seed
+
+
+def test_the_seed_has_another_name_than_an_argument(tmp_path: Path) -> None:
+    captured = capture_file(scripted(Scaled(), tmp_path / "model"), "x=2x4", constants={"seed": 3})
+    assert (captured.seed, str(captured.call)) == ("seed_2", "(x, seed: 3) -> output")

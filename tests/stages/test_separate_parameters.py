@@ -22,7 +22,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.compiler.values import Built, StageContext
 from worker.job.compilation import write_stopped
-from worker.parameters import ParameterFile, write_parameters
+from worker.parameters import ParameterFile, in_one_file, write_parameters
 
 
 def randomized(module: nn.Module, seed: int) -> nn.Module:
@@ -168,3 +168,14 @@ def test_parameters_that_a_file_cannot_hold_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         write_parameters(tmp_path / "params.safetensors", {name: tensor})
+
+
+def test_the_names_in_one_file_are_distinct() -> None:
+    one, two, three = (torch.full((2,), float(number)) for number in range(3))
+    first = {"weight": one, "decode.weight": two}
+    second = {"weight": three, "decode.weight": two, "decode.decode.weight": one}
+    named = in_one_file([("prefill", first), ("decode", second)])
+    assert named[0] == first
+    names = ["decode.decode.decode.weight", "decode.weight", "decode.decode.weight"]
+    assert list(named[1]) == names
+    assert all(found is given for found, given in zip(named[1].values(), second.values(), strict=True))

@@ -88,6 +88,8 @@ def test_values_of_containers_are_accepted_by_name() -> None:
     asked = request("images.0=3x8x8").model_copy(update={"constants": {"sizes.0": 8}})
     assert refusal(asked, ready_model(CONTAINERS)) is None
     assert code(refusal(request("images.0=3"), ready_model(CONTAINERS))) is ErrorCode.CONSTANTS_MISSING
+    another = request("images.0=3").model_copy(update={"constants": {"images.1": 8}})
+    assert code(refusal(another, ready_model(CONTAINERS))) is ErrorCode.CONSTANTS_MISSING
     unknown = request("image.0=3").model_copy(update={"constants": {"sizes.0": 8}})
     assert code(refusal(unknown, ready_model(CONTAINERS))) is ErrorCode.INPUTS_MISMATCH
 

@@ -1,13 +1,14 @@
 """A call with the model's own arguments becomes named arrays, and named outputs become its own result."""
 
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bessemer.bundle.run import Call, InputError
+from bessemer.bundle.run import BundleError, Call, Entry, InputError, Model
 from bessemer.contract.structure import (
     ArgumentStructure,
     CallStructure,
@@ -127,3 +128,43 @@ def test_outputs_become_the_models_result() -> None:
     assert (left is B, right, result["pair"].right) == (True, 3, 3)
     assert (result[0].mask is C, result[0].loss) == (True, None)
     assert result["both"] == (D,)
+
+
+def test_an_empty_dictionary_is_passed_as_such() -> None:
+    argument = ArgumentStructure(name="extras", structure=of(ContainerKind.DICT))
+    document = CallStructure(arguments=(argument,), returns=NONE).model_dump(mode="json")
+    assert Call(document).flatten(({},), {}) == {}
+    with pytest.raises(InputError, match="unknown key 'a' in 'extras'"):
+        Call(document).flatten(({"a": A},), {})
+
+
+def nested(depth: int) -> dict[str, Any]:
+    structure: dict[str, Any] = {"constant": None}
+    for _ in range(depth):
+        structure = {"container": "list", "keys": [], "items": [structure]}
+    return structure
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a result nested too deeply": ({"constant": None}, nested(10_000)),
+    "an argument nested too deeply": (nested(10_000), {"constant": None}),
+    "an unknown output": ({"constant": None}, {"tensor": "missing"}),
+    "a container without items": ({"constant": None}, {"container": "list"}),
+    "an invalid field": (
+        {"constant": None},
+        {"container": "named_tuple", "keys": ["1"], "items": [{"constant": None}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("argument", "returns"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_structure_is_reported(
+    argument: dict[str, Any], returns: dict[str, Any], tmp_path: Path
+) -> None:
+    call = {
+        "arguments": [{"name": "x", "structure": argument, "keyword_only": False}],
+        "returns": returns,
+    }
+    entry = Entry(tmp_path, {"inputs": [], "outputs": [], "call": call}, list)
+    with pytest.raises(BundleError, match="damaged"):
+        Model(tmp_path, {}, [entry], 1)()

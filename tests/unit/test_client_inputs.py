@@ -87,6 +87,19 @@ def test_dotted_names_unfold_into_containers() -> None:
     assert unfold(given) == {"images": [4, 1], "x": 2, "batch": {"masks": [3], "image": 5}}
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"images.0": 1, "images.2": 2}, "'images.1' is missing"),
+        ({"images.00": 1}, "'images.0' is missing"),
+        ({"batch": 1, "batch.image": 2}, "'batch' is given as a whole and in parts"),
+    ],
+)
+def test_dotted_names_that_contradict_are_refused(given: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        unfold(given)
+
+
 def test_ranges_are_read_from_pairs_and_texts() -> None:
     unbound = DimensionRange(minimum=2)
     given = {"a": (1, 64), "b": "1..64@8", "c": (2, None), "d": "2..", "e": unbound, "f": np.array([1, 8])}

@@ -1,13 +1,18 @@
 """Recognizing decoders by their entry points."""
 
+from pathlib import Path
+
 import pytest
 from tensor_samples import tensor
 
+from bessemer.bundle.run import Entry, Model
+from bessemer.cli.generating import token_entries
 from bessemer.contract.decoder import decoder_tokens, tokens_taken
 from bessemer.contract.tensor import TensorSpec
 
 TOKEN, POSITION = tensor("input_ids=1x1:int64"), tensor("cache_position=1:int64")
 PIECE, POSITIONS = tensor("input_ids=1x16:int64"), tensor("cache_position=16:int64")
+SEED = TensorSpec(name="seed", shape=(), dtype="int64")
 IMAGE = tensor("x=1x3x8x8")
 
 
@@ -42,3 +47,12 @@ def test_a_decoder_has_an_entry_point_that_takes_one_token_and_keeps_state(
     entries: tuple[tuple[tuple[TensorSpec, ...], bool], ...], tokens: tuple[int | None, ...]
 ) -> None:
     assert decoder_tokens(entries) == tokens
+
+
+@pytest.mark.parametrize("inputs", [(TOKEN, SEED), (TOKEN, POSITION, SEED)])
+def test_the_seed_of_a_decoder_is_neither_token_nor_position(
+    inputs: tuple[TensorSpec, ...], tmp_path: Path
+) -> None:
+    specs = [spec.model_dump(mode="json") for spec in inputs]
+    entry = Entry(tmp_path, {"inputs": specs, "outputs": [], "seed": "seed"}, list)
+    assert token_entries(Model(tmp_path, {}, [entry], 1)) == {1: entry}

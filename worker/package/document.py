@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
     from bessemer.contract.report import Preflight
 
+_STATE = "state"
+"""The argument for the state of a model whose users pass it, unless the model has one of that name."""
+
 
 def make_report(
     value: object,
@@ -165,7 +168,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             entry_point=entry.function,
             inputs=passed.input_specs,
             outputs=passed.output_specs,
-            call=_call(entry),
+            call=call_of(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             seed=entry.seed,
             dynamic=entry.dynamic,
@@ -181,7 +184,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
         )
 
 
-def _call(entry: Captured) -> CallStructure:
+def call_of(entry: Captured) -> CallStructure:
     """The call of an entry point. Users who pass the state also pass and get a dictionary of it."""
     specs = entry.input_specs[entry.own_inputs :]
     if not specs or entry.kept:
@@ -191,7 +194,10 @@ def _call(entry: Captured) -> CallStructure:
         keys=tuple(spec.name.removeprefix(STATE_PREFIX) for spec in specs),
         items=tuple(TensorLeaf(tensor=spec.name) for spec in specs),
     )
-    taken = ArgumentStructure(name="state", structure=state, keyword_only=True)
+    known = {argument.name for argument in entry.call.arguments}
+    names = (_STATE, *(f"{_STATE}_{number}" for number in range(2, len(known) + 2)))
+    name = next(name for name in names if name not in known)
+    taken = ArgumentStructure(name=name, structure=state, keyword_only=True)
     returns = entry.call.returns or ConstantLeaf(constant=None)
     return CallStructure(
         arguments=(*entry.call.arguments, taken),

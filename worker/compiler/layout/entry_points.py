@@ -144,11 +144,15 @@ def _returning(function: relax.Function, results: Sequence[relax.Var]) -> relax.
 def _with_all_parameters(
     main: relax.Function, types: Sequence[relax.Type], places: Sequence[int]
 ) -> relax.Function:
-    """Let an entry point take all prepared parameters; its own are at ``places``."""
+    """Let an entry point take all prepared parameters; its own are at ``places``, equal ones at the same."""
     count = len(main.params) - len(places)
-    own = dict(zip(places, main.params[count:], strict=True))
+    own: dict[int, relax.Var] = {}
+    pairs = list(zip(places, main.params[count:], strict=True))
+    firsts = {parameter: own.setdefault(place, parameter) for place, parameter in pairs}
+    repeated = {parameter: first for parameter, first in firsts.items() if first is not parameter}
+    body = main.bind_params(repeated).body if repeated else main.body
     every = [own.get(index, relax.Var(f"unused_{index}", type_)) for index, type_ in enumerate(types)]
-    return relax.Function([*main.params[:count], *every], main.body, main.ret_ty, main.is_pure, main.attrs)
+    return relax.Function([*main.params[:count], *every], body, main.ret_ty, main.is_pure, main.attrs)
 
 
 @mutator

@@ -63,7 +63,9 @@ def with_tokens(
     entries: Sequence[Captured], results: Sequence[BenchmarkResult]
 ) -> tuple[BenchmarkResult, ...]:
     """Add tokens per second to the results of the entry points of a decoder."""
-    tokens = decoder_tokens((entry.input_specs[: entry.own_inputs], entry.states > 0) for entry in entries)
+    tokens = decoder_tokens(
+        (entry.input_specs[: len(entry.original_inputs)], entry.states > 0) for entry in entries
+    )
     return tuple(map(_with_rates, results, tokens))
 
 

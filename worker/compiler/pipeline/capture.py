@@ -97,12 +97,16 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
     for entry in entries:
         for name, value in entry.initial_state.items():
             shared = known.setdefault(name, value)
-            if shared.dtype != value.dtype or not np.array_equal(shared, value):
+            if _kind_of(shared) != _kind_of(value) or shared.tobytes() != value.tobytes():
                 detail = (
                     f"entry '{entry.upload.entry}': the state '{name}' begins as {value.dtype}"
                     f"{list(value.shape)} with other values than in an earlier entry"
                 )
                 raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+
+
+def _kind_of(array: np.ndarray) -> tuple[np.dtype, tuple[int, ...]]:
+    return array.dtype, array.shape
 
 
 def _named(upload: Upload) -> Captured:
@@ -236,6 +240,7 @@ def _with_seed(captured: Captured) -> Captured:
     """
     try:
         taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
+        taken |= {argument.name for argument in captured.call.arguments}
         seeded = take_seed(captured.program, taken, captured.states)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
