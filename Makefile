@@ -66,6 +66,9 @@ $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
 	  || echo "some runtimes could not be installed and are skipped"
 
+bench-decoder: $(PEERS) $(SURVEY) ## benchmark a decoder's tokens per second against other runtimes
+	@$(BIN)/python -W ignore -m benchmarks.decoder
+
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
@@ -100,4 +103,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-service bench-fairness bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-service bench-fairness bench-architectures bench-compile-time soak docs

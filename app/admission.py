@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from types import MappingProxyType
 
 from pydantic_core import PydanticCustomError
 
+from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import EXPORT_DYNAMIC
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
@@ -18,7 +20,11 @@ from bessemer.contract.tensor import InputSpec, TensorSpec
 REJECTED_STATUS = 422
 
 
-def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
+def refusal(
+    request: CompilationRequest,
+    model: Model | None,
+    others: Mapping[Digest, Model | None] = MappingProxyType({}),
+) -> Problem | None:
     """Why a request cannot be accepted, or None if it can.
 
     A model that is still being inspected is accepted: the job reads the same signature.
@@ -26,18 +32,27 @@ def refusal(request: CompilationRequest, model: Model | None) -> Problem | None:
     Args:
         request: the request.
         model: the model that the request names; None if it does not exist.
+        others: the same for the models of its entries.
     """
+    models = {**others, request.model: model}
+    refusals = (_model_refusal(digest, models.get(digest)) for digest in request.models)
+    problem = next(filter(None, refusals), None) or _target_refusal(request.target)
+    if problem is not None:
+        return problem
+    known = {digest: one.inspection for digest, one in models.items() if one and one.inspection}
+    if not request.entries:
+        inspection = known.get(request.model)
+        return None if inspection is None else _arguments_refusal(request, inspection)
+    inspected = ((name, known.get(entry.model or request.model)) for name, entry in request.entries.items())
+    return next(filter(None, (_entry_refusal(request, name, each) for name, each in inspected if each)), None)
+
+
+def _model_refusal(digest: Digest, model: Model | None) -> Problem | None:
     if model is None:
-        return make_problem(ErrorCode.MODEL_MISSING, f"Model {request.model} not found.")
+        return make_problem(ErrorCode.MODEL_MISSING, f"Model {digest} not found.")
     if model.problem is not None and model.defective:
         return model.problem.model_copy(update={"status": REJECTED_STATUS})
-    problem = _target_refusal(request.target)
-    if problem is not None or model.inspection is None:
-        return problem
-    if not request.entries:
-        return _arguments_refusal(request, model.inspection)
-    refusals = (_entry_refusal(request, name, model.inspection) for name in request.entries)
-    return next(filter(None, refusals), None)
+    return None
 
 
 def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspection) -> Problem | None:
@@ -130,7 +145,11 @@ def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Pro
 
 
 def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) -> Problem | None:
-    missing = [each for each in signature.constants if each.required and each.name not in constants]
+    missing = [
+        each
+        for each in signature.constants
+        if each.required and not any(name == each.name or signature.covers(name) for name in constants)
+    ]
     if not missing:
         return None
     errors = tuple(
@@ -161,7 +180,7 @@ def _contradictions(inputs: tuple[InputSpec, ...], signature: Signature) -> tupl
     known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
     for index, given in enumerate(inputs):
-        if given.name not in signature.input_names:
+        if given.name not in signature.input_names and not signature.covers(given.name):
             message = f"the model has no input '{given.name}'"
             errors.append(FieldError(field=f"inputs[{index}].name", message=message))
         elif given.name in known:

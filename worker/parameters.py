@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,28 @@ def separable(program: ExportedProgram) -> dict[str, torch.Tensor]:
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
     ]
     return {name: program.state_dict[name] for name in names if name in program.state_dict}
+
+
+def in_one_file(entries: Sequence[tuple[str, Mapping[str, torch.Tensor]]]) -> list[dict[str, torch.Tensor]]:
+    """Name the parameters of several entry points for one file.
+
+    Args:
+        entries: the name of each entry point and its tensors by their names in the model.
+
+    Returns:
+        For each entry point its tensors, in the same order, by their names in the file: those in the model,
+        or ``entry.name`` where an earlier entry point has another tensor of that name.
+    """
+    known: dict[str, torch.Tensor] = {}
+
+    def place(entry: str, name: str, tensor: torch.Tensor) -> str:
+        return name if _equal(known.setdefault(name, tensor), tensor) else f"{entry}.{name}"
+
+    return [{place(entry, name, each): each for name, each in tensors.items()} for entry, tensors in entries]
+
+
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left is right or (left.dtype == right.dtype and torch.equal(left, right))
 
 
 def write_parameters(path: Path, tensors: dict[str, torch.Tensor]) -> ParameterFile:

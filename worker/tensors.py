@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     """Copy a tensor to a contiguous array; bfloat16 becomes ``ml_dtypes.bfloat16``."""
-    plain = tensor.detach().cpu().contiguous().clone()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().clone()
     if plain.dtype == torch.bfloat16:
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return plain.numpy()

@@ -4,7 +4,7 @@ The model is stored as an upload, and the request, with the model's digest, beco
 """
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -23,6 +23,7 @@ from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
 from bessemer.contract.names import name_of_file
 from bessemer.contract.problem import ErrorCode, FieldError
+from bessemer.contract.request import MAX_ENTRIES
 from bessemer.store.errors import DigestMismatchError
 
 MODEL, REQUEST = "model", "request"
@@ -66,19 +67,25 @@ def _service(request: Request) -> TenantService:
 async def _read(service: TenantService, form: Form) -> dict[str, Any]:
     digest: str | None = None
     name: str | None = None
+    files: dict[str, str] = {}
     document: dict[str, Any] | None = None
     async for part in form.parts():
-        if part.name == MODEL and digest is None:
-            promised = document.get("model") if document else None
+        if part.name == MODEL and len(files) < MAX_ENTRIES:
+            promised = document.get("model") if document and digest is None else None
             expected = promised if is_digest(promised) else None
-            name = name_of_file(part.file or "")
-            digest = (await receive_model(service, part.chunks, expected, name))[0].digest
+            stem = name_of_file(part.file or "")
+            received = (await receive_model(service, part.chunks, expected, stem))[0].digest
+            if digest is None:
+                digest, name = received, stem
+            elif stem is None or stem in files:
+                raise _invalid(
+                    MODEL, "each of several models needs a file name of its own, such as decode.pt2"
+                )
+            files[stem or ""] = received
         elif part.name == REQUEST and document is None:
             document = await _document(part)
         else:
-            raise _invalid(
-                part.name[:64] or "body", f"expected one `{MODEL}` and one `{REQUEST}` in the form"
-            )
+            raise _invalid(part.name[:64] or "body", f"expected `{MODEL}` and one `{REQUEST}` in the form")
     if digest is None or document is None:
         raise _invalid(MODEL if digest is None else REQUEST, "required: missing from the form")
     if name is not None:
@@ -86,7 +93,24 @@ async def _read(service: TenantService, form: Form) -> dict[str, Any]:
     named = document.setdefault("model", digest)
     if is_digest(named) and named != digest:
         raise DigestMismatchError(named, digest)
+    if len(files) > 1:
+        document["entries"] = _entries(document.get("entries"), files)
     return document
+
+
+def _entries(entries: Any, files: Mapping[str, str]) -> dict[str, Any]:
+    """The entries with the models of the files that have their names."""
+    named = {stem: {} for stem in files} if entries is None else entries
+    if not isinstance(named, dict) or not all(isinstance(entry, dict) for entry in named.values()):
+        raise _invalid("entries", "expected an object of objects")
+    strange = [stem for stem in files if stem not in named]
+    if strange:
+        raise _invalid(
+            MODEL, f"no entry has the name of the file '{strange[0]}'; entries: {', '.join(named)}"
+        )
+    return {
+        name: {"model": files[name], **entry} if name in files else entry for name, entry in named.items()
+    }
 
 
 async def _document(part: Part) -> dict[str, Any]:
@@ -137,10 +161,15 @@ FORM: dict[str, Any] = {
                     "type": "object",
                     "description": "The model and the request, in any order; `request` needs no `model`. "
                     "The file's name becomes the name of the model and of the compilation, unless `request` "
-                    "has a `name`. The model stays stored if the request is refused.",
+                    "has a `name`. Several `model` parts become the entries with the names of their files. "
+                    "The model stays stored if the request is refused.",
                     "required": [MODEL, REQUEST],
                     "properties": {
-                        MODEL: {"type": "string", "format": "binary", "description": "The model's file."},
+                        MODEL: {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "The model's file. Repeat it for each of several.",
+                        },
                         REQUEST: {
                             "type": "object",
                             "description": "A `CompilationRequest` without `model`, as JSON.",

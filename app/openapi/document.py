@@ -29,6 +29,7 @@ from bessemer.contract.usage import Usage, Use
 Responses = dict[int | str, dict[str, Any]]
 
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+OTHER_DIGEST = "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 _AT = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _IMAGE = TensorSpec(name="x", shape=(1, 784), dtype=DType.FLOAT32)
 

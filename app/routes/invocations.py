@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from app.http.downloads import artifact_response
 from app.http.idempotency import IdempotencyKey, resource_id
 from app.http.polling import cancellation, poll_later
-from app.http.problems import refuse
+from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import declared_bytes, refuse_if_too_large
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
@@ -26,7 +26,8 @@ from bessemer.contract.capability import Needs, lacks, needs_of
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState
 from bessemer.contract.listing import Page
-from bessemer.contract.problem import ErrorCode
+from bessemer.contract.problem import ErrorCode, FieldError
+from bessemer.contract.request import MAIN_ENTRY, EntryName
 from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs.hashing import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
@@ -43,6 +44,13 @@ Runs = Annotated[
         le=MAX_RUNS,
         description="How often to time the library after a warm-up run.",
         examples=[100],
+    ),
+]
+EntryPoint = Annotated[
+    EntryName | None,
+    Query(
+        description="The entry point to run, by its name in the request. By default, the first.",
+        examples=["decode"],
     ),
 ]
 
@@ -100,12 +108,13 @@ async def invoke_library(
     response: Response,
     job: CompilationDep,
     runs: Runs = DEFAULT_RUNS,
+    entry: EntryPoint = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Invocation:
     """Queue a run of the library on the uploaded inputs, in the sandbox. Poll it at `Location`."""
     _require_bundle(job)
-    needs = _needs(job)
-    await run_in_threadpool(_require_able_worker, service, job, needs)
+    _require_entry(job, entry)
+    await run_in_threadpool(_require_able_worker, service, job)
     invocation_id = resource_id(service.id_secret, idempotency_key, service.data.tenant, job.id)
     add_log_fields(invocation=invocation_id)
     is_new = await run_in_threadpool(service.data.invocations.get, invocation_id) is None
@@ -113,7 +122,7 @@ async def invoke_library(
         room = partial(require_room, service, more_bytes=declared_bytes(request))
         await run_in_threadpool(room, QUEUED, WORKER, STORED)
     blob = await _receive(service, request, is_new)
-    invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, needs)
+    invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, entry)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     poll_later(response)
     return invocation
@@ -196,6 +205,13 @@ def _require_bundle(job: Compilation) -> None:
     raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} {why}: it has no bundle to run.")
 
 
+def _require_entry(job: Compilation, entry: str | None) -> None:
+    known = tuple(job.request.entries) or (MAIN_ENTRY,)
+    if entry is not None and entry not in known:
+        message = f"compilation {job.id} has no entry point '{entry}'; it has {', '.join(known)}"
+        raise RefusalError(invalid_problem((FieldError(field="entry", message=message),)))
+
+
 async def _receive(service: TenantService, request: Request, is_new: bool) -> Blob:
     max_bytes = service.settings.max_inputs_bytes
     refuse_if_too_large(request, max_bytes, ErrorCode.INPUTS_TOO_LARGE)
@@ -220,8 +236,9 @@ def _needs(job: Compilation) -> Needs | None:
     return needs_of(ExplicitTarget(mcpu=target.mcpu, triple=target.triple, features=target.features))
 
 
-def _require_able_worker(service: TenantService, job: Compilation, needs: Needs | None) -> None:
+def _require_able_worker(service: TenantService, job: Compilation) -> None:
     """Refuse a library that no live worker can run. Without live workers, it is queued."""
+    needs = _needs(job)
     workers = service.live_workers()
     lacking = {worker.id: lacks(worker.capability, needs) for worker in workers}
     if workers and all(lacking.values()):
@@ -231,8 +248,9 @@ def _require_able_worker(service: TenantService, job: Compilation, needs: Needs 
 
 
 def _submit(
-    service: TenantService, invocation_id: JobId, job: Compilation, blob: Blob, runs: int, needs: Needs | None
+    service: TenantService, invocation_id: JobId, job: Compilation, blob: Blob, runs: int, entry: str | None
 ) -> Invocation:
+    needs = _needs(job)
     invocation = service.data.invocations.submit(
         invocation_id,
         job.id,
@@ -241,6 +259,7 @@ def _submit(
         runs,
         None if needs is None else str(needs),
         current_traceparent(),
+        entry,
     )
     if invocation is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation {job.id} was deleted.")

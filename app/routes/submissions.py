@@ -8,7 +8,7 @@ from app.admission import priority_refusal, refusal, time_refusal
 from app.http.forms import FORM, SubmissionRoute
 from app.http.idempotency import IdempotencyKey, resource_id
 from app.http.polling import poll_later
-from app.http.problems import RefusalError
+from app.http.problems import RefusalError, refuse
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.quotas import QUEUED, STORED, WORKER, require_room
@@ -37,6 +37,14 @@ REQUEST_EXAMPLES = {
     "a preflight": {
         "summary": "Check in seconds whether a model compiles",
         "value": {"model": documentation.REQUEST.model, "target": "host", "stop_after": "translate"},
+    },
+    "several models": {
+        "summary": "One library with an entry point for each of two models",
+        "value": {
+            "model": documentation.REQUEST.model,
+            "target": "host",
+            "entries": {"prefill": {}, "decode": {"model": documentation.OTHER_DIGEST}},
+        },
     },
     "looking inside": {
         "summary": "Each operator as a tensor expression, and the module after every pass",
@@ -97,17 +105,17 @@ def submit_compilation(
 
 
 def _require_model(service: TenantService, job: Compilation) -> None:
-    """Withdraw a job whose model was deleted since the check; from here on, the job protects the model."""
-    if not service.data.models.touch(job.request.model):
+    """Withdraw a job whose model was deleted since the check; from here on, the job protects its models."""
+    missing = [digest for digest in job.request.models if not service.data.models.touch(digest)]
+    if missing:
         service.data.jobs.withdraw(job.id)
-        problem = refusal(job.request, None)
-        assert problem is not None
-        raise RefusalError(problem)
+        raise refuse(ErrorCode.MODEL_MISSING, f"Model {missing[0]} not found.")
 
 
 def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
     require_room(service, QUEUED, WORKER, STORED)
-    problem = refusal(request, service.data.models.get(request.model)) or priority_refusal(
+    models = {digest: service.data.models.get(digest) for digest in request.models}
+    problem = refusal(request, models[request.model], models) or priority_refusal(
         request.priority, service.quota.highest_priority
     )
     if problem is None and request.tune.seconds is not None and request.searches:

@@ -10,6 +10,8 @@ from pydantic import Field, StringConstraints
 
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.request import MAIN_ENTRY
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.tensor import DType, TensorName, TensorSpec
 
@@ -98,16 +100,26 @@ class StateTensor(TensorSpec):
 class EntryPoint(Document):
     """One entry point of the library."""
 
-    name: str = Field(default="main", description="Its name in the request.")
+    name: str = Field(default=MAIN_ENTRY, description="Its name in the request.")
     entry_point: str = Field(default="main", description="The function of the library that runs it.")
     inputs: tuple[TensorSpec, ...] = Field(
         description="The inputs, in the order of the entry point's arguments."
     )
     outputs: tuple[TensorSpec, ...] = Field(description="The outputs, in the order of the flattened result.")
+    call: CallStructure | None = Field(
+        default=None,
+        description="How the model's own arguments and result are made of the inputs and outputs; null in a "
+        "bundle of an earlier release.",
+    )
     state: tuple[StateTensor, ...] = Field(
         default=(),
         description="What the model keeps between runs. The entry point takes it after the inputs, may write "
         "to it, and returns its new value after the outputs.",
+    )
+    seed: TensorName | None = Field(
+        default=None,
+        description="The input that is the seed of the random numbers, an int64 scalar; null if the model "
+        "draws none. Equal seeds give equal results. `run.py` draws a seed if it gets none.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
@@ -145,3 +157,13 @@ class Manifest(EntryPoint):
         description="All files of the bundle except `manifest.json` and `SHA256SUMS`."
     )
     created_at: datetime
+
+    @property
+    def entry_points(self) -> tuple[EntryPoint, ...]:
+        """All entry points, the first first."""
+        return (self, *self.entries)
+
+    @property
+    def states(self) -> tuple[StateTensor, ...]:
+        """The state of all entry points, each tensor once."""
+        return tuple({state.name: state for entry in self.entry_points for state in entry.state}.values())

@@ -1,10 +1,10 @@
 """Run a compiled model: ``python run.py --input x=x.npy --output result.npz``.
 
 Every bundle contains this file. It needs only Python 3.9 or later, NumPy and apache-tvm-ffi; everything about
-the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run`` and
-``Model.time``. You can call a loaded model from any number of threads at once; if it keeps state, each
-sequence of runs needs its own ``Model.session()``. NumPy lacks bfloat16, so such arrays hold the bits as
-uint16.
+the model is in ``manifest.json`` beside it. As a module, it offers ``load``, ``Model.run``, which takes and
+returns arrays by name, and ``Model.time``. A loaded model is also a function of the original's own arguments:
+``model(images=[a, b])``. You can call it from any number of threads at once; if it keeps state, each sequence
+of runs needs its own ``Model.session()``. NumPy lacks bfloat16, so such arrays hold the bits as uint16.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import sys
 import time
 import zipfile
-from collections import Counter, deque
+from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
@@ -42,6 +44,7 @@ except ModuleNotFoundError as missing:
 
 __all__ = [
     "BundleError",
+    "Call",
     "Comparison",
     "Entry",
     "InputError",
@@ -68,6 +71,8 @@ WARM_UP_RUNS = 5
 SHOWN_ELEMENTS = 16
 SHOWN_NAMES = 3
 MAX_TIED_ELEMENTS = 1 << 24
+MAX_SEED = (1 << 53) - 1
+"""The largest seed that ``run`` draws: JSON readers keep its digits."""
 
 SAFETENSORS_DTYPES = {
     "BOOL": "bool",
@@ -80,11 +85,20 @@ SAFETENSORS_DTYPES = {
     "BF16": "bfloat16",
     "F32": "float32",
     "F64": "float64",
+    "C64": "complex64",
 }
 """The element types of a ``.safetensors`` file, as the manifest names them."""
 
+PARTS = {"complex64": "float32", "complex128": "float64"}
+"""The dtypes of the real and the imaginary part of complex numbers."""
+
 MAX_HEADER_BYTES = 100_000_000
 CHUNK_BYTES = 1 << 20
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+HUGE_PAGE_BYTES = 2 << 20
+MADV_COLLAPSE = 25
+MIN_HUGE_BYTES = 32 << 20
+"""Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -105,6 +119,16 @@ class Spec:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def runtime_dtype(self) -> str:
+        """The dtype in the library, which takes complex numbers as real ones with a last axis of two."""
+        return PARTS.get(self.dtype, self.dtype)
+
+    def shape_of(self, tensor: Any) -> tuple[int, ...]:
+        """The shape of a runtime tensor without the axis of parts."""
+        shape = tuple(tensor.shape)
+        return shape[:-1] if self.dtype in PARTS and shape[-1:] == (2,) else shape
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -276,6 +300,7 @@ class Outcome:
     threads: int
     comparisons: tuple[Comparison, ...] | None
     latency: Latency | None
+    seed: int | None = None
 
     @property
     def matches_reference(self) -> bool | None:
@@ -288,10 +313,11 @@ class Outcome:
         return 1 if self.matches_reference is False else 0
 
     def document(self) -> dict[str, Any]:
-        """The JSON document: outputs, threads, the comparison, and the fields of ``Latency`` if timed."""
+        """The JSON document: outputs, seed, threads, the comparison, and ``Latency``'s fields if timed."""
         compared = self.comparisons
         return {
             "outputs": [asdict(spec) for spec in self.specs],
+            "seed": self.seed,
             "threads": self.threads,
             "matches_reference": self.matches_reference,
             "comparisons": None if compared is None else [asdict(entry) for entry in compared],
@@ -318,16 +344,14 @@ class ParameterReader:
         self.prepare: str = entry["prepare"]
         self.specs = _specs(entry["tensors"])
 
-    def bind(self, function: Any, prepare: Any, path: Path) -> Callable[..., Any]:
-        """The entry point as a function of the inputs alone.
+    def prepared(self, prepare: Any, path: Path) -> tuple[Any, ...]:
+        """What every entry point takes after its inputs.
 
         Raises:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        given = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
-        prepared = tuple(prepare(given))
-        return lambda *inputs: function(*inputs, *prepared)
+        return tuple(prepare([_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]))  # noqa: B905
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
         """The tensors of a ``.safetensors`` file in the library's order, without a copy.
@@ -389,6 +413,150 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_ABSENT: Any = object()
+"""The value of an argument, a key or a field that a call leaves out."""
+
+
+class Call:
+    """How the model's own arguments and result are made of named arrays: ``call`` in the manifest."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._arguments: Sequence[Mapping[str, Any]] = document["arguments"]
+        self._returns: Mapping[str, Any] = document["returns"]
+        self._names = [str(argument["name"]) for argument in self._arguments]
+        self._positional = [str(each["name"]) for each in self._arguments if not each["keyword_only"]]
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays in the arguments of a call, by name.
+
+        Raises:
+            InputError: an argument, a key or a field is missing, unknown, or has another type or value.
+        """
+        try:
+            given = self._bound(args, kwargs)
+            arrays: dict[str, Any] = {}
+            for argument in self._arguments:
+                name = str(argument["name"])
+                _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
+        except InputError as error:
+            takes = ", ".join(map(_shown_argument, self._arguments))
+            raise InputError(f"{error}; the model takes ({takes})") from None
+        return arrays
+
+    def restore(self, outputs: Arrays) -> Any:
+        """The model's result, made of outputs by name.
+
+        A dataclass or an object of another class becomes a ``SimpleNamespace`` with its fields.
+        """
+        return _restored(self._returns, outputs)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self._positional):
+            raise InputError(f"got {len(args)} arguments by position, expected {len(self._positional)}")
+        given = dict(zip(self._positional, args))  # noqa: B905
+        for name, value in kwargs.items():
+            if name not in self._names:
+                raise InputError(f"unknown argument '{name}'")
+            if name in given:
+                raise InputError(f"argument '{name}' is given twice")
+            given[name] = value
+        return given
+
+
+def _take(structure: Any, value: Any, place: str, arrays: dict[str, Any]) -> None:
+    """Add the arrays in a value to ``arrays``. ``place`` is the path to the value, for errors."""
+    if structure is None:
+        if value is not _ABSENT and value is not None:
+            raise InputError(f"'{place}' was left to the model's default when it was compiled")
+    elif "tensor" in structure:
+        if value is _ABSENT or value is None:
+            raise InputError(f"missing '{place}'")
+        if isinstance(value, (str, list, tuple, Mapping)):
+            raise InputError(f"'{place}' is a {type(value).__name__}, expected an array")
+        arrays[structure["tensor"]] = value
+    elif "constant" in structure:
+        if value is not _ABSENT and not _is_constant(value, structure["constant"]):
+            given = repr(value) if np.isscalar(value) or value is None else f"a {type(value).__name__}"
+            raise InputError(
+                f"'{place}' is {given}, but the library is compiled for {structure['constant']!r}"
+            )
+    else:
+        for key, item, part in _parts(structure, value, place):
+            _take(item, part, f"{place}.{key}", arrays)
+
+
+def _is_constant(value: Any, constant: Any) -> bool:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(constant, bool) or isinstance(plain, bool):
+        return plain is constant
+    return isinstance(plain, (int, float, str, type(None))) and bool(plain == constant)
+
+
+def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tuple[Any, Any, Any]]:
+    """The key or index of each item of a container, its structure, and its value."""
+    kind, keys, items = structure["container"], structure["keys"], structure["items"]
+    places = keys or range(len(items))
+    if value is _ABSENT or value is None:
+        parts: Sequence[Any] = [_ABSENT] * len(items)
+    elif isinstance(value, Mapping) and keys:
+        strange = [key for key in value if key not in keys]
+        if strange:
+            raise InputError(f"unknown key {strange[0]!r} in '{place}'")
+        parts = [value.get(key, _ABSENT) for key in keys]
+    elif isinstance(value, (list, tuple)) and kind != "dict":
+        if len(value) != len(items):
+            raise InputError(f"'{place}' has the length {len(value)}, expected {len(items)}")
+        parts = value
+    elif kind in ("object", "named_tuple") and any(hasattr(value, key) for key in keys):
+        parts = [getattr(value, key, _ABSENT) for key in keys]
+    else:
+        raise InputError(f"'{place}' is a {type(value).__name__}, expected {_shown(structure)}")
+    return zip(places, items, parts)  # noqa: B905
+
+
+def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
+    if "tensor" in structure:
+        return arrays[structure["tensor"]]
+    if "constant" in structure:
+        return structure["constant"]
+    kind, keys = structure["container"], structure["keys"]
+    values = [_restored(item, arrays) for item in structure["items"]]
+    if kind == "dict":
+        return dict(zip(keys, values))  # noqa: B905
+    if kind == "named_tuple":
+        return _named_tuple(tuple(keys))(*values)
+    if kind in ("list", "tuple"):
+        return values if kind == "list" else tuple(values)
+    return SimpleNamespace(**dict(zip(keys, values)))  # noqa: B905
+
+
+@cache
+def _named_tuple(fields: tuple[str, ...]) -> Any:
+    return namedtuple("Result", fields)
+
+
+def _shown_argument(argument: Mapping[str, Any]) -> str:
+    name, structure = argument["name"], argument["structure"]
+    text = name if structure is None else _shown(structure)
+    return str(name) if text == name else f"{name}: {text}"
+
+
+def _shown(structure: Mapping[str, Any]) -> str:
+    if "tensor" in structure:
+        return str(structure["tensor"])
+    if "constant" in structure:
+        return repr(structure["constant"])
+    kind, keys = structure["container"], structure["keys"]
+    texts = list(map(_shown, structure["items"]))
+    if kind == "list":
+        return f"[{', '.join(texts)}]"
+    if kind == "dict":
+        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(keys, texts))}}}"  # noqa: B905
+    if keys:
+        return f"({', '.join(f'{key}={text}' for key, text in zip(keys, texts))})"  # noqa: B905
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
 class Sessions:
     """A pool of the library's virtual machines, because each can run only one call at a time.
 
@@ -420,6 +588,8 @@ class Entry:
         inputs: its inputs, without the state.
         outputs: its outputs, without the state.
         states: the state that it takes and returns.
+        structure: that of the model's own arguments and result; None in a bundle of an earlier release.
+        seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
         function: runs it on runtime tensors: inputs, then state.
     """
@@ -429,10 +599,24 @@ class Entry:
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
         self.states = _specs(document.get("state", ()))
+        call = document.get("call") or {}
+        self.structure = Call(call) if call.get("returns") else None
+        self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
         self.function = function
         self._folder = folder
         self._document = document
+
+    @property
+    def seeds(self) -> tuple[Spec, ...]:
+        """The seed's spec, if it takes one."""
+        return tuple(spec for spec in self.inputs if spec.name == self.seed)
+
+    def with_seed(self, inputs: Arrays) -> Arrays:
+        """The inputs, with a new seed if the entry point takes one and they have none."""
+        if self.seed is None or self.seed in inputs:
+            return inputs
+        return {**inputs, self.seed: np.array(int.from_bytes(os.urandom(8), "little") & MAX_SEED, np.int64)}
 
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
@@ -448,6 +632,12 @@ class Entry:
         if len(tensors) != expected:
             raise BundleError(f"the library returned {len(tensors)} tensors, expected {expected}")
         return tensors
+
+    def call_structure(self) -> Call:
+        """The structure of the model's own arguments and result. Raises ``BundleError`` if it is unknown."""
+        if self.structure is None:
+            raise BundleError("an earlier release made this bundle: use run, with arrays by name")
+        return self.structure
 
     def initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """The state before the first run, by name."""
@@ -530,6 +720,16 @@ class Model:
         """A new sequence of runs, which begins with the initial state."""
         return Session(self)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry point in the first session; see ``Session.call``."""
+        return self._first.call(args, kwargs)
+
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
+        """Run once in the first session; see ``Session.call``."""
+        return self._first.call(args, kwargs, entry)
+
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once in the first session; see ``Session.run``."""
         return self._first.run(inputs, entry)
@@ -542,6 +742,11 @@ class Model:
     @state.setter
     def state(self, arrays: Arrays) -> None:
         self._first.state = arrays
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the first session's last run; None before, and if the model draws no random numbers."""
+        return self._first.seed
 
     def reset(self) -> None:
         """Return the first session to the initial state."""
@@ -568,9 +773,14 @@ class Model:
             InputError: see ``run``.
         """
         point = self.entry(entry)
-        tensors, _ = point.tensors(self._without_state(inputs))
+        tensors, _ = point.tensors(point.with_seed(self._without_state(inputs)))
         states = self._state_tensors(self.state)
         return partial(point.function, *tensors, *(states[spec.name] for spec in point.states))
+
+    def drawn(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """The seed that the last run on these inputs drew, by its name; empty if it drew none."""
+        name = self.entry(entry).seed
+        return {} if name is None or name in inputs else {name: np.array(self.seed, np.int64)}
 
     def reference_inputs(self, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
@@ -598,10 +808,15 @@ class Model:
 
 
 class Session:
-    """A sequence of runs of a model that keeps state; one run at a time."""
+    """A sequence of runs of a model that keeps state; one run at a time.
+
+    Attributes:
+        seed: the seed of the last run; None before, and if the model draws no random numbers.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self.seed: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -623,12 +838,43 @@ class Session:
             )
         self._tensors = self._model._state_tensors({**self.state, **arrays})
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first entry point; see ``call``."""
+        return self.call(args, kwargs)
+
+    def call(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, entry: str | None = None
+    ) -> Any:
+        """Run once with the model's own arguments, and keep the new state.
+
+        Args:
+            args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
+                the model takes them. An object may be given as a dictionary of its fields.
+            kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed
+                of a model that draws random numbers is one more.
+            entry: the entry point; by default, the first.
+
+        Returns:
+            The model's own result: an array, or a list, a tuple, a dictionary or a named tuple of arrays, and
+            None where the model returns None. Objects of other classes become a ``SimpleNamespace``.
+
+        Raises:
+            InputError: an argument is missing, unknown, or does not match the model.
+            BundleError: see ``run``; or an earlier release made the bundle.
+        """
+        point = self._model.entry(entry)
+        structure = point.call_structure()
+        seeds = {name: value for name, value in (kwargs or {}).items() if name == point.seed}
+        own = {name: value for name, value in (kwargs or {}).items() if name not in seeds}
+        return structure.restore(self.run({**structure.flatten(args, own), **seeds}, entry))
+
     def run(self, inputs: Arrays, entry: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Run once, and keep the new state.
 
         Args:
             inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run.
+                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
+                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -640,12 +886,15 @@ class Session:
         """
         point = self._model.entry(entry)
         own = self._model._without_state(inputs)
-        given, chosen = point.tensors(own)
+        seeded = point.with_seed(own)
+        given, chosen = point.tensors(seeded)
         if len(own) < len(inputs):
             self.state = {name: array for name, array in inputs.items() if name not in own}
+        self.seed = None if point.seed is None else int(seeded[point.seed])
         tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
         for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
-            if not point.sizes.suits(spec, tuple(tensor.shape), chosen) or str(tensor.dtype) != spec.dtype:
+            known = point.sizes.suits(spec, spec.shape_of(tensor), chosen)
+            if not known or str(tensor.dtype) != spec.runtime_dtype:
                 raise BundleError(
                     f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
                 )
@@ -676,12 +925,12 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         for name in manifest["runtime_libraries"]:
             _load_runtime(folder, manifest, name)
         _check_file(folder, manifest, manifest["library"])
-        library = tvm_ffi.load_module(str(path))
-        _release_blob(path)
         documents = (manifest, *manifest.get("entries", ()))
-        functions = [
-            _function(folder, manifest, each["entry_point"], library, parameters) for each in documents
-        ]
+        with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
+            library = tvm_ffi.load_module(str(path))
+            prepared = _prepared_parameters(folder, manifest, library, parameters)
+            functions = [_function(library, each["entry_point"], prepared) for each in documents]
+            _release_blob(path)
     except BundleError:
         raise
     except Exception as error:
@@ -691,23 +940,24 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         return Model(folder, manifest, entries, threads)
 
 
-def _function(
-    folder: Path,
-    manifest: Mapping[str, Any],
-    name: str,
-    library: Any,
-    other: str | os.PathLike[str] | None,
-) -> Callable[..., Any]:
-    """The function that runs an entry point on its inputs, from any thread."""
-    call = Sessions(lambda: _start_machine(library)[name]).call
+def _prepared_parameters(
+    folder: Path, manifest: Mapping[str, Any], library: Any, other: str | os.PathLike[str] | None
+) -> tuple[Any, ...]:
+    """The separate parameters as entry points take them; empty if the library contains its parameters."""
     entry = manifest.get("parameters")
     if entry is None:
         if other is not None:
             raise BundleError("the library contains its parameters, so it cannot use others")
-        return call
+        return ()
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
-    return wanted.bind(call, prepare, Path(other or _inside(folder, wanted.file)))
+    return wanted.prepared(prepare, Path(other or _inside(folder, wanted.file)))
+
+
+def _function(library: Any, name: str, prepared: tuple[Any, ...]) -> Callable[..., Any]:
+    """The function that runs an entry point on its inputs, from any thread."""
+    call = Sessions(lambda: _start_machine(library)[name]).call
+    return (lambda *inputs: call(*inputs, *prepared)) if prepared else call
 
 
 def _guarded(call: Callable[[], Any]) -> Any:
@@ -766,6 +1016,43 @@ def _release_blob(path: Path) -> None:
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
         system.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
+
+
+def _weight(folder: Path, manifest: Mapping[str, Any]) -> int:
+    """The bytes of the library and of separate parameters."""
+    separate = manifest.get("parameters")
+    files = (manifest["library"], *([separate["file"]] if separate else []))
+    return sum(_inside(folder, file).stat().st_size for file in files)
+
+
+@contextmanager
+def huge_pages() -> Iterator[None]:
+    """Move what the block allocates, above all parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
+
+    A run of a model with few rows, such as a decoder's step, takes as long as reading its parameters, and
+    the processor looks up and prefetches memory page by page.
+    """
+    before = _anonymous_memory()
+    yield
+    system = ctypes.CDLL(None)
+    for start, end in _anonymous_memory():
+        first = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        for address in range(first, end - HUGE_PAGE_BYTES + 1, HUGE_PAGE_BYTES):
+            if any(low <= address < high for low, high in before):
+                continue
+            if system.madvise(ctypes.c_void_p(address), ctypes.c_size_t(HUGE_PAGE_BYTES), MADV_COLLAPSE):
+                return
+
+
+def _anonymous_memory() -> list[tuple[int, int]]:
+    """The ranges of addresses that the process may write and that belong to no file; empty if unknown."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    fields = [line.split() for line in lines]
+    ranges = [each[0].split("-") for each in fields if each[1].startswith("rw") and each[4] == "0"]
+    return [(int(low, 16), int(high, 16)) for low, high in ranges]
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -876,13 +1163,14 @@ def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
     """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
+    shape = (*array.shape, 2) if spec.dtype in PARTS else array.shape
+    tensor = allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
-    array = np.empty(tuple(tensor.shape), spec.numpy_dtype)
+    array = np.empty(spec.shape_of(tensor), spec.numpy_dtype)
     ctypes.memmove(array.ctypes.data, tensor.data_ptr(), array.nbytes)
     return array
 
@@ -898,6 +1186,8 @@ def _flatten(result: Any) -> Iterator[Any]:
 def as_numbers(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype in PARTS:
+        return np.stack((array.real, array.imag), -1).astype(np.float64)
     return array if dtype == "int64" else array.astype(np.float64)
 
 
@@ -1005,8 +1295,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=FILE.npy",
-        help="one input's array; repeat for each input; or one FILE.npz with all inputs; by default, run the "
-        "reference inputs and compare the outputs",
+        help="one input's array, or a whole number such as a seed; repeat for each input; or one FILE.npz "
+        "with all inputs; by default, run the reference inputs and compare the outputs",
     )
     parser.add_argument(
         "--parameters",
@@ -1023,7 +1313,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read ``NAME=FILE.npy`` arguments, or the one ``.npz`` file with all inputs.
+    """Read ``NAME=FILE.npy`` and ``NAME=7`` arguments, or the one ``.npz`` file with all inputs.
+
+    A whole number is an int64 scalar.
 
     Raises:
         InputError: an argument has another form or is repeated, or its file cannot be read.
@@ -1037,7 +1329,8 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
             raise InputError(f"'{argument}' is not of the form NAME=FILE.npy")
         if name in inputs:
             raise InputError(f"input '{name}' is given twice")
-        inputs[name] = _read_array(path)
+        is_number = WHOLE_NUMBER.fullmatch(path)
+        inputs[name] = np.array(int(path), np.int64) if is_number else _read_array(path)
     return inputs
 
 
@@ -1064,20 +1357,20 @@ def execute(
 ) -> Outcome:
     """Run once, compare if ``inputs`` is empty, and time ``repeat`` runs. Raises as ``Model.run`` does.
 
-    The outputs include the state after the run. ``compares`` is False if the parameters differ from those of
-    the references.
+    The outputs include the state after the run, and the seed if the run drew one. ``compares`` is False if
+    the parameters differ from those of the references.
     """
     point = model.entry(entry)
     given = inputs or point.reference_inputs()
-    outputs = {**model.run(given, entry), **model.state}
+    outputs = {**model.run(given, entry), **model.state, **model.drawn(given, entry)}
+    specs = (spec for spec in (*point.outputs, *model.states, *point.seeds) if spec.name in outputs)
     return Outcome(
-        specs=tuple(
-            replace(spec, shape=outputs[spec.name].shape) for spec in (*point.outputs, *model.states)
-        ),
+        specs=tuple(replace(spec, shape=outputs[spec.name].shape) for spec in specs),
         outputs=outputs,
         threads=model.threads,
         comparisons=None if inputs or not compares else point.compare(outputs),
         latency=model.time(given, repeat, entry) if repeat > 0 else None,
+        seed=model.seed,
     )
 
 

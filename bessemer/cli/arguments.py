@@ -5,8 +5,9 @@ import json
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
@@ -80,10 +81,15 @@ EntriesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--entry",
-        metavar="NAME[=METHOD][,INPUT...]",
-        help="Entry point of the library; repeat for each. A method of the model, such as decode, or the "
-        "model at other shapes, such as small,x=1x784.",
+        metavar="NAME[=METHOD|FILE][,INPUT...]",
+        help="Entry point of the library; repeat for each. A method of the model, such as decode, the "
+        "model at other shapes, such as small,x=1x784, or another model, such as decode=decode.pt2.",
     ),
+]
+
+RunEntryOption = Annotated[
+    str | None,
+    typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
 ]
 
 ConstantsOption = Annotated[
@@ -115,10 +121,12 @@ class Draft:
     Attributes:
         request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
         dimensions: ranges for these inputs, or for the model's own.
+        files: the model files of entries that have their own.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -151,7 +159,7 @@ def read_draft(
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
         constants: such as ``sr=16000``.
-        entries: such as ``decode``, ``decode=forward`` or ``small,x=1x784``.
+        entries: such as ``decode``, ``decode=forward``, ``decode=decode.pt2`` or ``small,x=1x784``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -168,13 +176,14 @@ def read_draft(
         fields["dimensions"] = ranges
     if constants:
         fields["constants"] = _read_constants(constants)
+    files: dict[str, Path] = {}
     if entries:
-        fields["entries"] = _read_entries(entries)
+        fields["entries"], files = _read_entries(entries)
     if name is not None:
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges)
+    return Draft(_checked(fields), ranges, files)
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
@@ -277,16 +286,20 @@ def _read_constants(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _read_entries(texts: Sequence[str]) -> dict[str, Any]:
+def _read_entries(texts: Sequence[str]) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The entries, and the files of those that have a model of their own."""
     found: dict[str, Any] = {}
+    files: dict[str, Path] = {}
     for text in texts:
         named, *inputs = text.split(",")
         name, _, method = named.partition("=")
+        if "." in method or "/" in method:
+            files[name], method = Path(method), ""
         if name in found:
             raise InvalidArgumentError(f"--entry {name} is given twice")
         specs = tuple(_read(f"--entry {text}", parse_input_spec, each) for each in inputs)
         found[name] = {**({"method": method} if method else {}), **({"inputs": specs} if specs else {})}
-    return found
+    return found, files
 
 
 def _read(argument: str, parse: Callable[[str], Value], text: str) -> Value:

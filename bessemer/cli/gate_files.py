@@ -22,6 +22,7 @@ from bessemer.cli.output import (
 from bessemer.cli.waiting import cancel_on_interrupt
 from bessemer.client import Job
 from bessemer.contract.job import REFERENCE
+from bessemer.contract.request import MAIN_ENTRY
 from bessemer.errors import BessemerError, InvalidArgumentError, InvocationFailedError, RequestRefusedError
 from bessemer.gate.arrays import ArraysError, arrays_of, copy_arrays, reading
 from bessemer.gate.outputs import INPUTS, OUTPUTS, OutputChange, compare_outputs
@@ -140,11 +141,13 @@ class Expected:
 
     Attributes:
         path: a ``reference.npz``.
+        first: the name of the entry point that has no folder of its own in it; empty for the library's first.
         is_golden: whether the user passed --golden. Then outputs that cannot be compared count as wrong.
     """
 
     path: Path
     is_golden: bool
+    first: str = ""
 
     def check(self) -> None:
         """Check a golden file before compiling. Raises ``InvalidArgumentError`` if it is not valid."""
@@ -161,28 +164,55 @@ class Expected:
         except ArraysError as error:
             raise InvalidArgumentError(str(error)) from error
 
-    def compare(self, job: Job) -> tuple[OutputChange | None, tuple[str, ...]]:
-        """Run a job's library on the inputs; return the change of the outputs, if known, and notes."""
+    def compare(self, job: Job) -> tuple[dict[str, OutputChange], tuple[str, ...]]:
+        """Run a job's library on the inputs.
+
+        Returns:
+            The changes of the outputs by entry point, as far as they are known, and notes.
+        """
+        names = tuple(job.document.request.entries) or (MAIN_ENTRY,)
+        changes: dict[str, OutputChange] = {}
+        notes: list[str] = []
+        for name in names:
+            label = f"{name}: " if len(names) > 1 else ""
+            folder = "" if name == (self.first or names[0]) else f"{name}/"
+            if not self._has(folder):
+                notes.append(f"{label}the outputs were not compared: {self.path} has none for it")
+                continue
+            change, note = self._change(job, name, folder)
+            changes.update({} if change is None else {name: change})
+            notes += [f"{label}{note}"] if note else []
+        return changes, tuple(notes)
+
+    def _has(self, folder: str) -> bool:
+        """Whether the file has inputs in a folder; the first one's are required."""
+        if not folder:
+            return True
+        with reading(self.path) as archive:
+            return bool(arrays_of(archive, folder + INPUTS))
+
+    def _change(self, job: Job, entry: str, folder: str) -> tuple[OutputChange | None, str]:
+        """The change of the outputs of an entry point, if known, and a note, which may be empty."""
         try:
-            change = self._compare(job)
-            return change, (change.note,) if change.note else ()
+            change = self._compare(job, entry, folder)
+            return change, change.note
         except (InvocationFailedError, RequestRefusedError) as error:
             reason = f"{error.problem.title}: {error.problem.detail}"
         except ArraysError as error:
             reason = str(error)
         if self.is_golden:
-            return OutputChange(inf, reason), ()
-        return None, (f"the outputs were not compared with the base's: {reason}",)
+            return OutputChange(inf, reason), ""
+        return None, f"the outputs were not compared with the base's: {reason}"
 
-    def _compare(self, job: Job) -> OutputChange:
+    def _compare(self, job: Job, entry: str, folder: str) -> OutputChange:
         with tempfile.TemporaryDirectory(prefix="bessemer-") as name:
             inputs, outputs = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
-            copy_arrays(self.path, INPUTS, inputs)
-            invocation = job.submit_invocation(inputs, runs=0)
+            copy_arrays(self.path, folder + INPUTS, inputs)
+            invocation = job.submit_invocation(inputs, runs=0, entry=entry)
             with cancel_on_interrupt(invocation.id, lambda: job.cancel_invocation(invocation.id)):
                 ended = job.wait_for_invocation(invocation)
             job.download_outputs(ended, outputs)
-            return compare_outputs(self.path, outputs, by_position=not self.is_golden)
+            return compare_outputs(self.path, outputs, by_position=not self.is_golden, folder=folder)
 
 
 def reference_of(report: Path) -> Path:

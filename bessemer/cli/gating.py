@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.arguments import ConstantsOption, InputsOption, ModelArgument, read_bytes, read_draft
+from bessemer.cli.arguments import (
+    ConstantsOption,
+    EntriesOption,
+    InputsOption,
+    ModelArgument,
+    read_bytes,
+    read_draft,
+)
 from bessemer.cli.gate_files import (
     VARIABLE_PREFIX,
     Expected,
@@ -40,6 +47,7 @@ from bessemer.gate.policy import (
     Measure,
     Outcome,
     Verdict,
+    first_entry,
     judge,
     should_repeat,
     unfit_as_base,
@@ -67,6 +75,7 @@ def gate(
         typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
     ] = None,
     constants: ConstantsOption = None,
+    entries: EntriesOption = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
@@ -176,7 +185,7 @@ def gate(
     )
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):
@@ -232,7 +241,7 @@ def _wait(job: Job, queue_timeout: float | None) -> None:
 def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     if job.state is not JobState.SUCCEEDED:
         return judge(model, job.document, None, None, bounds, base.notes)
-    outputs, notes = base.expected.compare(job) if base.expected else (None, ())
+    outputs, notes = base.expected.compare(job) if base.expected else ({}, ())
     notes = (*base.notes, *notes)
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
@@ -267,7 +276,12 @@ def _read_base(compare: Path | None, golden: Path | None) -> Base:
     path = reference_of(compare)
     if not path.exists():
         return Base(report, None, (f"{path} not found beside the base: the outputs were not compared",))
-    return Base(report, Expected(path, is_golden=False), notes)
+    return Base(report, Expected(path, is_golden=False, first=_first_in(report)), notes)
+
+
+def _first_in(report: Report) -> str:
+    """The entry point whose arrays have no folder; empty for a base with a single one."""
+    return first_entry(report) if report.entries else ""
 
 
 def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:

@@ -3,9 +3,9 @@
 import json as json_module
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 
 from bessemer.cli.output import JsonOption, print_lines, reporting, results
 from bessemer.cli.running import bundle_runner, unpacked_bundle
+from bessemer.contract.decoder import tokens_taken
 from bessemer.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
     """Read a prompt and write ``steps`` tokens, greedily.
 
     Raises:
-        InvalidArgumentError: the model has no entry point that takes one token.
+        InvalidArgumentError: the model has no entry point that takes one token, or its cache is too short.
     """
     session, entries = model.session(), token_entries(model)
+    _check_length(model, entries[1], len(prompt), steps)
     began = time.perf_counter()
     at = 0
     while at < len(prompt):
@@ -110,17 +112,35 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
     return Generated(tuple(prompt), tuple(written), read - began, time.perf_counter() - read)
 
 
+def _check_length(model: "Model", entry: "Entry", prompt: int, steps: int) -> None:
+    """Refuse more tokens than the cache holds."""
+    read = prompt + steps - 1  # the last token that is written is not read
+    if _keeps(model, entry, read - 1):
+        return
+    length = bisect_left(range(read), True, key=lambda position: not _keeps(model, entry, position))
+    most = length - prompt + 1
+    advice = f"so --steps can be at most {most}" if most > 0 else f"too few for a prompt of {prompt}"
+    raise InvalidArgumentError(f"the decoder's cache holds {length} tokens, {advice}")
+
+
+def _keeps(model: "Model", entry: "Entry", position: int) -> bool:
+    """Whether a run at a position writes to the cache: the library ignores writes beyond its end."""
+    session = model.session()
+    names = [spec.name for spec in entry.states if "float" in spec.dtype]
+    before = session.state
+    _run(session, entry, [0], position)
+    after = session.state
+    return not names or any((before[name] != after[name]).any() for name in names)
+
+
 def token_entries(model: "Model") -> dict[int, "Entry"]:
     """The entry points that take tokens, by their number of tokens, the longest first.
 
     Raises:
         InvalidArgumentError: none takes one token.
     """
-    found = {}
-    for entry in model.entries.values():
-        lengths = {prod(spec.shape) if "int" in spec.dtype else None for spec in entry.inputs}
-        if len(entry.inputs) <= 2 and len(lengths) == 1 and (length := lengths.pop()) is not None:
-            found[length] = entry
+    lengths = ((tokens_taken(entry.inputs), entry) for entry in model.entries.values())
+    found = {length: entry for length, entry in lengths if length is not None}
     if 1 not in found:
         takes = "; ".join(
             f"{entry.name}: {', '.join(map(str, entry.inputs))}" for entry in model.entries.values()

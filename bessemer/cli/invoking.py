@@ -1,5 +1,6 @@
 """``bessemer invoke``."""
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bessemer.cli.arguments import RunEntryOption
 from bessemer.cli.jobs import IdArgument
 from bessemer.cli.live_view import shown_latency
 from bessemer.cli.output import (
@@ -25,6 +27,7 @@ from bessemer.client.invoking import Arrays
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, Invocation
 from bessemer.errors import InvalidArgumentError, InvocationCancelledError, InvocationFailedError
 
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 WHOLE_FILES = frozenset({".npz", ".safetensors"})
 
 
@@ -35,14 +38,15 @@ def invoke(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="One input's array; repeat for each input. Or one FILE.npz or FILE.safetensors with all "
-            "inputs.",
+            help="One input's array, or a whole number such as a seed; repeat for each input. Or one "
+            "FILE.npz or FILE.safetensors with all inputs.",
         ),
     ],
     runs: Annotated[
         int,
         typer.Option("--runs", "--repeat", min=0, max=MAX_RUNS, metavar="N", help="Number of runs to time."),
     ] = (DEFAULT_RUNS),
+    entry: RunEntryOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
@@ -54,7 +58,7 @@ def invoke(
     with connected(url) as client:
         arrays = read_arguments(inputs)
         job = client.job(job_id)
-        invocation = job.submit_invocation(arrays, runs)
+        invocation = job.submit_invocation(arrays, runs, entry)
         cancel = partial(job.cancel_invocation, invocation.id)
         with cancel_on_interrupt(invocation.id, cancel):
             print_lines(console, f"invocation  {invocation.id}")
@@ -75,21 +79,21 @@ def _ended(job: Job, invocation: Invocation, json: bool) -> Invocation:
 
 
 def read_arguments(arguments: Sequence[str]) -> Arrays:
-    """Parse ``NAME=FILE.npy`` arguments, or return the one file with all inputs.
+    """Parse ``NAME=FILE.npy`` and ``NAME=7`` arguments, or return the one file with all inputs.
 
     Raises:
         InvalidArgumentError: an argument has another form, or is repeated.
     """
     if len(arguments) == 1 and Path(arguments[0]).suffix in WHOLE_FILES and "=" not in arguments[0]:
         return Path(arguments[0])
-    files: dict[str, Path] = {}
+    files: dict[str, Path | int] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or not name or not path:
             raise InvalidArgumentError(f"'{argument}' is not of the form NAME=FILE.npy")
         if name in files:
             raise InvalidArgumentError(f"input '{name}' is given twice")
-        files[name] = Path(path)
+        files[name] = int(path) if WHOLE_NUMBER.fullmatch(path) else Path(path)
     return files
 
 

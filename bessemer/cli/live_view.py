@@ -247,15 +247,20 @@ def _verdict(baseline: BaselineResult, shown: str) -> str:
     return f"library / {baseline.name}: {baseline.ratio:.2g} (p10 to p90 of the rounds: {spread})"
 
 
+def _shown_tokens(per_second: float | None) -> str:
+    return "" if per_second is None else f", {per_second:.1f} tokens per second"
+
+
 def _figure_lines(figures: Figures) -> Iterator[str]:
-    yield f"latency     {shown_latency(figures.latency)}"
+    yield f"latency     {shown_latency(figures.latency)}{_shown_tokens(figures.tokens_per_second)}"
     if figures.unsteady:
         yield f"            unsteady: {figures.unsteady}"
     for baseline in figures.baselines:
         yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
         yield f"            {_verdict(baseline, figures.unsteady)}"
     for entry in figures.entries:
-        yield f"entry       {entry.name}: {shown_latency(entry.latency)}"
+        tokens = _shown_tokens(entry.tokens_per_second)
+        yield f"entry       {entry.name}: {shown_latency(entry.latency)}{tokens}"
         for baseline in entry.baselines:
             yield f"            {_verdict(baseline, entry.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"

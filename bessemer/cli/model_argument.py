@@ -16,7 +16,15 @@ from bessemer.cli.arguments import Draft
 from bessemer.cli.live_view import upload_view
 from bessemer.cli.output import errors, print_lines
 from bessemer.client import Client, Job
-from bessemer.client.exporting import Modules, is_programs, save_module, save_programs, torch_kind
+from bessemer.client.exporting import (
+    NO_CONSTANTS,
+    Constants,
+    Modules,
+    is_programs,
+    save_module,
+    save_programs,
+    torch_kind,
+)
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
@@ -56,7 +64,10 @@ class ResolvedModel:
 
 @contextmanager
 def resolved_model(
-    model: str, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
+    model: str,
+    inputs: Inputs = (),
+    dimensions: Dimensions = NO_DIMENSIONS,
+    constants: Constants = NO_CONSTANTS,
 ) -> Iterator[ResolvedModel]:
     """Resolve a MODEL argument and its inputs. Temporary files live until the block ends.
 
@@ -67,7 +78,7 @@ def resolved_model(
     if is_entry_point(model):
         print_lines(errors, f"building the model of {model}")
         with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-            resolved = call_entry_point(model, Path(folder), inputs, dimensions)
+            resolved = call_entry_point(model, Path(folder), inputs, dimensions, constants)
             yield replace(resolved, name=_entry_name(model))
         return
     if model.endswith(PYTHON):
@@ -94,7 +105,11 @@ def _entry_name(entry: str) -> str | None:
 
 
 def call_entry_point(
-    entry: str, folder: Path, inputs: Inputs = (), dimensions: Dimensions = NO_DIMENSIONS
+    entry: str,
+    folder: Path,
+    inputs: Inputs = (),
+    dimensions: Dimensions = NO_DIMENSIONS,
+    constants: Constants = NO_CONSTANTS,
 ) -> ResolvedModel:
     """Call a function that returns a model, and save the model in a file.
 
@@ -105,6 +120,7 @@ def call_entry_point(
         folder: where to write the file.
         inputs: replace the function's inputs.
         dimensions: ranges for these inputs; without inputs, they override the function's ranges by name.
+        constants: other arguments of an ``nn.Module``.
 
     Raises:
         InvalidArgumentError: the function does not exist, or returns something else.
@@ -119,16 +135,18 @@ def call_entry_point(
         if is_programs(model):
             return ResolvedModel(save_programs(model, folder), entries=tuple(model))
         if torch_kind(model) is not None:
-            return _save(entry, model, folder, inputs, dimensions)
+            return _save(entry, model, folder, inputs, dimensions, constants)
         file = _file(entry, model, folder)
         return ResolvedModel(file, inputs=named_specs(inputs), dimensions=ranges_of(dimensions))
 
 
-def _save(entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Dimensions) -> ResolvedModel:
+def _save(
+    entry: str, module: Any, folder: Path, inputs: Inputs, dimensions: Dimensions, constants: Constants
+) -> ResolvedModel:
     if torch_kind(module) == MODULE and not inputs:
         ways = f"return {MODULE_WITH_INPUTS}, or pass --input x=1x784"
         raise InvalidArgumentError(f"{entry} returned a module without its inputs: {ways}")
-    exported = save_module(module, inputs, folder, dimensions)
+    exported = save_module(module, inputs, folder, dimensions, constants)
     return ResolvedModel(exported.path, inputs=exported.inputs, dimensions=ranges_of(dimensions))
 
 
@@ -204,14 +222,21 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
         ExportError: the function raised an error, or torch could not export its result.
     """
     inputs = {spec.name: spec for spec in draft.request.inputs}
-    with resolved_model(model, inputs, draft.dimensions) as resolved:
+    with resolved_model(model, inputs, draft.dimensions, draft.request.constants) as resolved:
         request = draft.with_inputs(resolved.inputs, resolved.dimensions)
         if not request.entries and resolved.entries:
             request = request.model_copy(update={"entries": {name: Entry() for name in resolved.entries}})
         if request.name is None and resolved.name is not None:
             request = request.model_copy(update={"name": resolved.name})
         digest = _uploaded(client, resolved, model, request.name, console)
-    return client.post(request.model_copy(update={"model": digest}))
+    entries = dict(request.entries)
+    for name, file in draft.files.items():
+        own = ResolvedModel(file, name_of_file(file.name))
+        update = {"model": _uploaded(client, own, str(file), None, console)}
+        entries[name] = entries[name].model_copy(update=update)
+    return client.post(
+        request.model_copy(update={"model": digest, **({"entries": entries} if entries else {})})
+    )
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

@@ -117,7 +117,7 @@ def inspect(
         if found.state is ModelState.INSPECTING:
             print_missing_worker(client, console)
         found = _inspect(client, found, json)
-        print_result(found, _model_lines(found), json)
+        print_result(found, model_lines(found), json)
 
 
 def _upload(client: Client, model: ResolvedModel, name: str | None, progress: Progress) -> Model:
@@ -148,7 +148,15 @@ def _row(model: Model) -> tuple[str, ...]:
     )
 
 
-def _model_lines(model: Model) -> Iterator[str]:
+def _value_name(name: str, kind: str) -> str:
+    """How a request names a value of an argument of a type of TorchScript."""
+    inner = kind.removeprefix("Optional[")
+    place = {"List": ".0", "Dict": ".KEY"}.get(inner.partition("[")[0], "")
+    return name + place
+
+
+def model_lines(model: Model) -> Iterator[str]:
+    """The lines that describe a model: one for each input and constant."""
     yield f"model       {model.digest}"
     if model.name:
         yield f"name        {model.name}"
@@ -160,10 +168,20 @@ def _model_lines(model: Model) -> Iterator[str]:
     yield f"format      {model.inspection.format}"
     yield f"parameters  {signature.parameters}"
     for constant in signature.constants:
-        needed = f": pass --constant {constant.name}=VALUE" if constant.required else ", optional"
+        value = _value_name(constant.name, constant.type)
+        needed = f": pass --constant {value}=VALUE" if constant.required else ", optional"
         yield f"constant    {constant.name} ({constant.type}{needed})"
+    containers = {
+        each.name: each.type for each in signature.call.arguments if each.structure is None and each.type
+    }
     for name in signature.input_names:
-        yield f"input       {known.get(name, f'{name}=(shape unknown: pass --input)')}"
+        kind = containers.get(name)
+        if kind is None:
+            yield f"input       {known.get(name, f'{name}=(shape unknown: pass --input)')}"
+        else:
+            yield f"input       {name} ({kind}: pass --input {_value_name(name, kind)}=SHAPE)"
+    if signature.call.arguments and not signature.call.is_flat:
+        yield f"call        {signature.call}"
     yield from other_method_lines(model.inspection.other_methods)
     for dimension in signature.dynamic.dimensions:
         yield f"dynamic     {dimension}"

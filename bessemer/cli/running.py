@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bessemer.cli.arguments import RunEntryOption
 from bessemer.cli.output import ExitStatus, JsonOption, errors, print_lines, reporting
 from bessemer.client.unpacking import unpack
 from bessemer.errors import InvalidArgumentError
@@ -27,8 +28,8 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=FILE.npy",
-            help="One input's array; repeat for each input. Or one FILE.npz with all inputs. By default, run "
-            "the reference inputs and compare the outputs.",
+            help="One input's array, or a whole number such as a seed; repeat for each input. Or one "
+            "FILE.npz with all inputs. By default, run the reference inputs and compare the outputs.",
         ),
     ] = None,
     parameters: Annotated[
@@ -39,9 +40,7 @@ def run(
             "the comparison.",
         ),
     ] = None,
-    entry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The entry point to run; by default, the first.")
-    ] = None,
+    entry: RunEntryOption = None,
     repeat: Annotated[
         int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Number of runs to time.")
     ] = 0,

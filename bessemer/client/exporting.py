@@ -12,23 +12,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
+from bessemer.client.containers import (
+    dataclasses_in,
+    inputs_in,
+    is_array,
+    is_container,
+    replace_inputs,
+    unfold,
+)
 from bessemer.client.export_errors import advice_on_export, methods_but_forward, quiet_torch, torch_message
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,
     Inputs,
     InputValue,
-    is_array,
     named_specs,
     ranges_of,
+    spec_of,
 )
 from bessemer.contract.dynamic import EXAMPLE_SIZE, DimensionRange, check_names
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.errors import ExportError, InvalidArgumentError
 
 Module = Any
+Constants = Mapping[str, bool | int | float | str | None]
+NO_CONSTANTS: Constants = MappingProxyType({})
 Ranges = Mapping[str, DimensionRange]
 PROGRAM = "program"
 Modules = {
@@ -87,12 +98,17 @@ def save_programs(programs: Mapping[str, Any], folder: Path) -> Path:
 
 
 def save_module(
-    module: Module, inputs: Inputs, folder: Path, dimensions: Dimensions = NO_DIMENSIONS
+    module: Module,
+    inputs: Inputs,
+    folder: Path,
+    dimensions: Dimensions = NO_DIMENSIONS,
+    constants: Constants = NO_CONSTANTS,
 ) -> Exported:
     """Save a torch object in a folder.
 
     An ``nn.Module`` is exported in evaluation mode, with ``inputs`` as example tensors or with seeded random
-    tensors of their shapes; afterward it is back in its own mode. Named sizes stay dynamic in the ``.pt2``.
+    tensors of their shapes, and with ``constants`` as its other arguments; afterward it is back in its own
+    mode. Named sizes stay dynamic in the ``.pt2``.
 
     Raises:
         ExportError: torch failed.
@@ -105,7 +121,7 @@ def save_module(
         with TORCH, quiet_torch():
             if save is not None:
                 return save(module, inputs, folder)
-            return _export(module, inputs, ranges_of(dimensions), folder)
+            return _export(module, inputs, ranges_of(dimensions), constants, folder)
     except InvalidArgumentError:
         raise
     except Exception as error:
@@ -142,29 +158,47 @@ def _save_graph(module: Module, inputs: Inputs, folder: Path) -> Exported:
     return Exported(path, named_specs(inputs, names))
 
 
-def _export(module: Module, inputs: Inputs, ranges: Ranges, folder: Path) -> Exported:
+def _export(module: Module, inputs: Inputs, ranges: Ranges, constants: Constants, folder: Path) -> Exported:
     if not inputs:
         raise InvalidArgumentError("to export an nn.Module, pass its inputs, such as inputs={'x': (1, 784)}")
     if getattr(module.forward, "__name__", "") == "_forward_unimplemented":
         raise InvalidArgumentError(f"{type(module).__name__} has no method 'forward': {WRAP}")
     path = folder / "model.pt2"
-    positional, named = _arrange(module, inputs, _arguments(inputs, ranges))
+    positional, named = _arrange(module, inputs, _arguments(inputs, ranges), constants)
+    _register_dataclasses((positional, named))
     export = _torch().export
     with _evaluating(module):
         program = export.export(
             module,
             tuple(argument.example for argument in positional),
-            {name: argument.example for name, argument in named.items()},
-            dynamic_shapes=_dynamic_shapes(module, positional, named, ranges) if ranges else None,
+            {name: argument.example for name, argument in named.items()} | dict(constants),
+            dynamic_shapes=_dynamic_shapes((*positional, *named.values()), ranges) if ranges else None,
         )
         _save_exported(program, path)
-    if not ranges:
-        return Exported(path, ())
-    names = (*program.graph_signature.user_inputs[: len(positional)], *named)
-    specs = (argument.spec for argument in (*positional, *named.values()))
-    return Exported(
-        path, tuple(spec.model_copy(update={"name": name}) for name, spec in zip(names, specs, strict=True))
+    return Exported(path, _program_specs(program, positional, named) if ranges else ())
+
+
+def _program_specs(
+    program: Any, positional: Sequence["_Argument"], named: Mapping[str, "_Argument"]
+) -> tuple[InputSpec, ...]:
+    """The specs of the inputs under the program's names."""
+    own = program.module_call_graph[0].signature.forward_arg_names or ()
+    names = (*own[: len(positional)], *named)
+    pairs = zip(names, (*positional, *named.values()), strict=True)
+    return tuple(
+        spec.model_copy(update={"name": name + spec.name.removeprefix(argument.name)})
+        for name, argument in pairs
+        for spec in argument.specs
     )
+
+
+def _register_dataclasses(arguments: Any) -> None:
+    """Register the dataclasses among the arguments that torch does not know."""
+    torch = _torch()
+    for kind in dict.fromkeys(dataclasses_in(arguments)):
+        if kind not in torch.utils._pytree.SUPPORTED_NODES:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            torch.export.register_dataclass(kind, serialized_type_name=name)
 
 
 def _save_exported(program: Any, path: Path) -> None:
@@ -196,60 +230,79 @@ def _named_tuples(structure: Any) -> Iterator[type]:
 
 @dataclass(frozen=True)
 class _Argument:
-    spec: InputSpec
+    """An argument: a tensor, or a container of tensors. ``specs`` and ``tensors`` are those in it."""
+
+    name: str
     example: Any
+    specs: tuple[InputSpec, ...]
+    tensors: tuple[Any, ...]
 
 
 def _arguments(inputs: Inputs, ranges: Ranges) -> dict[str, _Argument]:
-    """Each input by name or position, with an example tensor."""
-    specs = named_specs(inputs, [f"input{index}" for index in range(len(inputs))])
+    """Each argument by name or position, with example tensors."""
+    values = (
+        unfold(inputs) if isinstance(inputs, Mapping) else dict(map(_named_value, range(len(inputs)), inputs))
+    )
+    specs = {name: spec_of(name, value) for given in values.items() for name, value in inputs_in(*given)}
     try:
-        check_names(specs, ranges)
+        check_names(tuple(specs.values()), ranges)
     except ValueError as error:
         raise InvalidArgumentError(str(error)) from error
     sizes = {
         name: max(LEAST_OPEN, limits.example or limits.nearest(EXAMPLE_SIZE))
         for name, limits in ranges.items()
     }
-    values = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return {
-        spec.name: _Argument(spec, _example(spec.at(sizes), value))
-        for spec, value in zip(specs, values, strict=True)
-    }
+    return {name: _argument(name, value, specs, sizes) for name, value in values.items()}
+
+
+def _named_value(index: int, value: Any) -> tuple[str, Any]:
+    if is_container(value):
+        return f"input{index}", value
+    (spec,) = named_specs((value,), (f"input{index}",))
+    return spec.name, value if is_array(value) else spec
+
+
+def _argument(name: str, value: Any, specs: Mapping[str, InputSpec], sizes: Mapping[str, int]) -> _Argument:
+    tensors: dict[str, Any] = {}
+
+    def example(place: str, part: InputValue) -> Any:
+        tensors[place] = _example(specs[place].at(sizes), part)
+        return tensors[place]
+
+    made = replace_inputs(name, value, example)
+    return _Argument(name, made, tuple(specs[place] for place in tensors), tuple(tensors.values()))
 
 
 def _arrange(
-    module: Module, inputs: Inputs, arguments: dict[str, _Argument]
+    module: Module, inputs: Inputs, arguments: dict[str, _Argument], constants: Constants
 ) -> tuple[tuple[_Argument, ...], dict[str, _Argument]]:
-    """The positional and the keyword arguments of ``forward``; positional if possible."""
+    """The positional and the keyword arguments of ``forward``; positional if possible.
+
+    Constants are further keyword arguments.
+    """
     parameters = inspect.signature(module.forward).parameters
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
     if variadic:
         return tuple(arguments.values()), {}
     if not isinstance(inputs, Mapping):
-        _check_count(len(arguments), parameters)
+        _check_count(len(arguments), parameters, constants)
         return tuple(arguments.values()), {}
-    _check_names(arguments, parameters)
+    _check_names({**arguments, **constants}, parameters)
     leading = list(parameters)[: len(arguments)]
     if set(leading) == set(arguments):
         return tuple(arguments[name] for name in leading), {}
     return (), arguments
 
 
-def _dynamic_shapes(
-    module: Module, positional: tuple[_Argument, ...], named: dict[str, _Argument], ranges: Ranges
-) -> dict[str, Any]:
-    """The dynamic axes of each parameter of ``forward``, for ``torch.export.export``."""
-    dims = {
-        name: _torch().export.Dim(name, min=limits.minimum, max=limits.maximum)
-        for name, limits in ranges.items()
-    }
-
-    def axes(argument: _Argument) -> dict[int, Any]:
-        return {axis: dims[name] for axis, name in argument.spec.named_axes.items()}
-
-    signature = inspect.signature(module.forward)
-    return signature.bind(*map(axes, positional), **{name: axes(a) for name, a in named.items()}).arguments
+def _dynamic_shapes(arguments: Iterable[_Argument], ranges: Ranges) -> Any:
+    """The dynamic axes of the tensors, for ``torch.export.export``."""
+    export = _torch().export
+    dims = {name: export.Dim(name, min=limits.minimum, max=limits.maximum) for name, limits in ranges.items()}
+    shapes = export.ShapesCollection()
+    for argument in arguments:
+        for spec, tensor in zip(argument.specs, argument.tensors, strict=True):
+            shapes[tensor] = {axis: dims[name] for axis, name in spec.named_axes.items()}
+    return shapes
 
 
 def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
@@ -261,12 +314,12 @@ def _check_names(names: Mapping[str, Any], parameters: Mapping[str, inspect.Para
     _check_complete(names, parameters)
 
 
-def _check_count(count: int, parameters: Mapping[str, inspect.Parameter]) -> None:
+def _check_count(count: int, parameters: Mapping[str, inspect.Parameter], constants: Constants) -> None:
     positional = [name for name, entry in parameters.items() if entry.kind in POSITIONAL]
     if count > len(positional):
         takes = ", ".join(parameters) or "nothing"
         raise InvalidArgumentError(f"forward takes {len(positional)} inputs ({takes}), but got {count}")
-    _check_complete(positional[:count], parameters)
+    _check_complete((*positional[:count], *constants), parameters)
 
 
 def _check_complete(given: Iterable[str], parameters: Mapping[str, inspect.Parameter]) -> None:
@@ -290,8 +343,10 @@ def _example(spec: TensorSpec, value: InputValue) -> Any:
         return torch.as_tensor(value)
     dtype = getattr(torch, spec.dtype.value)
     generator = torch.Generator().manual_seed(SEED)
-    if spec.dtype.is_float:
-        return torch.randn(spec.shape, generator=generator).to(dtype)
+    if spec.dtype.is_float or spec.dtype.is_complex:
+        return torch.randn(
+            spec.shape, generator=generator, dtype=dtype if spec.dtype.is_complex else None
+        ).to(dtype)
     # 0 and 1 are valid indices into every embedding
     return torch.randint(0, 2, spec.shape, generator=generator).to(dtype)
 

@@ -2,12 +2,13 @@
 
 import operator
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
@@ -22,7 +23,8 @@ InputValue = Any
 that shape and dtype."""
 
 Inputs = Mapping[str, InputValue] | Sequence[Any]
-"""Inputs by name; or in order: ``TensorSpec``, ``"x=1x784:float32"``, or example tensors."""
+"""Inputs by name, alone or in dictionaries, lists, tuples and dataclasses; or in order: ``TensorSpec``,
+``"x=1x784:float32"``, example tensors or containers."""
 
 Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
 """Ranges by name: ``(1, 64)``, ``(1, None)`` (unbounded), ``"1..64@8"``, or a ``DimensionRange``."""
@@ -80,17 +82,15 @@ def spec_of(name: str, value: InputValue) -> InputSpec:
 def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, ...]:
     """The specs of all inputs, in their order; ``names`` are for inputs without a name.
 
+    Those in containers have dotted names: ``images.0``.
+
     Raises:
         InvalidArgumentError: an input has no name, or is malformed.
     """
     if isinstance(inputs, Mapping):
-        return tuple(spec_of(name, value) for name, value in inputs.items())
-    return tuple(_unnamed(index, value, names) for index, value in enumerate(inputs))
-
-
-def is_array(value: InputValue) -> bool:
-    """Whether the value has a shape and a dtype, as arrays and tensors do."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, InputSpec)
+        parts = (part for name, value in inputs.items() for part in inputs_in(name, value))
+        return tuple(spec_of(name, value) for name, value in parts)
+    return tuple(spec for index, value in enumerate(inputs) for spec in _unnamed(index, value, names))
 
 
 def validated(kind: type[D], fields: Mapping[str, object]) -> D:
@@ -113,12 +113,13 @@ def _field_message(place: tuple[int | str, ...], message: str) -> str:
     return f"{'.'.join(str(part) for part in place)}: {text}" if place else text
 
 
-def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> InputSpec:
+def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> Iterator[InputSpec]:
     if isinstance(value, InputSpec):
-        return value
-    if isinstance(value, str) and "=" in value:
+        yield value
+    elif isinstance(value, str) and "=" in value:
         name, _, text = value.partition("=")
-        return spec_of(name, text)
-    if index < len(names):
-        return spec_of(names[index], value)
-    raise InvalidArgumentError(f"input {index} has no name; pass a mapping such as {{'x': (1, 784)}}")
+        yield spec_of(name, text)
+    elif index < len(names):
+        yield from (spec_of(*part) for part in inputs_in(names[index], value))
+    else:
+        raise InvalidArgumentError(f"input {index} has no name; pass a mapping such as {{'x': (1, 784)}}")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import tempfile
 import uuid
 import zipfile
@@ -26,11 +27,11 @@ PAGE_SIZE = 50
 NPY_MAGIC = b"\x93NUMPY"
 
 
-def submit(job_id: str, inputs: Arrays, runs: int) -> Flow[Invocation]:
+def submit(job_id: str, inputs: Arrays, runs: int, entry: str | None) -> Flow[Invocation]:
     """Submit an invocation."""
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         source: Source = yield Work(lambda: _source(inputs, Path(folder)))
-        return (yield from _post(job_id, source, runs))
+        return (yield from _post(job_id, source, runs, entry))
 
 
 def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
@@ -82,11 +83,13 @@ def write_inputs(path: Path, arrays: Mapping[str, Any]) -> None:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 if isinstance(value, str | os.PathLike):
                     _copy_array(Path(value), member)
+                elif type(value) is int and -(2**63) <= value < 2**63:
+                    _write_number(value, member)
                 else:
                     _write_array(name, value, member)
 
 
-def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
+def _post(job_id: str, source: Source, runs: int, entry: str | None) -> Flow[Invocation]:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(source.size_bytes),
@@ -95,7 +98,7 @@ def _post(job_id: str, source: Source, runs: int) -> Flow[Invocation]:
     call = Call(
         "POST",
         f"{compilation_path(job_id)}/invocations",
-        params={"runs": str(runs)},
+        params={"runs": str(runs)} | ({} if entry is None else {"entry": entry}),
         headers=headers,
         chunks=lambda: source.chunks(None),
     )
@@ -122,6 +125,13 @@ def _copy_array(path: Path, member: IO[bytes]) -> None:
             shutil.copyfileobj(file, member)
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _write_number(value: int, member: IO[bytes]) -> None:
+    """Write an int64 scalar; numpy may be missing here."""
+    header = "{'descr': '<i8', 'fortran_order': False, 'shape': (), }".ljust(117) + "\n"
+    member.write(NPY_MAGIC + bytes((1, 0)) + struct.pack("<H", len(header)) + header.encode())
+    member.write(struct.pack("<q", value))
 
 
 def _write_array(name: str, value: Any, member: IO[bytes]) -> None:

@@ -112,32 +112,37 @@ class JobOperations:
         return (yield from operations.download_artifact(self.document, name, Path(path)))
 
     @operation
-    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Flow[Invocation]:
+    def invoke(self, inputs: Arrays, runs: int = DEFAULT_RUNS, entry: str | None = None) -> Flow[Invocation]:
         """Run the library in a job's sandbox on a worker, and wait for the outputs.
 
         Args:
             inputs: for each name, an array or the path of a ``.npy`` file; or the path or bytes of one
                 ``.npz`` or ``.safetensors`` file.
             runs: number of timed runs; 0 to get only the outputs.
+            entry: the entry point to run, if the library has several; by default, the first.
 
         Raises:
             InvalidArgumentError: the inputs cannot be read.
+            RequestRefusedError: the library has no such entry point.
             ConflictError: the job has no bundle, or not yet.
             InvocationFailedError: the inputs do not match the library, or the library failed on them.
             InvocationCancelledError: the invocation was cancelled.
         """
-        invocation = yield from invoking.submit(self.id, inputs, runs)
+        invocation = yield from invoking.submit(self.id, inputs, runs, entry)
         return (yield from invoking.wait(invocation))
 
     @operation
-    def submit_invocation(self, inputs: Arrays, runs: int = DEFAULT_RUNS) -> Flow[Invocation]:
+    def submit_invocation(
+        self, inputs: Arrays, runs: int = DEFAULT_RUNS, entry: str | None = None
+    ) -> Flow[Invocation]:
         """Submit an invocation without waiting for it; see ``invoke``.
 
         Raises:
             InvalidArgumentError: the inputs cannot be read.
+            RequestRefusedError: the library has no such entry point.
             ConflictError: the job has no bundle, or not yet.
         """
-        return invoking.submit(self.id, inputs, runs)
+        return invoking.submit(self.id, inputs, runs, entry)
 
     @operation
     def wait_for_invocation(self, invocation: Invocation) -> Flow[Invocation]:

@@ -10,11 +10,12 @@ from bessemer.contract.base import Digest, is_digest, is_digest_prefix
 from bessemer.errors import InvalidArgumentError
 
 ModelSource = str | os.PathLike[str] | bytes | object
-"""A path, the bytes of a file, a digest, or a torch object.
+"""A path, the bytes of a file, a digest, a torch object, or a dictionary of these for several entry points.
 
 A ``str`` of 64 hexadecimal digits is a digest; any other ``str`` is a path, or else the first 4 or more
 characters of a digest if no such file exists. A torch object is an ``nn.Module``, ``ExportedProgram``,
-``ScriptModule`` or FX ``GraphModule``, or a dictionary of ``ExportedProgram``, one for each entry point.
+``ScriptModule`` or FX ``GraphModule``. A dictionary has either ``ExportedProgram`` alone, or the paths, bytes
+and digests of files.
 """
 
 Progress = Callable[[int, int], None]

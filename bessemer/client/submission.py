@@ -9,7 +9,15 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.client.exporting import Exported, is_programs, save_module, save_programs, torch_kind
+from bessemer.client.exporting import (
+    NO_CONSTANTS,
+    Constants,
+    Exported,
+    is_programs,
+    save_module,
+    save_programs,
+    torch_kind,
+)
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
     ModelSource,
@@ -24,7 +32,7 @@ from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
@@ -46,10 +54,16 @@ def submit(
 
     ``options`` are other fields of the request, which omits those that are None.
     """
+    constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
         model = (yield from get_model(str(model))).digest
+    if isinstance(model, Mapping) and not is_programs(model):
+        first, options = yield from _upload_entries(model, options, progress)
+        return (yield from submit(first, inputs, dimensions, options, progress))
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
-        digest, source, specs = yield Work(lambda: _prepare(model, inputs, dimensions, Path(folder)))
+        digest, source, specs = yield Work(
+            lambda: _prepare(model, inputs, dimensions, constants, Path(folder))
+        )
         given = {
             **options,
             "model": digest,
@@ -64,6 +78,32 @@ def submit(
         if source is not None and not (yield from _has(digest)):
             yield from _put(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
+
+
+def _upload_entries(
+    models: Mapping[str, ModelSource], options: Mapping[str, object], progress: Progress | None
+) -> Flow[tuple[Digest, dict[str, object]]]:
+    """Upload a model for each entry point; returns the first's digest and the options with the entries."""
+    given = options.get("entries") or {}
+    if not models or not isinstance(given, Mapping) or not set(given) <= set(models):
+        raise InvalidArgumentError("a dictionary of models needs one for each of the entries")
+    entries = {}
+    for name, model in models.items():
+        digest = model if is_digest(model) else (yield from upload(_as_file(name, model), progress)).digest
+        fields = validated(Entry, dict(given.get(name) or {}))
+        entries[name] = fields.model_copy(update={"model": digest}).model_dump(exclude_unset=True)
+    first = next(iter(models))
+    named = options.get("name") or name_of_model(models[first])
+    return entries[first]["model"], {**options, "name": named, "entries": entries}
+
+
+def _as_file(name: str, model: ModelSource) -> str | os.PathLike[str] | bytes:
+    if isinstance(model, str | os.PathLike | bytes):
+        return model
+    raise InvalidArgumentError(
+        f"'{name}' is a {type(model).__name__}; a dictionary of models has paths, bytes and digests, or "
+        "exported programs alone"
+    )
 
 
 def post(request: CompilationRequest) -> Flow[Compilation]:
@@ -117,7 +157,7 @@ def name_of_model(model: ModelSource) -> str | None:
 
 
 def _prepare(
-    model: ModelSource, inputs: Inputs, dimensions: Dimensions, folder: Path
+    model: ModelSource, inputs: Inputs, dimensions: Dimensions, constants: Constants, folder: Path
 ) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
     if is_digest(model):
         return model, None, named_specs(inputs)
@@ -125,7 +165,7 @@ def _prepare(
         source = file_source(save_programs(model, folder))
         return source.digest, source, ()
     if torch_kind(model) is not None:
-        exported: Exported = save_module(model, inputs, folder, dimensions)
+        exported: Exported = save_module(model, inputs, folder, dimensions, constants)
         source = file_source(exported.path)
         return source.digest, source, exported.inputs
     source = _source(model)

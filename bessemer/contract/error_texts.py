@@ -153,15 +153,14 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_TENSORS_UNSUPPORTED: ErrorText(
         422,
         "The model has tensors of an unsupported kind",
-        "Use dense, non-empty tensors of float16 to float64, bfloat16, int8 to int64, uint8 or bool. Convert "
-        "complex tensors with `torch.view_as_real`. Instead of a quantized model, compile the float model "
-        "that it was made from.",
+        "Use dense, non-empty tensors of float16 to float64, bfloat16, complex64, complex128, int8 to int64, "
+        "uint8 or bool. Instead of a quantized model, compile the float model that it was made from.",
     ),
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,
         "The model is stateful or nondeterministic",
-        "Call `eval()` before you save the model. Make random numbers inputs of `forward`, keep state in "
-        "tensors of fixed shape, and clone an input before you write into it.",
+        "Call `eval()` before you save the model. Keep state in tensors of fixed shape, draw random numbers "
+        "with torch, and clone an input before you write into it.",
     ),
     ErrorCode.MODEL_RAISED: ErrorText(
         422,

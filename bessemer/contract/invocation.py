@@ -8,6 +8,7 @@ from bessemer.contract.base import Digest, Document, JobId
 from bessemer.contract.job import Artifact, JobState
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import Latency
+from bessemer.contract.request import EntryName
 from bessemer.contract.tensor import TensorSpec
 
 OUTPUTS = "outputs.npz"
@@ -27,6 +28,9 @@ class Invocation(Document):
     inputs: Digest = Field(description="The SHA-256 of the uploaded inputs.")
     inputs_bytes: int = Field(description="The size of the uploaded file of inputs.")
     runs: int = Field(description="Requested number of timed runs, after the run that produces the outputs.")
+    entry: EntryName | None = Field(
+        default=None, description="The entry point to run, by its name in the request; null: the first."
+    )
     attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0, description="Attempts whose worker was lost; after three, the invocation fails."

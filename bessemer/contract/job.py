@@ -88,7 +88,10 @@ LOG = "log.txt"
 """The artifact with the job's output, which the supervisor writes."""
 
 REFERENCE = "reference.npz"
-"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16."""
+"""The artifact with the arrays ``inputs/NAME`` and ``outputs/NAME``; bfloat16 as its bits in uint16.
+
+Those of entry points after the first are ``ENTRY/inputs/NAME`` and ``ENTRY/outputs/NAME``.
+"""
 
 
 class Artifact(Document):
@@ -125,6 +128,9 @@ class EntryFigures(Document):
     name: str = Field(description="Its name in the request.")
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    tokens_per_second: float | None = Field(
+        default=None, description="As in the report; null unless the library is a decoder."
+    )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines on the same inputs.")
 
 
@@ -133,6 +139,11 @@ class Figures(Document):
 
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
+    tokens_per_second: float | None = Field(
+        default=None,
+        description="Tokens that the first entry point reads or writes in a second; null unless the library "
+        "is a decoder.",
+    )
     baselines: tuple[BaselineResult, ...] = Field(
         description="The requested baselines, timed on the same inputs."
     )

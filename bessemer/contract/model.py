@@ -8,6 +8,7 @@ from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.names import Name
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorName, TensorSpec
 
 
@@ -49,12 +50,21 @@ class Signature(Document):
         default=(),
         description="The arguments that are not tensors. A request fixes their values in `constants`.",
     )
+    call: CallStructure = Field(
+        default=CallStructure(),
+        description="How the model's own arguments, and its result if the file tells, are made of named "
+        "tensors.",
+    )
     parameters: int = Field(ge=0, description="Number of elements in all parameters and buffers.")
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Dynamic sizes of the model; `inputs` shows those of the example. They stay dynamic "
         "unless a request names its inputs, which fixes all sizes.",
     )
+
+    def covers(self, name: str) -> bool:
+        """Whether a container, whose values only a request names, can have a value of this name."""
+        return any(argument.covers(name) for argument in self.call.arguments)
 
 
 class Inspection(Document):

@@ -28,7 +28,7 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.FLOAT16: Tolerance(relative=1e-2, absolute=1e-3),
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
-"""By dtype; integers and booleans must be equal."""
+"""By dtype, which is that of the parts of complex numbers; integers and booleans must be equal."""
 
 
 class TranslationLevel(GrowingEnum):
@@ -200,7 +200,7 @@ class VerifyOptions(Document):
 
     def tolerance(self, dtype: DType) -> Tolerance:
         """The tolerance for outputs of a dtype."""
-        default = DEFAULT_TOLERANCES.get(dtype, Tolerance(relative=0, absolute=0))
+        default = DEFAULT_TOLERANCES.get(dtype.part, Tolerance(relative=0, absolute=0))
         return Tolerance(
             relative=default.relative if self.relative is None else self.relative,
             absolute=default.absolute if self.absolute is None else self.absolute,

@@ -13,7 +13,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.contract.tensor import DType, TensorName, TensorSpec
 
 STEADY_WITHIN = 4
 """A baseline is unsteady if the 90th percentile of its ratios exceeds this multiple of the 10th."""
@@ -97,6 +97,7 @@ class BaselineResult(Document):
     )
     ratio_p10: float = Field(description="10th percentile of the ratio over rounds.")
     ratio_p90: float = Field(description="90th percentile of the ratio over rounds.")
+    tokens_per_second: float | None = Field(default=None, description="As in the library's result.")
     trials: tuple[ThreadTrial, ...] = Field(
         default=(), description="A first measurement with each number of threads; empty in older reports."
     )
@@ -150,6 +151,15 @@ class BenchmarkResult(Document):
         description="Why the latency is unreliable: the library stalled, or one measurement took more than "
         "1.5 times as long as another. Empty if the latency is reliable.",
     )
+    tokens: int | None = Field(
+        default=None,
+        description="For a decoder, how many tokens a run takes: 1 writes the next, more read a prompt. Null "
+        "for other models. A decoder takes the numbers of its tokens, alone or with their positions, and "
+        "keeps a cache as state; one of its entry points takes a single token.",
+    )
+    tokens_per_second: float | None = Field(
+        default=None, description="`tokens` divided by the median latency; null unless it is a decoder."
+    )
     threads: int = Field(
         description="Number of threads: the target's cores, or the worker's if it has fewer."
     )
@@ -188,6 +198,12 @@ class OutputComparison(Document):
         default=0,
         description="Rows that come in another order than the model's, since their scores tie within the "
         "tolerance. Only where the number of rows depends on data.",
+    )
+    moved_inputs: bool = Field(
+        default=False,
+        description="Whether the library agrees with the model's result for inputs that differ by rounding "
+        "(8 units in the last place at most), since the model decides otherwise at the given ones. "
+        "Only where the number of rows depends on data.",
     )
     rounding: float | None = Field(
         default=None,
@@ -365,6 +381,7 @@ class EntryReport(Document):
     inputs: tuple[TensorSpec, ...] = Field(description="The inputs, in the order of the method's arguments.")
     outputs: tuple[TensorSpec, ...] = Field(description="The flattened outputs, in the method's order.")
     state: tuple[TensorSpec, ...] = Field(default=(), description="What it keeps between runs.")
+    seed: TensorName | None = Field(default=None, description="As in the report; null if it draws none.")
     dynamic: DynamicShapes = Field(default=DynamicShapes(), description="Its dynamic sizes.")
     comparisons: tuple[OutputComparison, ...] = Field(
         description="As in the report; empty if the compilation stopped before `verify`."
@@ -397,6 +414,10 @@ class Report(Document):
         default=(),
         description="What the model keeps between runs. `comparisons` has the worst of several runs for each "
         "output and state.",
+    )
+    seed: TensorName | None = Field(
+        default=None,
+        description="The input that is the seed of the model's random numbers; null if it draws none.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),

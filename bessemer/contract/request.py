@@ -11,7 +11,6 @@ from pydantic import (
     StrictInt,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
@@ -43,6 +42,8 @@ MAX_KERNELS = 256
 MAX_PRIORITY = 100
 MAX_CONSTANTS = 64
 MAX_ENTRIES = 32
+MAIN_ENTRY = "main"
+"""The name of the entry point if the request names none."""
 
 EntryName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Method = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
@@ -79,6 +80,9 @@ def _check_dimension_names(dimensions: Dimensions, info: ValidationInfo) -> Dime
 class Entry(Document):
     """One entry point of a library."""
 
+    model: Digest | None = Field(
+        default=None, description="The SHA-256 of another uploaded model; null: the request's `model`."
+    )
     method: Method | None = Field(
         default=None,
         description="The method of a script module, or the program of a `.pt2` that contains several. Null: "
@@ -118,7 +122,8 @@ class CompilationRequest(Document):
     entries: dict[EntryName, Entry] = Field(
         default={},
         max_length=MAX_ENTRIES,
-        description="The entry points of the library: methods of the model, or the model at several shapes. "
+        description="The entry points of the library: methods of the model, the model at several shapes, or "
+        "several models. "
         "They share parameters and state, and each is verified and measured. The first is what `run.py` runs "
         "by default. Empty: one entry point.",
         examples=[{"prefill": {}, "decode": {}}],
@@ -196,23 +201,23 @@ class CompilationRequest(Document):
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
-    @model_validator(mode="after")
-    def _entries_have_bound_parameters(self) -> Self:
-        if len(self.entries) > 1 and self.parameters is Parameters.SEPARATE:
-            raise ValueError("a library with several entries cannot have separate parameters")
-        return self
-
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""
         entry = self.entries[name]
         return self.model_copy(
             update={
+                "model": entry.model or self.model,
                 "inputs": entry.inputs or self.inputs,
                 "dimensions": entry.dimensions if entry.inputs else self.dimensions,
                 "constants": {**self.constants, **entry.constants},
                 "entries": {},
             }
         )
+
+    @property
+    def models(self) -> tuple[Digest, ...]:
+        """The request's model and those of its entries, each once."""
+        return tuple(dict.fromkeys((self.model, *(one.model for one in self.entries.values() if one.model))))
 
     @property
     def makes_bundle(self) -> bool:

@@ -29,6 +29,8 @@ class DType(GrowingEnum):
     INT64 = "int64"
     UINT8 = "uint8"
     BOOL = "bool"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
 
     @property
     def is_float(self) -> bool:
@@ -36,11 +38,33 @@ class DType(GrowingEnum):
         return "float" in self.value
 
     @property
+    def is_integer(self) -> bool:
+        """Whether the type holds integers."""
+        return "int" in self.value
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the type holds complex numbers."""
+        return self in _PARTS
+
+    @property
+    def part(self) -> "DType":
+        """The type of the real and the imaginary part of complex numbers; the type itself of others."""
+        return _PARTS.get(self, self)
+
+    @property
+    def complex_of_parts(self) -> "DType":
+        """The complex type whose parts are of this type. Raises ``KeyError`` if there is none."""
+        return {part: whole for whole, part in _PARTS.items()}[self]
+
+    @property
     def size_bytes(self) -> int:
         """The size of an element."""
         bits = re.search(r"\d+$", self.value)
         return int(bits[0]) // 8 if bits else 1
 
+
+_PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 
 TENSOR_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$"
 DIMENSION_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"

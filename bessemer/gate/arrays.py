@@ -28,9 +28,11 @@ FORMATS = {
     "<i8": "q",
     "|u1": "B",
     "|b1": "?",
+    "<c8": "ff",
+    "<c16": "dd",
     BFLOAT16: "H",
 }
-"""The ``struct`` format of each dtype."""
+"""The ``struct`` format of each dtype; complex numbers are two floats."""
 
 
 class ArraysError(ValueError):
@@ -70,7 +72,12 @@ class Header:
     @property
     def is_float(self) -> bool:
         """Whether the elements are floating-point numbers."""
-        return FORMATS[self.dtype] in "efd" or self.dtype == BFLOAT16
+        return FORMATS[self.dtype][0] in "efd" or self.dtype == BFLOAT16
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the elements are complex numbers."""
+        return len(FORMATS[self.dtype]) == 2
 
     @property
     def item_bytes(self) -> int:
@@ -78,9 +85,10 @@ class Header:
         return struct.calcsize(FORMATS[self.dtype])
 
     def unpack(self, data: bytes) -> tuple[float, ...]:
-        """Decode elements."""
+        """Decode elements; the parts of a complex number follow each other."""
         if self.dtype != BFLOAT16:
-            return struct.unpack(f"<{len(data) // self.item_bytes}{FORMATS[self.dtype]}", data)
+            letters = FORMATS[self.dtype]
+            return struct.unpack(f"<{len(data) // self.item_bytes * len(letters)}{letters[0]}", data)
         widened = bytearray(2 * len(data))
         widened[2::4], widened[3::4] = data[0::2], data[1::2]
         return struct.unpack(f"<{len(data) // 2}f", widened)

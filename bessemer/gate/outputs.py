@@ -11,6 +11,9 @@ from bessemer.gate.arrays import Array, ArraysError, Header, arrays_of, reading
 INPUTS, OUTPUTS = "inputs/", "outputs/"
 """Prefixes of the array names in a reference."""
 
+STATE = "state."
+"""The names of state begin so. Invocations return it beside the outputs, unless the library has none."""
+
 
 @dataclass(frozen=True)
 class OutputChange:
@@ -29,21 +32,29 @@ class OutputChange:
     note: str = ""
 
 
-def compare_outputs(reference: Path, found: Path, *, by_position: bool = False) -> OutputChange:
+def compare_outputs(
+    reference: Path, found: Path, *, by_position: bool = False, folder: str = ""
+) -> OutputChange:
     """Compare the outputs of a library with a reference.
 
     Args:
         reference: a ``reference.npz``.
-        found: the outputs of an invocation on the reference's inputs.
+        found: the outputs of an invocation on the reference's inputs. State after the run is not compared.
         by_position: match renamed outputs by position if number, shapes and dtypes agree.
+        folder: where the reference has the entry point that ran.
 
     Raises:
         ArraysError: a file cannot be read, or the names or shapes differ.
     """
     with reading(reference) as expected_archive, reading(found) as found_archive:
-        expected, given = arrays_of(expected_archive, OUTPUTS), arrays_of(found_archive, "")
+        expected = arrays_of(expected_archive, folder + OUTPUTS)
         if not expected:
-            raise ArraysError(f"{reference} has no array whose name starts with '{OUTPUTS}'")
+            raise ArraysError(f"{reference} has no array whose name starts with '{folder}{OUTPUTS}'")
+        given = {
+            name: array
+            for name, array in arrays_of(found_archive, "").items()
+            if name in expected or not name.startswith(STATE)
+        }
         if expected.keys() == given.keys():
             return _largest(_change(name, expected[name], given[name]) for name in expected)
         names = f"the outputs are {_listed(given)}, expected {_listed(expected)}"
@@ -76,6 +87,8 @@ def _change(name: str, expected: Array, found: Array) -> OutputChange:
         raise ArraysError(
             f"output '{name}' has the shape {_shape(headers[1])}, expected {_shape(headers[0])}"
         )
+    if headers[0].is_complex != headers[1].is_complex:
+        raise ArraysError(f"output '{name}' is {headers[1].dtype!r}, expected {headers[0].dtype!r}")
     if all(header.is_float for header in headers):
         return _float_change(name, expected, found)
     return _exact_change(name, expected, found)

@@ -5,15 +5,17 @@ torch eager, which was measured in alternation with the library. But a model tha
 ratio, so the gate also judges milliseconds if both reports come from the same kind of machine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isinf
+from types import MappingProxyType
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
+from bessemer.contract.request import MAIN_ENTRY
 from bessemer.contract.tensor import SCALAR
 from bessemer.gate.outputs import OutputChange
 
@@ -228,9 +230,12 @@ def unfit_as_base(outcome: Outcome, previous: Report | None) -> str:
 
 def doubt(report: Report | None) -> str:
     """Why a report's times are unreliable; empty if they are reliable, or were not measured."""
-    result = report.benchmark if report else None
-    if result is None:
-        return ""
+    pairs = _pairs(report, None)[0] if report else ()
+    found = (f"{pair.label}{reason}" for pair in pairs if (reason := _doubt_of(pair.now)))
+    return next(found, "")
+
+
+def _doubt_of(result: BenchmarkResult) -> str:
     eager = _eager(result)
     return result.unsteady or (eager.doubt if eager else "")
 
@@ -242,21 +247,93 @@ def judge(
     previous: Report | None,
     bounds: Bounds,
     notes: tuple[str, ...] = (),
-    outputs: OutputChange | None = None,
+    outputs: Mapping[str, OutputChange] = MappingProxyType({}),
 ) -> Outcome:
-    """Compare a compilation with bounds, and with the base's report ``previous``.
+    """Compare each entry point of a compilation with bounds, and with the base's report ``previous``.
 
-    ``notes`` say what is already known not to be comparable. ``outputs`` is None if they were not compared.
+    ``notes`` say what is already known not to be comparable. ``outputs`` has the changes of the outputs by
+    entry point, as far as they were compared.
     """
     if report is None or report.benchmark is None:
         return Outcome(model, document, report, (), notes)
     difference = None if previous is None else _difference(report, previous)
-    base = None if difference else previous
-    measures = (*_measures(report, report.benchmark, base, bounds), _output_measure(outputs, bounds))
-    found = (*notes, *((difference,) if difference else _gaps(report, report.benchmark, base)))
-    return Outcome(
-        model, document, report, (*measures, _error(report)), (*found, *_unjudged(measures, found))
+    pairs, unpaired = _pairs(report, None if difference else previous)
+    figures = tuple(measure for pair in pairs for measure in _measures(pair, bounds))
+    changes = tuple(_output_measure(pair.label, outputs.get(pair.name), bounds) for pair in pairs)
+    gaps = (difference,) if difference else (*unpaired, *(gap for pair in pairs for gap in _gaps(pair)))
+    measures, found = (*figures, *changes), (*notes, *gaps)
+    error = _error(pair.report for pair in pairs)
+    return Outcome(model, document, report, (*measures, error), (*found, *_unjudged(measures, found)))
+
+
+@dataclass(frozen=True)
+class EntryPair:
+    """An entry point, now and in the base.
+
+    Attributes:
+        name: its name.
+        label: begins the names of its measures: empty if it is the only entry point.
+        is_first: whether it is the first entry point.
+        report: the report as if it were the only entry point.
+        now: its measurements.
+        previous: the same report of the base; None if it has no such entry point.
+    """
+
+    name: str
+    label: str
+    is_first: bool
+    report: Report
+    now: BenchmarkResult
+    previous: Report | None
+
+
+def first_entry(report: Report) -> str:
+    """The name of the first entry point."""
+    return next(iter(report.request.entries), MAIN_ENTRY)
+
+
+def _alone(report: Report) -> dict[str, Report]:
+    """The report of each entry point as if it were the only one, by name, the first first."""
+    others = {
+        entry.name: report.model_copy(
+            update={
+                "inputs": entry.inputs,
+                "outputs": entry.outputs,
+                "comparisons": entry.comparisons,
+                "benchmark": entry.benchmark,
+                "entries": (),
+            }
+        )
+        for entry in report.entries
+    }
+    return {first_entry(report): report.model_copy(update={"entries": ()}), **others}
+
+
+def _pairs(report: Report, previous: Report | None) -> tuple[tuple[EntryPair, ...], tuple[str, ...]]:
+    """The entry points with those of the base, and notes on those without a counterpart.
+
+    Entry points pair by name. The first also pairs with the only one of a base from before it had a name.
+    """
+    now, before = _alone(report), _alone(previous) if previous else {}
+    if len(before) == 1:
+        before = {first_entry(report): one for one in before.values()}
+    pairs = tuple(
+        EntryPair(
+            name=name,
+            label=f"{name}: " if len(now) > 1 else "",
+            is_first=name == first_entry(report),
+            report=alone,
+            now=alone.benchmark,
+            previous=before.get(name),
+        )
+        for name, alone in now.items()
+        if alone.benchmark is not None
     )
+    if previous is None:
+        return pairs, ()
+    new = (f"the base has no entry point '{name}': it was not compared" for name in now if name not in before)
+    gone = (f"the base's entry point '{name}' was not compared" for name in before if name not in now)
+    return pairs, (*new, *gone)
 
 
 def shown_percent(value: float) -> str:
@@ -274,8 +351,9 @@ def _difference(report: Report, previous: Report) -> str | None:
     return None
 
 
-def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tuple[str, ...]:
+def _gaps(pair: EntryPair) -> tuple[str, ...]:
     """Why the ratios or the milliseconds cannot be compared."""
+    report, now, previous = pair.report, pair.now, pair.previous
     if previous is None or previous.benchmark is None:
         return ()
     found = []
@@ -294,7 +372,7 @@ def _gaps(report: Report, now: BenchmarkResult, previous: Report | None) -> tupl
             f"the base was measured on inputs of {shapes[1]}, this library on {shapes[0]}: "
             "the latency in milliseconds was not compared"
         )
-    return tuple(found)
+    return tuple(f"{pair.label}{text}" for text in found)
 
 
 def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -329,30 +407,31 @@ def _machine(report: Report, result: BenchmarkResult) -> str:
     return f"{report.processor} with {result.threads} threads"
 
 
-def _measures(
-    report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds
-) -> tuple[Measure, ...]:
-    before = previous.benchmark if previous else None
+def _measures(pair: EntryPair, bounds: Bounds) -> tuple[Measure, ...]:
+    label, now = pair.label, pair.now
+    before = pair.previous.benchmark if pair.previous else None
     size, memory = (before.library_bytes, before.peak_memory_bytes) if before else (None, None)
     growth = Bound(REGRESS, bounds.regress_percent)
+    library = _size("library", now.library_bytes, size, Bound("--max-size", bounds.library_bytes), growth)
+    peak, most = now.peak_memory_bytes, Bound("--max-memory", bounds.memory_bytes)
     return (
-        *_ratio(now, before, bounds),
-        _latency(report, now, previous, bounds),
-        _size("library", now.library_bytes, size, Bound("--max-size", bounds.library_bytes), growth),
-        _size(
-            "peak memory", now.peak_memory_bytes, memory, Bound("--max-memory", bounds.memory_bytes), growth
-        ),
+        *_ratio(label, now, before, bounds),
+        _latency(label, pair.report, now, pair.previous, bounds),
+        *((library,) if pair.is_first else ()),
+        _size(f"{label}peak memory", peak, memory, most, growth),
     )
 
 
-def _ratio(now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds) -> tuple[Measure, ...]:
+def _ratio(
+    label: str, now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds
+) -> tuple[Measure, ...]:
     eager, eager_before = _eager(now), _eager(before)
     if eager is None:
         return ()
     ratio_before = eager_before.ratio if eager_before else None
     return (
         Measure(
-            "latency / torch eager",
+            f"{label}latency / torch eager",
             _plain,
             eager.ratio,
             ratio_before,
@@ -365,7 +444,9 @@ def _ratio(now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds)
     )
 
 
-def _latency(report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds) -> Measure:
+def _latency(
+    label: str, report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds
+) -> Measure:
     before = previous.benchmark if previous else None
     if previous is None or before is None or not _is_same_run(report, previous):
         p50_before, doubt = None, ""
@@ -379,7 +460,7 @@ def _latency(report: Report, now: BenchmarkResult, previous: Report | None, boun
         )
     is_met_once = bounds.latency_ms is not None and now.latency.min_ms <= bounds.latency_ms
     return Measure(
-        "latency p50",
+        f"{label}latency p50",
         _milliseconds,
         now.latency.p50_ms,
         p50_before,
@@ -398,9 +479,9 @@ def _size(name: str, now: int, before: int | None, bound: Bound, change_bound: B
     return Measure(name, _bytes, now, before, _growth(now, before), bound, change_bound, Verdict.LARGER)
 
 
-def _output_measure(outputs: OutputChange | None, bounds: Bounds) -> Measure:
+def _output_measure(label: str, outputs: OutputChange | None, bounds: Bounds) -> Measure:
     return Measure(
-        "outputs",
+        f"{label}outputs",
         _plain,
         None,
         None,
@@ -413,8 +494,8 @@ def _output_measure(outputs: OutputChange | None, bounds: Bounds) -> Measure:
     )
 
 
-def _error(report: Report) -> Measure:
-    error = max((part.max_absolute_error for part in report.comparisons), default=0.0)
+def _error(reports: Iterable[Report]) -> Measure:
+    error = max((part.max_absolute_error for report in reports for part in report.comparisons), default=0.0)
     return Measure("largest error (absolute)", _plain, error, None, None, None, None, Verdict.WRONG)
 
 

@@ -91,6 +91,13 @@ COMPLEX_NUMBERS = (
     _sample("convolution", torch.nn.functional.conv1d, numbers(2, 3, 8), numbers(5, 3, 3)),
     _sample("systems", lambda a, b: (torch.linalg.solve(a, b.T), torch.linalg.inv(a)), SQUARE, B),
     _sample("systems of a matrix and a batch", torch.linalg.solve, SQUARE[None], SQUARE.T.contiguous()),
+    _sample("variances and means", lambda a: (*torch.var_mean(a, 1), *torch.std_mean(a)), A),
+    _sample("one or the other", lambda a, b: torch.logical_xor(a, b - b[0]), A, B),
+    _sample("determinants", lambda a: (torch.linalg.det(a), *torch.linalg.slogdet(a)), SQUARE),
+    _sample("determinants of a batch", torch.linalg.det, numbers(2, 3, 5, 5)),
+    _sample(
+        "determinants of singular matrices", torch.linalg.det, numbers(2, 1, 4).expand(2, 4, 4).contiguous()
+    ),
     _sample("systems of vectors", torch.linalg.solve, SQUARE.expand(3, 4, 4).contiguous(), A),
     _sample(
         "views",

@@ -102,6 +102,7 @@ def benchmarked(
     )
     verified = Verified(
         built=Built(tuned=tuned, library=library, imports=imports, module=None),
+        captured=captured,
         comparisons=(_comparison(output),),
     )
     return Benchmarked(verified=verified, result=benchmark_result(library))

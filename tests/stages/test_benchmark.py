@@ -34,7 +34,7 @@ def verified(capture: Captured, context: StageContext) -> Verified:
     path = context.scratch / "model.pt2"
     torch.export.save(capture.program, path)
     filed = replace(capture, upload=replace(capture.upload, path=path))
-    return Verified(built=build(untuned(filed, context), context), comparisons=())
+    return Verified(built=build(untuned(filed, context), context), captured=filed, comparisons=())
 
 
 def test_the_library_is_measured_beside_torch_eager(context: StageContext) -> None:

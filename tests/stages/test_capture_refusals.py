@@ -16,7 +16,6 @@ from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from worker.compiler.frontend.load import inspect_model
-from worker.compiler.frontend.stateful import refuse_training
 from worker.errors import JobError
 
 
@@ -34,11 +33,6 @@ class Raising(nn.Module):
         if x.size(0) > 1:
             raise ValueError("one at a time")
         return x
-
-
-class Dropping(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(x, training=True)
 
 
 class Quoted(nn.Module):
@@ -113,10 +107,10 @@ class Listing(nn.Module):
         return x[0]
 
 
-def test_a_non_tensor_argument_is_named(tmp_path: Path) -> None:
+def test_a_container_needs_names_of_its_values(tmp_path: Path) -> None:
     error = refusal(script(Listing(), tmp_path / "model"), "x=3")
-    assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
-    assert "input 'x' is a List[Tensor]" in error.detail
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert "the argument 'x' is a List[Tensor]: name its values x.0, x.1, and so on" in error.detail
 
 
 def test_a_script_that_raises_names_message_and_line(tmp_path: Path) -> None:
@@ -136,18 +130,24 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "code", "message"),
     [
-        (Dropping(), ErrorCode.MODEL_STATEFUL, "in training mode: aten.dropout.default"),
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
         (Writing(), ErrorCode.MODEL_STATEFUL, "modifies its input"),
-        (Counting(), ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, "is not a tensor but int '2'"),
     ],
 )
-def test_stateful_and_random_models_are_refused(
+def test_stateful_models_are_refused(
     tmp_path: Path, module: nn.Module, code: ErrorCode, message: str
 ) -> None:
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert message in error.detail
+
+
+def test_a_number_that_depends_on_a_dynamic_size_is_refused(tmp_path: Path) -> None:
+    path = script(Counting(), tmp_path / "model")
+    assert str(capture_file(path, "x=2x3").call) == "(x) -> (output, 2)"
+    error = refusal(path, "x=batchx3", dimensions=("batch=1..64",))
+    assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
+    assert "output 1 is not a tensor but SymInt" in error.detail
 
 
 @pytest.mark.parametrize("dimensions", [(), ("batch=1..64",)], ids=["fixed", "open"])
@@ -159,36 +159,6 @@ def test_a_branch_on_a_tensors_value_names_its_line_only(tmp_path: Path, dimensi
     assert caught.value.code is ErrorCode.CAPTURE_FAILED
     assert caught.value.detail == f"the model branches on a tensor's value: {place}"
     assert (place.operator, place.file) == ("aten::Bool", __file__)
-
-
-class Attending(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        dropout = 0.5 if self.training else 0.0
-        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropout)
-
-
-DROPPING = {
-    "in place": nn.Sequential(nn.ReLU(), nn.Dropout(inplace=True)),
-    "of channels": nn.Dropout1d(),
-    "in attention": Attending(),
-    "between recurrent layers": nn.LSTM(3, 3, num_layers=2, dropout=0.5),
-}
-
-
-@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
-@pytest.mark.parametrize("module", DROPPING.values(), ids=DROPPING)
-def test_every_dropout_in_training_mode_is_found_without_a_run(module: nn.Module) -> None:
-    x = (torch.zeros(1, 1, 3),)
-    with pytest.raises(JobError, match="draws random numbers") as caught:
-        refuse_training(torch.export.export(module.train(), x))
-    assert caught.value.code is ErrorCode.MODEL_STATEFUL
-    refuse_training(torch.export.export(module.eval(), x))
-
-
-@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
-@pytest.mark.parametrize("module", [nn.Dropout(0), nn.GRU(3, 3)], ids=["none dropped", "one layer"])
-def test_training_mode_without_dropout_is_accepted(module: nn.Module) -> None:
-    refuse_training(torch.export.export(module.train(), (torch.zeros(1, 1, 3),)))
 
 
 @pytest.fixture

@@ -3,21 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from program_runs import run_program
 from stage_samples import Function, capture_module, optimized
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch.nn import Linear
 
-from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.translation.rules.control_flow import MOST_STEPS
 from worker.compiler.values import StageContext
-from worker.errors import JobError
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
 
@@ -54,6 +53,10 @@ def running(_: Any, rows: torch.Tensor) -> Any:
     return scan(lambda total, row: (total * 0.5 + row, (total + row).sin()), torch.zeros(4), rows)
 
 
+def learned(parts: Any, rows: torch.Tensor) -> Any:
+    return scan(lambda state, row: (torch.tanh(parts.one(row) + state), state.sin()), torch.zeros(4), rows)
+
+
 def each(_: Any, rows: torch.Tensor) -> torch.Tensor:
     return torch_map(lambda row, scale: row.sin() * scale, rows, torch.tensor(3.0))
 
@@ -76,8 +79,20 @@ def test_a_loop_has_the_same_functions_for_any_number_of_steps(context: StageCon
     assert functions(3) == functions(500)
 
 
-def test_a_scan_of_many_steps_is_refused_with_its_number(context: StageContext) -> None:
-    captured = capture_module(Function(running), torch.randn(MOST_STEPS + 1, 4))
-    with pytest.raises(JobError, match=f"it has {MOST_STEPS + 1} steps; at most {MOST_STEPS}") as caught:
-        translate(captured, context)
-    assert caught.value.code is ErrorCode.TRANSLATE_FAILED
+def sizes(length: int) -> torch.Tensor:
+    return torch.randn(length, 4, generator=torch.Generator().manual_seed(length))
+
+
+@pytest.mark.parametrize("body", [running, each, learned], ids=["scan", "map", "scan with weights"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["many steps", "any number of steps"])
+def test_a_scan_of_many_rows_is_a_loop(body: Callable[..., Any], dynamic: bool) -> None:
+    module = Function(body, one=Linear(4, 4)).eval()
+    rows = torch.export.Dim("rows", min=1, max=1000)
+    shapes = ({0: rows},) if dynamic else None
+    calls = [(sizes(length),) for length in ((300, 1, 2, 70) if dynamic else (300,))]
+    with torch.no_grad():
+        program = torch.export.export(module, calls[0], dynamic_shapes=shapes)
+        expected = [flatten_outputs(module(*call)) for call in calls]
+    for found, wanted in zip(run_program(program, *calls), expected, strict=True):
+        for array, tensor in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-4, atol=1e-5)

@@ -9,22 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bundle_samples import execute, unpacked
-from capture_samples import capture_file, refusal
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, unpacked
+from capture_samples import TARGET, capture_file, refusal
 from package_samples import benchmark_result
 from stage_samples import optimized
 from torch import nn
 from torch.export.pt2_archive._package import package_pt2
 from tvm import relax
 
-from bessemer.bundle.manifest import LIBRARY, Manifest
+from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
+from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest, Entry
+from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
+from worker.compiler.pipeline.benchmark import with_tokens
 from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, Captured, StageContext
+from worker.compiler.target import compile_target
+from worker.compiler.values import Benchmarked, Captured, StageContext, Upload, Verified
+from worker.package.document import make_report
+from worker.parameters import PREPARE, write_parameters
+from worker.report.render import render
 
 LENGTH = 16
 IN_PYTHON = """
@@ -129,8 +138,11 @@ def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
     return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
 
 
-def test_programs_of_one_file_share_their_state(context: StageContext, tmp_path: Path) -> None:
-    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_programs_of_one_file_share_their_state(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
     ran = execute([sys.executable, "-c", IN_PYTHON], bundle(captured, context, tmp_path))
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
@@ -166,6 +178,24 @@ def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp
     assert "no entry point takes one token, alone or with its position (main: input=1x256" in ran.stderr
 
 
+@NEEDS_COMPILER
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_the_program_of_the_readme_runs_every_entry_point(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
+    folder = bundle(captured, context, tmp_path)
+    ran = execute(["bash", "-e", "-c", paste_program(folder)], folder)
+    assert ran.returncode == 0, ran.stderr
+    shown = [[float(number) for number in line.split()[1:17]] for line in ran.stdout.splitlines()]
+    for entry, found in zip(captured.entries, shown, strict=True):
+        np.testing.assert_allclose(found, entry.references[0].ravel()[:16], rtol=1e-3, atol=1e-4)
+    refused = execute([folder / "main", "decode"], tmp_path)
+    assert refused.returncode == 1
+    usage = "prefill tokens.npy position.npy | decode tokens.npy position.npy"
+    assert f"usage: main {usage}" in refused.stderr
+
+
 def test_methods_of_a_script_are_entry_points(context: StageContext, tmp_path: Path) -> None:
     path = codec(tmp_path / "model")
     assert inspect_model(path).method == "decode"
@@ -186,11 +216,75 @@ def test_entry_points_share_their_parameters(context: StageContext, tmp_path: Pa
     assert [entry.name for entry in (manifest, *manifest.entries)] == ["large", "small"]
 
 
+def test_entry_points_prepare_a_separate_parameter_once(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
+    module = optimized(captured, context).module
+    prepared = module[PREPARE].ret_ty.fields
+    assert len(prepared) == 4
+    for name in ("main", "entry_small"):
+        assert [one.ty for one in module[name].params[1:]] == list(prepared)
+
+
+def test_every_entry_point_runs_with_other_parameters(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
+    folder = bundle(captured, context, tmp_path)
+    assert (folder / PARAMETERS).stat().st_size < 1.01 * 4 * captured.parameters
+    torch.manual_seed(1)
+    other = torch.jit.load(perceptron(tmp_path / "other"))
+    swapped = write_parameters(tmp_path / "other.safetensors", other.state_dict()).path
+    for entry in captured.entries:
+        np.save(tmp_path / "input.npy", entry.inputs[0])
+        given = ("--input", f"input={tmp_path / 'input.npy'}", "--output", tmp_path / "out.npz")
+        run = [sys.executable, "run.py", "--entry", entry.name, "--parameters", swapped, *given]
+        ran = execute(run, folder)
+        assert ran.returncode == 0, ran.stderr
+        expected = other(torch.from_numpy(entry.inputs[0])).detach().numpy()
+        np.testing.assert_allclose(np.load(tmp_path / "out.npz")["output"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_of_one_name_and_other_values_are_both_in_the_file(
+    context: StageContext, tmp_path: Path
+) -> None:
+    shifted = Cached().eval()
+    with torch.no_grad():
+        shifted.output.bias += 1
+    path = programs(tmp_path / "model", shifted)
+    captured = capture_file(path, entries=PREFILL_AND_DECODE, parameters="separate")
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    assert verified.built.parameters is not None
+    names = [tensor.name for tensor in verified.built.parameters.tensors]
+    assert names == ["embed.weight", "output.weight", "output.bias", "decode.output.bias"]
+
+
 def test_a_function_that_entry_points_share_is_compiled_once(context: StageContext, tmp_path: Path) -> None:
     same = {name: {"inputs": [spec("input", 4, 256)]} for name in ("one", "other")}
     module = optimized(capture_file(perceptron(tmp_path / "model"), entries=same), context).module
     kernels = [each for each in module.functions.values() if not isinstance(each, relax.Function)]
     assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+def test_parameters_of_several_files_are_in_the_library_once(
+    parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
+    paths = [tmp_path / "large.pt2", tmp_path / "small.pt2"]
+    for path, rows in zip(paths, (64, 1), strict=True):
+        torch.export.save(torch.export.export(layers, (torch.randn(rows, 256),)), path)
+    request = CompilationRequest(
+        model="0" * 64,
+        target=PresetTarget(preset="host"),
+        entries={"large": Entry(), "small": Entry(model="1" * 64)},
+        parameters=parameters,
+    )
+    upload = Upload(paths[0], request, compile_target(TARGET), own_models={"1" * 64: paths[1]})
+    captured = capture(upload, context)
+    assert [entry.input_specs[0].shape for entry in captured.entries] == [(64, 256), (1, 256)]
+    folder = bundle(captured, context, tmp_path)
+    size = (folder / (LIBRARY if parameters == "bound" else PARAMETERS)).stat().st_size
+    assert 1 <= size / (4 * captured.parameters) < 1.5
+    ran = execute([sys.executable, "run.py", "--entry", "small"], folder)
+    assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -223,3 +317,20 @@ def test_an_invalid_entry_point_is_named(
     error = refusal(make(tmp_path / "model"), entries=entries)
     assert error.code is code
     assert error.detail.startswith(message)
+
+
+def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+    built = build(tune(optimized(captured, context), context), context)
+    results = with_tokens(captured.entries, (benchmark_result(built.library),) * 2)
+    for result, tokens in zip(results, (8, 1), strict=True):
+        assert result.tokens == tokens
+        assert result.tokens_per_second == pytest.approx(1000 * tokens / result.latency.p50_ms)
+        assert [peer.tokens_per_second for peer in result.baselines] == [
+            pytest.approx(1000 * tokens / peer.latency.p50_ms) for peer in result.baselines
+        ]
+    measured = Benchmarked(Verified(built, captured, (), ((),)), results[0], results[1:])
+    page = render(make_report(measured, context, now()))
+    assert "<h2>Tokens per second</h2>" in page
+    assert '<th scope="row">prefill</th><td>reads 8 tokens of a prompt</td>' in page
+    assert '<th scope="row">decode</th><td>writes the next token</td>' in page

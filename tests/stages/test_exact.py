@@ -1,14 +1,16 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from capture_samples import capture_file
 from stage_samples import Function, capture_module
 from torch import nn
 
 from bessemer.contract.options import VerifyOptions
 from worker.compiler.checking.exact import exact_outputs
-from worker.compiler.pipeline.verify import compare_outputs
+from worker.compiler.pipeline.verify import agreed_references, compare_outputs
 from worker.compiler.values import Captured
 from worker.errors import JobError
 
@@ -83,3 +85,30 @@ def test_a_less_accurate_library_is_rejected(options: dict[str, float]) -> None:
         compare_outputs(shifted(captured, own * (2 if options else 9)), captured, captured.example)
 
     assert ("differs from float64" in raised.value.detail) is not bool(options)
+
+
+def thresholded(folder: Path) -> Captured:
+    """A number of the example lies within a rounding error of the threshold."""
+    model, x = Function(lambda self, x: x[x > 3 / 7]), torch.arange(8.0) / 7
+    torch.export.save(torch.export.export(model, (x,)), folder / "model.pt2")
+    return capture_file(folder / "model.pt2")
+
+
+@pytest.mark.parametrize(("kept", "moved"), [(4, False), (5, True)])
+def test_a_library_may_decide_as_the_model_does_for_inputs_nearby(
+    kept: int, moved: bool, tmp_path: Path
+) -> None:
+    captured = thresholded(tmp_path)
+    outputs = (captured.inputs[0][-kept:],)
+
+    references, (comparison,) = agreed_references(outputs, captured, captured.example)
+
+    assert comparison.moved_inputs is moved
+    assert references[0].shape == outputs[0].shape
+
+
+def test_a_library_that_drops_a_result_far_from_the_threshold_is_rejected(tmp_path: Path) -> None:
+    captured = thresholded(tmp_path)
+
+    with pytest.raises(JobError, match=r"is float32\[3\], the model's is float32\[4\]"):
+        agreed_references((captured.inputs[0][-3:],), captured, captured.example)

@@ -51,7 +51,7 @@ cases = st.builds(
     depth=st.sampled_from([1, 5, 8, 13, 32, 64, 80]),
     width=st.sampled_from([1, 3, 8, 13, 32, 64]),
     dtype=st.sampled_from(["float32", "float32", "float64"]),
-    mask=st.sampled_from(["none", "causal", "added", "added-per-key", "chosen", "capped"]),
+    mask=st.sampled_from(["none", "causal", "added", "added-per-key", "chosen", "filled", "capped"]),
     swapped=st.booleans(),
 )
 
@@ -64,7 +64,7 @@ def edited(case: Case, scores: Any, mask: Any, causal: Array) -> Any:
             return op.where(relax.const(causal, "bool"), scores, infinite)
         case "added" | "added-per-key":
             return op.add(scores, mask)
-        case "chosen":
+        case "chosen" | "filled":
             return op.where(op.greater(mask, relax.const(-1.0, case.dtype)), scores, infinite)
         case "capped":
             two = relax.const(2.0, case.dtype)
@@ -81,7 +81,7 @@ def expected(case: Case, query: Array, key: Array, value: Array, mask: Array, ca
             scores = np.where(causal, scores, -np.inf)
         case "added" | "added-per-key":
             scores = scores + mask
-        case "chosen":
+        case "chosen" | "filled":
             scores = np.where(mask > -1, scores, -np.inf)
         case "capped":
             scores = np.tanh(scores / 2) * 2
@@ -115,6 +115,9 @@ def test_attention_agrees_with_numpy(server: CandidateClient, tmp_path: Path, mc
     mask = (
         random(case.batch[0], 1, 1, case.keys) if "per-key" in case.mask else random(case.queries, case.keys)
     )
+    if case.mask == "filled":
+        first, end = case.keys // 4, case.keys // 2 + 1
+        mask[:, first], mask[:, :first], mask[:, end:] = 0, -2, -2
     causal = np.tri(case.queries, case.keys, max(0, case.keys - case.queries), dtype=bool)
     axes = [0, 2, 1, 3] if case.swapped else [0, 1, 2, 3]
     given = [np.ascontiguousarray(x.transpose(axes)) for x in (query, key, value)]

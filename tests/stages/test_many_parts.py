@@ -10,12 +10,14 @@ from stage_samples import TARGET, Function, capture_module, make_context, optimi
 from torch.export import ExportGraphSignature
 from torch.export.unflatten import _is_call_name
 from tvm import relax, tirx
+from tvm.relax.dpl import is_op, wildcard
 
 from benchmarks.compile_time.growing_models import GROWING
 from worker.compiler.frontend.pt2 import describe
 from worker.compiler.layout.pack_linear import pack_linear_weights
 from worker.compiler.pipeline.translate import count_operators, translate
 from worker.compiler.rewrites.fold import evaluate_constants, fold_constants
+from worker.compiler.rewrites.matching import Finder
 from worker.compiler.target import compile_target
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.decompositions import decomposed
@@ -84,6 +86,17 @@ def test_nothing_is_legalized_to_look_for_constants(tmp_path: Path) -> None:
         fold_constants(module)
 
     assert not fold.called
+
+
+def test_a_pattern_meets_only_calls_of_its_operator(tmp_path: Path) -> None:
+    model, inputs = GROWING["heads"](8)
+    main = translate(capture_module(model, *inputs), make_context(tmp_path)).module["main"]
+    pattern = is_op("relax.add")(wildcard(), wildcard())
+
+    with patch.object(type(pattern), "extract_matched_expr", return_value=None) as match:
+        assert not list(Finder(main).find(pattern))
+
+    assert match.call_count == 8
 
 
 def test_a_constant_expression_is_folded(tmp_path: Path) -> None:

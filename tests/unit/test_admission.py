@@ -6,22 +6,34 @@ from tensor_samples import tensor
 from app.admission import refusal, time_refusal
 from bessemer.contract.base import now
 from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
-from bessemer.contract.model import Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.model import ConstantSpec, Inspection, Model, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.queue import QueueName
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
+from bessemer.contract.structure import ArgumentStructure, CallStructure
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import parse_input_spec
 
-DIGEST = "0" * 64
+DIGEST, OTHER = "0" * 64, "1" * 64
 KNOWN = Signature(
     inputs=(tensor("ids=1x64:int64"), tensor("mask=1x64:bool")),
     input_names=("ids", "mask"),
     parameters=1,
 )
 NAMES_ONLY = Signature(input_names=("x", "mask"), parameters=1)
+CONTAINERS = Signature(
+    input_names=("images",),
+    constants=(ConstantSpec(name="sizes", type="List[int]", required=True),),
+    call=CallStructure(
+        arguments=(
+            ArgumentStructure(name="images", type="List[Tensor]"),
+            ArgumentStructure(name="sizes", type="List[int]"),
+        )
+    ),
+    parameters=1,
+)
 NO_INPUTS = Signature(input_names=(), parameters=1)
 
 
@@ -72,6 +84,14 @@ def test_inputs_are_checked_against_the_known_signature(
     assert code(refusal(request(*inputs), ready_model(signature))) is expected
 
 
+def test_values_of_containers_are_accepted_by_name() -> None:
+    asked = request("images.0=3x8x8").model_copy(update={"constants": {"sizes.0": 8}})
+    assert refusal(asked, ready_model(CONTAINERS)) is None
+    assert code(refusal(request("images.0=3"), ready_model(CONTAINERS))) is ErrorCode.CONSTANTS_MISSING
+    unknown = request("image.0=3").model_copy(update={"constants": {"sizes.0": 8}})
+    assert code(refusal(unknown, ready_model(CONTAINERS))) is ErrorCode.INPUTS_MISMATCH
+
+
 def test_a_mismatch_names_the_expected_inputs() -> None:
     problem = refusal(request("ids=64:int8", "mask=1x64:bool"), ready_model(KNOWN))
     assert problem is not None
@@ -83,14 +103,31 @@ def test_a_model_that_was_never_uploaded_is_missing() -> None:
     assert code(refusal(request(), None)) is ErrorCode.MODEL_MISSING
 
 
-def test_a_model_under_inspection_is_accepted() -> None:
-    model = Model(digest=DIGEST, size_bytes=1, state=ModelState.INSPECTING, created_at=now())
-    assert refusal(request(), model) is None
-
-
 def rejected(reason: ErrorCode) -> Model:
     problem = make_problem(reason, "why")
     return Model(digest=DIGEST, size_bytes=1, state=ModelState.REJECTED, problem=problem, created_at=now())
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ({}, ErrorCode.MODEL_MISSING),
+        ({OTHER: None}, ErrorCode.MODEL_MISSING),
+        ({OTHER: rejected(ErrorCode.MODEL_DAMAGED)}, ErrorCode.MODEL_DAMAGED),
+        ({OTHER: ready_model(KNOWN)}, None),
+    ],
+)
+def test_the_model_of_an_entry_is_checked_too(
+    others: dict[str, Model | None], expected: ErrorCode | None
+) -> None:
+    entries = {"prefill": Entry(), "decode": Entry(model=OTHER)}
+    wanted = request().model_copy(update={"entries": entries})
+    assert code(refusal(wanted, ready_model(KNOWN), others)) is expected
+
+
+def test_a_model_under_inspection_is_accepted() -> None:
+    model = Model(digest=DIGEST, size_bytes=1, state=ModelState.INSPECTING, created_at=now())
+    assert refusal(request(), model) is None
 
 
 def test_a_defective_model_is_refused_with_the_reason_of_its_rejection() -> None:

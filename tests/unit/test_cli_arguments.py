@@ -1,6 +1,7 @@
 """Options of the command line as fields of a request."""
 
 import re
+from pathlib import Path
 
 import pytest
 from typer import BadParameter
@@ -127,6 +128,13 @@ def test_every_field_of_a_request_can_be_set() -> None:
 def test_an_entry_has_a_name_a_method_and_inputs(texts: tuple[str, ...], entries: dict[str, object]) -> None:
     found = read_draft("host", (), (), entries=texts).request.entries
     assert {name: entry.model_dump(exclude_unset=True) for name, entry in found.items()} == entries
+
+
+def test_an_entry_may_name_a_file_and_inputs() -> None:
+    draft = read_draft("host", (), (), entries=("prefill", "decode=build/decode.pt2,x=1x4"))
+    assert draft.files == {"decode": Path("build/decode.pt2")}
+    assert draft.request.entries["decode"].method is None
+    assert [spec.name for spec in draft.request.entries["decode"].inputs] == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """The ways to describe a model's inputs."""
 
+from collections import namedtuple
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bessemer.client.containers import unfold
 from bessemer.client.inputs import named_specs, ranges_of, spec_of
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.tensor import DType, InputSpec, TensorSpec
@@ -24,6 +27,7 @@ X = InputSpec(name="x", shape=(1, 784))
         (np.zeros((1, 784), np.float32), X),
         (np.zeros((), np.bool_), InputSpec(name="x", shape=(), dtype=DType.BOOL)),
         ((), InputSpec(name="x", shape=())),
+        (np.zeros(2, np.complex64), InputSpec(name="x", shape=(2,), dtype=DType.COMPLEX64)),
         (TensorSpec(name="other", shape=(1, 784)), TensorSpec(name="x", shape=(1, 784))),
         (("batch", 784), InputSpec(name="x", shape=("batch", 784))),
         ((np.int64(1), np.int32(784)), X),
@@ -35,7 +39,7 @@ def test_a_value_provides_shape_and_dtype(value: Any, spec: InputSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.complex64), "1:float31"]
+    "value", [None, 3, "1x-", (0,), ("a b",), (1.5,), (True,), np.zeros(1, np.uint32), "1:float31"]
 )
 def test_a_value_without_shape_and_dtype_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="'x'"):
@@ -54,6 +58,33 @@ def test_inputs_in_order_need_names() -> None:
     assert named_specs([(1, 784)], names=["x"]) == (X,)
     with pytest.raises(InvalidArgumentError, match="has no name"):
         named_specs([(1, 784)])
+
+
+@dataclass
+class Batch:
+    image: object
+    masks: object
+    scale: float = 1.0
+
+
+CONTAINERS: dict[str, tuple[object, list[str]]] = {
+    "shapes in a list": ([(3, 8), ("rows", 4)], ["x.0=3x8:float32", "x.1=rowsx4:float32"]),
+    "a shape, not a list": ([3, "rows"], ["x=3xrows:float32"]),
+    "a dictionary": ({"a b": "2:int8", "c": {"d": [X, None]}}, ["x.a_b=2:int8", "x.c.d.0=1x784:float32"]),
+    "a dataclass": (Batch((2,), (np.zeros(3), 5), 2.0), ["x.image=2:float32", "x.masks.0=3:float64"]),
+    "a named tuple": (namedtuple("Pair", "left right")((2,), True), ["x.left=2:float32"]),
+}
+
+
+@pytest.mark.parametrize(("value", "named"), CONTAINERS.values(), ids=CONTAINERS)
+def test_inputs_in_containers_have_dotted_names(value: object, named: list[str]) -> None:
+    assert list(map(str, named_specs({"x": value}))) == named
+    assert list(map(str, named_specs((value,), ("x",)))) == named
+
+
+def test_dotted_names_unfold_into_containers() -> None:
+    given = {"images.1": 1, "x": 2, "batch.masks.0": 3, "images.0": 4, "batch.image": 5}
+    assert unfold(given) == {"images": [4, 1], "x": 2, "batch": {"masks": [3], "image": 5}}
 
 
 def test_ranges_are_read_from_pairs_and_texts() -> None:

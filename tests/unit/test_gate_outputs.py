@@ -60,6 +60,16 @@ def test_the_change_is_relative_to_the_largest_value_or_the_share_of_elements(
     assert change.percent == pytest.approx(percent)
 
 
+def test_an_entry_point_is_compared_with_the_arrays_of_its_folder_and_without_its_state(
+    tmp_path: Path,
+) -> None:
+    reference, outputs = tmp_path / "reference.npz", tmp_path / "outputs.npz"
+    np.savez(reference, **{"outputs/y": FLOATS, "decode/outputs/y": 2 * FLOATS})  # type: ignore[arg-type]
+    np.savez(outputs, **{"y": FLOATS, "state.cache": LONG})  # type: ignore[arg-type]
+    assert compare_outputs(reference, outputs).percent == 0
+    assert compare_outputs(reference, outputs, folder="decode/").percent == 50
+
+
 def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
     expected, found = {"a": FLOATS, "b": FLOATS}, {"b": 2 * FLOATS, "a": FLOATS}
     assert compare_outputs(*saved(tmp_path, expected, found)).detail == (
@@ -74,7 +84,8 @@ def test_the_output_that_changed_most_is_named(tmp_path: Path) -> None:
         ({"y": FLOATS}, {"z": FLOATS}, "the outputs are z, expected y"),
         ({}, {"y": FLOATS}, "has no array whose name starts with 'outputs/'"),
         ({"y": np.asfortranarray(FLOATS)}, {"y": FLOATS}, "in Fortran order"),
-        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "the unsupported dtype '<c8'"),
+        ({"y": FLOATS.astype(np.uint32)}, {"y": FLOATS}, "the unsupported dtype '<u4'"),
+        ({"y": FLOATS.astype(np.complex64)}, {"y": FLOATS}, "output 'y' is '<f4', expected '<c8'"),
     ],
 )
 def test_incomparable_outputs_have_a_reason(

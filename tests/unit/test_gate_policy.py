@@ -7,7 +7,8 @@ import pytest
 
 from bessemer.cli.gating import STATUSES
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
-from bessemer.contract.report import Report
+from bessemer.contract.report import EntryReport, Report
+from bessemer.contract.request import Entry
 from bessemer.contract.tensor import TensorSpec
 from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
@@ -260,7 +261,7 @@ def test_changed_outputs_give_a_warning_and_are_wrong_beyond_a_bound(
     percent: float, bounds: dict[str, float], verdict: Verdict, warnings: int
 ) -> None:
     change = OutputChange(percent, "output 'y' differs by up to 3; its largest value was 3")
-    found = judge("net.pt2", a_job(), a_report(), BEFORE, Bounds(**bounds), (), change)  # type: ignore[arg-type]
+    found = judge("net.pt2", a_job(), a_report(), BEFORE, Bounds(**bounds), (), {"main": change})  # type: ignore[arg-type]
     assert (found.verdict, len(found.warnings)) == (verdict, warnings)
 
 
@@ -268,7 +269,7 @@ def test_the_summary_names_the_bound_of_every_figure() -> None:
     change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
     bounds = Bounds(latency_ratio=1.0, memory_bytes=64_000_000, regress_percent=10)
     now = a_report(0.6, memory_bytes=122_000_000)
-    text = markdown(judge("net.pt2", a_job(), now, BEFORE, bounds, (), change))
+    text = markdown(judge("net.pt2", a_job(), now, BEFORE, bounds, (), {"main": change}))
     assert text.startswith("## ❌ net.pt2 for znver4: slower\n")
     message = (
         "latency / torch eager is 0.6, 20.0 % more than the base's 0.5; --max-regress-percent allows 10.0 %"
@@ -293,7 +294,7 @@ def test_the_summary_names_the_bound_of_every_figure() -> None:
 def test_the_worst_breach_comes_first() -> None:
     change = OutputChange(100.0, "output 'y' differs by up to 3; its largest value was 3")
     bounds = Bounds(latency_ratio=0.1, latency_ms=1, library_bytes=1, output_percent=5)
-    found = judge("net.pt2", a_job(), a_report(0.5, spread=9), None, bounds, (), change)
+    found = judge("net.pt2", a_job(), a_report(0.5, spread=9), None, bounds, (), {"main": change})
     assert [text.partition(":")[0] for text in complaints(found)] == ["wrong", "slower", "larger", "unsteady"]
 
 
@@ -310,9 +311,72 @@ def test_an_unsteady_ratio_is_marked_in_the_table(bounds: dict[str, float], cell
 
 def test_outputs_that_do_not_match_have_no_percentage() -> None:
     change = OutputChange(inf, "the outputs are scores, expected logits")
-    found = judge("net.pt2", a_job(), a_report(), None, Bounds(output_percent=5), (), change)
+    found = judge("net.pt2", a_job(), a_report(), None, Bounds(output_percent=5), (), {"main": change})
     assert complaints(found) == (f"wrong: outputs do not match: {change.detail}",)
     assert "| no match ❌ | 5.0 % (`--max-output-change`) |" in markdown(found)
+
+
+def decoder(decode_ms: float = 1.0, memory_bytes: int = 48_000_000, name: str = "decode") -> Report:
+    """A report with the entry points ``prefill`` and ``decode``."""
+    prefill, decode = a_report(), a_report(p50_ms=decode_ms, memory_bytes=memory_bytes)
+    entry = EntryReport(
+        name=name, inputs=(), outputs=(), comparisons=decode.comparisons, benchmark=decode.benchmark
+    )
+    request = prefill.request.model_copy(update={"entries": {"prefill": Entry(), name: Entry()}})
+    return prefill.model_copy(update={"request": request, "entries": (entry,)})
+
+
+@pytest.mark.parametrize(
+    ("now", "bounds", "verdict", "message"),
+    [
+        (decoder(), {"regress_percent": 10, "latency_ms": 2.5}, Verdict.PASSED, ""),
+        (
+            decoder(decode_ms=3.0),
+            {"latency_ms": 2.5},
+            Verdict.SLOWER,
+            "slower: decode: latency p50 is 3 ms, --max-latency-ms allows 2.5 ms",
+        ),
+        (
+            decoder(memory_bytes=96_000_000),
+            {"regress_percent": 10},
+            Verdict.LARGER,
+            "larger: decode: peak memory is 96,000,000 bytes, 100.0 % more than the base's 48,000,000 bytes",
+        ),
+    ],
+)
+def test_every_entry_point_is_judged_and_named(
+    now: Report, bounds: dict[str, float], verdict: Verdict, message: str
+) -> None:
+    found = judge("net.pt2", a_job(), now, decoder(), Bounds(**bounds))  # type: ignore[arg-type]
+    assert found.verdict is verdict
+    assert not message or complaints(found)[0].startswith(message)
+
+
+def test_changed_outputs_name_their_entry_point() -> None:
+    change = OutputChange(100.0, "output 'y' differs")
+    bounds = Bounds(output_percent=5)
+    found = judge("net.pt2", a_job(), decoder(), decoder(), bounds, (), {"decode": change})
+    assert complaints(found)[0].startswith("wrong: decode: outputs changed by 100.0 %: output 'y' differs")
+
+
+@pytest.mark.parametrize(
+    ("base", "notes"),
+    [
+        (BEFORE, ("the base has no entry point 'decode': it was not compared",)),
+        (
+            decoder(name="write"),
+            (
+                "the base has no entry point 'decode': it was not compared",
+                "the base's entry point 'write' was not compared",
+            ),
+        ),
+    ],
+)
+def test_an_entry_point_that_the_base_lacks_is_noted(base: Report, notes: tuple[str, ...]) -> None:
+    found = judge("net.pt2", a_job(), decoder(), base, Bounds(regress_percent=10))
+    assert (found.verdict, found.warnings) == (Verdict.PASSED, notes)
+    first = next(measure for measure in found.measures if measure.name == "prefill: latency p50")
+    assert first.change_percent == 0
 
 
 def test_an_annotation_is_one_line_with_its_percent_signs_escaped() -> None:

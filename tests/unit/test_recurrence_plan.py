@@ -9,7 +9,6 @@ import pytest
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_TANH, Cell
 from worker.compiler.schedules.recurrence.plan import MAX_ROWS, Recurrence, Tiling, plan_recurrence
-from worker.compiler.schedules.recurrence.stack import plan_stack, take_turns
 
 MACHINES = {
     "sse": Machine(vector_bits=128, registers=16, threads=2),
@@ -52,50 +51,21 @@ def test_tiles_cover_all_units(size: int, vectors: int, lanes: int) -> None:
 @pytest.mark.parametrize(
     ("change", "parallel", "shared"),
     [
-        ({}, False, False),
+        ({}, False, True),
         ({"directions": 2}, True, False),
         ({"batch": 8}, True, False),
-        ({"units": 1024}, False, True),
-        ({"length": None}, False, False),
+        ({"units": 64}, False, False),
+        ({"length": None}, False, True),
         ({"batch": 2, "units": 4, "length": 2}, False, False),
     ],
 )
-def test_threads_take_sequences_and_share_only_long_steps(
+def test_threads_take_sequences_or_share_steps_with_enough_work(
     change: dict[str, Any], parallel: bool, shared: bool
 ) -> None:
     plan = plan_recurrence(replace(LAYER, **change), AVX512)
     assert (plan.parallel, plan.shared) == (parallel, shared)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"directions": 2},
-        {"batch": 8},
-        {"batch": None},
-        {"length": None},
-        {"length": 8},
-        {"units": 16},
-        {"projected": 64},
-    ],
-)
-def test_layers_are_computed_in_turn_where_a_stack_gains_nothing(change: dict[str, Any]) -> None:
-    assert plan_stack(LAYER, 3, AVX512) is not None
-    assert plan_stack(replace(LAYER, **change), 3, AVX512) is None
-    assert plan_stack(LAYER, 1, AVX512) is None
-    assert plan_stack(LAYER, 3, replace(AVX512, threads=1)) is None
-
-
-@pytest.mark.parametrize(("layers", "parts", "threads"), [(2, 5, 2), (3, 10, 2), (3, 20, 16), (7, 4, 3)])
-def test_a_part_follows_the_one_before_it_and_the_one_below_it(layers: int, parts: int, threads: int) -> None:
-    turns = take_turns(layers, parts, threads)
-    stages = {turn: number for number, stage in enumerate(turns) for turn in stage if turn is not None}
-    assert set(stages) == set(product(range(layers), range(parts)))
-    assert all(len(stage) <= threads for stage in turns)
-    for (layer, part), stage in stages.items():
-        assert part == 0 or stages[layer, part - 1] < stage
-        assert layer == 0 or stages[layer - 1, part] < stage
-
-
-def test_two_threads_seldom_rest() -> None:
-    assert len(take_turns(3, 20, 2)) <= 32
+def test_tiles_of_a_shared_step_are_enough_for_all_threads() -> None:
+    for threads in (2, 4, 16):
+        assert plan_recurrence(LAYER, replace(AVX512, threads=threads)).units.count >= threads

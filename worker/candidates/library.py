@@ -137,15 +137,9 @@ class LoadedLibrary:
         self._tvm = tvm
         module = tvm.runtime.load_module(str(path))
         self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
-        self._parameters = parameters
-        self._name, self._function = MAIN, self._prepared(MAIN)
+        self._prepared = () if parameters is None else _prepared(self._machine, parameters)
+        self._function: Callable[..., Any] = self._machine[MAIN]
         self._arguments: tuple[Any, ...] = ()
-
-    def _prepared(self, name: str) -> Callable[..., Any]:
-        function = self._machine[name]
-        if self._parameters is None:
-            return function
-        return _with_parameters(self._machine, function, self._parameters)
 
     def execute(self, command: Command) -> Any:
         """See ``Executor.execute``."""
@@ -161,9 +155,8 @@ class LoadedLibrary:
 
     def run(self, inputs: tuple[np.ndarray, ...], function: str = MAIN) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""
-        if function != self._name:
-            self._name, self._function = function, self._prepared(function)
-        self._arguments = tuple(self._tvm.runtime.tensor(array) for array in inputs)
+        self._function = self._machine[function]
+        self._arguments = (*(self._tvm.runtime.tensor(array) for array in inputs), *self._prepared)
         return tuple(tensor.numpy() for tensor in _flat(self._function(*self._arguments)))
 
     def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
@@ -256,12 +249,12 @@ def _seconds_of_runs(intervals: Sequence[float], runs: int, overhead: float) -> 
     return [sum(intervals[start : start + calls]) - overhead * calls for start in starts]
 
 
-def _with_parameters(machine: Any, main: Callable[..., Any], parameters: ParameterFile) -> Callable[..., Any]:
-    """``main`` with its parameters bound, loaded as a bundle's user loads them."""
+def _prepared(machine: Any, parameters: ParameterFile) -> tuple[Any, ...]:
+    """The parameters as entry points take them, loaded as a bundle's user loads them."""
     from bessemer.bundle.run import ParameterReader
 
     wanted = ParameterReader(parameters.document.model_dump(mode="json"))
-    return wanted.bind(main, machine[wanted.prepare], parameters.path)
+    return wanted.prepared(machine[wanted.prepare], parameters.path)
 
 
 def _ignore(*_arguments: object) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
@@ -20,8 +22,9 @@ from bessemer.contract.report import (
     StageTime,
     TuneResult,
 )
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxStatus
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.library import MAIN
 from worker.protocol.observer import JobObserver
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 
 ENTRY_PREFIX = "entry_"
 """The library's functions for the entry points after the first begin so."""
+
+STATE_PREFIX = "state."
+"""The names of the inputs and outputs that hold a model's state begin so."""
 
 Value = TypeVar("Value")
 
@@ -69,21 +75,45 @@ class MethodName:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """What a request selects of a model.
+
+    Attributes:
+        constants: the values of arguments that are not tensors.
+        method: the method of a script module, or the program of a `.pt2`; None for the default.
+        inputs: the names of the inputs, which decide the lengths of lists; empty for the file's own.
+    """
+
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    method: MethodName | None = None
+    inputs: tuple[str, ...] = ()
+
+
+WHOLE = Selection()
+
+
+@dataclass(frozen=True)
 class Upload:
     """The bytes of a model, the request, and the target that every stage compiles for.
 
-    ``entry`` is the entry point that this is about; None if the request names none.
+    ``entry`` is the entry point that this is about; None if the request names none. ``own_models`` has the
+    files of entries' own models by digest.
     """
 
     path: Path
     request: CompilationRequest
     target: CompileTarget
     entry: str | None = None
+    own_models: Mapping[Digest, Path] = field(default_factory=dict)
 
     @property
     def entries(self) -> tuple[Upload, ...]:
         """The same for each entry point that the request names."""
-        return tuple(replace(self, entry=name) for name in self.request.entries) or (self,)
+        paths = {self.request.model: self.path, **self.own_models}
+        return tuple(
+            replace(self, entry=name, path=paths[entry.model or self.request.model])
+            for name, entry in self.request.entries.items()
+        ) or (self,)
 
     @property
     def asked(self) -> CompilationRequest:
@@ -97,6 +127,12 @@ class Upload:
             return None
         named = self.request.entries[self.entry].method
         return MethodName(named or self.entry, required=named is not None)
+
+    @property
+    def selection(self) -> Selection:
+        """What this entry point selects of the model."""
+        request = self.asked
+        return Selection(request.constants, self.method, tuple(spec.name for spec in request.inputs))
 
 
 @dataclass(frozen=True)
@@ -120,8 +156,13 @@ class Captured:
     arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
     have the example's sizes, and ``samples`` have others.
 
+    Inputs and outputs with ``complex_names`` are complex in the model. Here they are real, with a last axis
+    of two for the parts.
+
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it. The first of several entry points has the ``others``.
+    same after it. The input before them may be the ``seed`` of the model's random numbers, which the original
+    does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
+    outputs. The first of several entry points has the ``others``.
     """
 
     upload: Upload
@@ -137,6 +178,9 @@ class Captured:
     method: MethodName | None = None
     other_methods: tuple[str, ...] = ()
     states: int = 0
+    call: CallStructure = field(default_factory=CallStructure)
+    complex_names: frozenset[str] = frozenset()
+    seed: str | None = None
     others: tuple[Captured, ...] = ()
 
     @property
@@ -162,13 +206,19 @@ class Captured:
     @property
     def initial_state(self) -> dict[str, np.ndarray]:
         """The state before the first run, by name."""
-        names = (spec.name for spec in self.input_specs[self.own_inputs :])
-        return dict(zip(names, self.inputs[self.own_inputs :], strict=True))
+        whole = self.with_complex
+        names = (spec.name for spec in whole.input_specs[self.own_inputs :])
+        return dict(zip(names, whole.inputs[self.own_inputs :], strict=True))
 
     @property
     def own_inputs(self) -> int:
         """The number of inputs without the state."""
         return len(self.input_specs) - self.states
+
+    @property
+    def original_inputs(self) -> Arrays:
+        """The reference inputs that the original takes: neither state nor seed."""
+        return self.with_complex.inputs[: self.own_inputs - (self.seed is not None)]
 
     @property
     def own_outputs(self) -> int:
@@ -183,18 +233,34 @@ class Captured:
     @property
     def kept_specs(self) -> tuple[TensorSpec, ...]:
         """The states that the runner keeps."""
-        return self.input_specs[len(self.input_specs) - self.kept :]
+        return self.with_complex.input_specs[len(self.input_specs) - self.kept :]
 
     @property
     def passed_by_users(self) -> Captured:
         """The same without the inputs and outputs that the runner keeps."""
         inputs, outputs = len(self.input_specs) - self.kept, len(self.output_specs) - self.kept
+        whole = self.with_complex
+        return replace(
+            whole,
+            input_specs=whole.input_specs[:inputs],
+            output_specs=whole.output_specs[:outputs],
+            inputs=whole.inputs[:inputs],
+            references=whole.references[:outputs],
+        )
+
+    @property
+    def with_complex(self) -> Captured:
+        """The same with complex inputs and outputs in place of their parts."""
+        if not self.complex_names:
+            return self
+        names = self.complex_names
         return replace(
             self,
-            input_specs=self.input_specs[:inputs],
-            output_specs=self.output_specs[:outputs],
-            inputs=self.inputs[:inputs],
-            references=self.references[:outputs],
+            input_specs=tuple(_joined_spec(spec, names) for spec in self.input_specs),
+            output_specs=tuple(_joined_spec(spec, names) for spec in self.output_specs),
+            inputs=tuple(map(_joined, self.inputs, self.input_specs, repeat(names))),
+            references=tuple(map(_joined, self.references, self.output_specs, repeat(names))),
+            complex_names=frozenset(),
         )
 
     @property
@@ -203,18 +269,32 @@ class Captured:
         return Sample({}, self.inputs, self.references)
 
 
+def _joined_spec(spec: TensorSpec, names: frozenset[str]) -> TensorSpec:
+    if spec.name not in names:
+        return spec
+    return TensorSpec(name=spec.name, shape=spec.shape[:-1], dtype=spec.dtype.complex_of_parts)
+
+
+def _joined(array: np.ndarray, spec: TensorSpec, names: frozenset[str]) -> np.ndarray:
+    if spec.name not in names:
+        return array
+    return array.view(spec.dtype.complex_of_parts.value).reshape(array.shape[:-1])
+
+
 @dataclass(frozen=True)
 class Translated:
-    """The model in Relax. ``main`` takes the inputs in order, then the separate parameters.
+    """The model in Relax. ``main`` takes the inputs in order, then the ``separate`` parameters.
 
-    ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model and to nodes of
-    the exported program.
+    ``separate`` has these by their names in the file. The first of several entry points has the ``others``
+    and the file. ``places`` and ``nodes`` map names of variables of ``main`` to places in the user's model
+    and to nodes of the exported program.
     """
 
     captured: Captured
     module: tvm.IRModule
     operators: dict[str, int]
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
+    separate: Mapping[str, torch.Tensor] = field(default_factory=dict)
     parameters: ParameterFile | None = None
     nodes: Mapping[str, Node] = field(default_factory=dict)
     others: tuple[Translated, ...] = ()
@@ -278,9 +358,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Verified:
-    """The library, whose outputs are within the tolerances: those of the first entry point and the others."""
+    """The library, whose outputs are within the tolerances: those of the first entry point and the others.
+
+    ``captured`` is the model with the references that the first outputs agree with.
+    """
 
     built: Built
+    captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
 
@@ -288,11 +372,6 @@ class Verified:
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
         """Those of each entry point."""
         return (self.comparisons, *self.other_comparisons)
-
-    @property
-    def captured(self) -> Captured:
-        """The model."""
-        return self.built.captured
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
             model.reset()
             outputs = model.run(model.reference_inputs(entry.name), entry.name)
             comparisons += model.compare(outputs, entry.name)
-        for point in (manifest, *manifest.entries):
+        for point in manifest.entry_points:
             _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), work.verify)
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error

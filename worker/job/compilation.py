@@ -84,7 +84,8 @@ def compile_model(
             left_seconds=lambda: seconds - sender.elapsed_seconds(),
             observer=observer,
         )
-        upload = Upload(path=folder.model, request=request, target=target)
+        own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
+        upload = Upload(path=folder.model, request=request, target=target, own_models=own)
         try:
             reached = run_pipeline(upload, context)
         except JobError as error:
@@ -118,6 +119,7 @@ def _figures(benchmarked: Benchmarked) -> Figures:
     return Figures(
         latency=result.latency,
         unsteady=result.unsteady,
+        tokens_per_second=result.tokens_per_second,
         baselines=result.baselines,
         library_bytes=result.library_bytes,
         peak_memory_bytes=result.peak_memory_bytes,
@@ -128,7 +130,11 @@ def _figures(benchmarked: Benchmarked) -> Figures:
         ),
         entries=tuple(
             EntryFigures(
-                name=entry.name, latency=found.latency, unsteady=found.unsteady, baselines=found.baselines
+                name=entry.name,
+                latency=found.latency,
+                unsteady=found.unsteady,
+                tokens_per_second=found.tokens_per_second,
+                baselines=found.baselines,
             )
             for entry, found in others
         ),

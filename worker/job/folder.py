@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bessemer.contract.base import Digest
+
 _UPLOAD_MODE = 0o400
 _LOG_MODE = 0o600
 _PRIVATE = 0o700
@@ -24,6 +26,10 @@ class JobFolder:
     def model(self) -> Path:
         """The upload, read-only."""
         return self.path / "model"
+
+    def model_of_entries(self, digest: Digest) -> Path:
+        """Another upload, which entries of the request name, read-only."""
+        return self.path / f"model-{digest}"
 
     @property
     def inputs(self) -> Path:

@@ -39,18 +39,20 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     use_threads(target.threads)
     inputs = read_inputs(folder.inputs)
     try:
-        return _run(run.load(bundle), inputs, work.runs, folder)
+        return _run(run.load(bundle), inputs, work, folder)
     except run.InputError as error:
         raise JobError(ErrorCode.INPUTS_MISMATCH, str(error)) from error
     except Exception as error:
         raise failure_of(ErrorCode.INVOCATION_FAILED, error, str(error)) from error
 
 
-def _run(model: run.Model, inputs: Arrays, runs: int, folder: JobFolder) -> Invoked:
-    outputs = {**model.run(inputs), **model.state}
-    latency = model.time(inputs, runs) if runs else None
+def _run(model: run.Model, inputs: Arrays, work: InvokeWork, folder: JobFolder) -> Invoked:
+    entry = model.entry(work.entry)
+    outputs = {**model.run(inputs, work.entry), **model.state, **model.drawn(inputs, work.entry)}
+    latency = model.time(inputs, work.runs, work.entry) if work.runs else None
     run.save_arrays(folder.output / OUTPUTS, outputs)
-    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in (*model.outputs, *model.states))
+    specs = (*entry.outputs, *model.states, *entry.seeds)
+    shaped = (replace(spec, shape=outputs[spec.name].shape) for spec in specs if spec.name in outputs)
     return Invoked(
         threads=model.threads,
         latency=None if latency is None else Latency(**vars(latency)),

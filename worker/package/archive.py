@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,11 +73,16 @@ def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> N
         _write_members(archive, "", specs, arrays)
 
 
-def write_reference(path: Path, captured: Captured) -> None:
-    """Write inputs and outputs into one ``.npz``, as ``inputs/NAME`` and ``outputs/NAME``."""
+def write_reference(path: Path, entries: Iterable[Captured]) -> None:
+    """Write inputs and outputs into one ``.npz``, as ``inputs/NAME`` and ``outputs/NAME``.
+
+    Those of the entry points after the first are ``ENTRY/inputs/NAME`` and ``ENTRY/outputs/NAME``.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        _write_members(archive, "inputs/", captured.input_specs, captured.inputs)
-        _write_members(archive, "outputs/", captured.output_specs, captured.references)
+        for entry in entries:
+            folder = "" if entry.is_first else f"{entry.name}/"
+            _write_members(archive, f"{folder}inputs/", entry.input_specs, entry.inputs)
+            _write_members(archive, f"{folder}outputs/", entry.output_specs, entry.references)
 
 
 def _write_members(

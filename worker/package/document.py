@@ -18,7 +18,16 @@ from bessemer.bundle.manifest import (
 )
 from bessemer.contract.report import EntryReport, OutputComparison, Report
 from bessemer.contract.stage import Stage
+from bessemer.contract.structure import (
+    ArgumentStructure,
+    CallStructure,
+    ConstantLeaf,
+    Container,
+    ContainerKind,
+    TensorLeaf,
+)
 from worker.compiler.values import (
+    STATE_PREFIX,
     Benchmarked,
     Built,
     Captured,
@@ -63,7 +72,7 @@ def make_report(
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("cannot report on a model that was not captured")
-    counted = optimized or translated
+    counted, whole = optimized or translated, captured.with_complex
     return Report(
         bessemer=versions()["bessemer"],
         versions=versions(),
@@ -74,9 +83,10 @@ def make_report(
         other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
-        inputs=captured.input_specs[: captured.own_inputs],
-        outputs=captured.output_specs[: captured.own_outputs],
-        state=captured.input_specs[captured.own_inputs :],
+        inputs=whole.input_specs[: captured.own_inputs],
+        outputs=whole.output_specs[: captured.own_outputs],
+        state=whole.input_specs[captured.own_inputs :],
+        seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
@@ -114,11 +124,14 @@ def _entry_reports(
             inputs=entry.input_specs[: entry.own_inputs],
             outputs=entry.output_specs[: entry.own_outputs],
             state=entry.input_specs[entry.own_inputs :],
+            seed=entry.seed,
             dynamic=entry.dynamic,
             comparisons=_shown_comparisons(entry, comparisons or ()),
             benchmark=result,
         )
-        for entry, comparisons, result in zip_longest(captured.others, found, results)
+        for entry, comparisons, result in zip_longest(
+            (other.with_complex for other in captured.others), found, results
+        )
     )
 
 
@@ -152,7 +165,9 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             entry_point=entry.function,
             inputs=passed.input_specs,
             outputs=passed.output_specs,
+            call=_call(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
+            seed=entry.seed,
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(
@@ -164,6 +179,24 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
                 for comparison in comparisons[: len(passed.output_specs)]
             ),
         )
+
+
+def _call(entry: Captured) -> CallStructure:
+    """The call of an entry point. Users who pass the state also pass and get a dictionary of it."""
+    specs = entry.input_specs[entry.own_inputs :]
+    if not specs or entry.kept:
+        return entry.call
+    state = Container(
+        container=ContainerKind.DICT,
+        keys=tuple(spec.name.removeprefix(STATE_PREFIX) for spec in specs),
+        items=tuple(TensorLeaf(tensor=spec.name) for spec in specs),
+    )
+    taken = ArgumentStructure(name="state", structure=state, keyword_only=True)
+    returns = entry.call.returns or ConstantLeaf(constant=None)
+    return CallStructure(
+        arguments=(*entry.call.arguments, taken),
+        returns=Container(container=ContainerKind.TUPLE, items=(returns, state)),
+    )
 
 
 def reference_of(entry: Captured) -> Reference:

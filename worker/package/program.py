@@ -1,8 +1,9 @@
 """The C++ program in the ``README.md`` of a bundle."""
 
 from string import Template
+from textwrap import indent
 
-from bessemer.bundle.manifest import Manifest, SeparateParameters
+from bessemer.bundle.manifest import EntryPoint, Manifest, SeparateParameters
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.tensor import DType, TensorSpec
 
@@ -17,6 +18,8 @@ _NPY_TYPES = {
     DType.INT64: "<i8",
     DType.UINT8: "|u1",
     DType.BOOL: "|b1",
+    DType.COMPLEX64: "<c8",
+    DType.COMPLEX128: "<c16",
 }
 """The types in the header of an ``.npy`` file; bfloat16 is stored as its bits."""
 
@@ -31,8 +34,11 @@ _CPP_TYPES = {
     DType.INT64: "int64_t",
     DType.UINT8: "uint8_t",
     DType.BOOL: "bool",
+    DType.COMPLEX64: "float",
+    DType.COMPLEX128: "double",
 }
-"""The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits."""
+"""The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits.
+Of complex numbers, it prints the real and the imaginary part."""
 
 _PROGRAM = Template("""\
 #include <tvm/ffi/container/array.h>
@@ -79,6 +85,7 @@ ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std
   std::vector<int64_t> shape;
   std::istringstream sizes(header.substr(open + 1, close - open - 1));
   for (int64_t size; sizes >> size; sizes.ignore()) shape.push_back(size);
+  if (descr[1] == 'c') shape.push_back(2);  // complex numbers: the real and the imaginary part
   ffi::Tensor tensor = Allocate(shape, dtype);
   if (!file.read(static_cast<char*>(tensor.data_ptr()), ffi::GetDataSize(tensor)))
     throw std::runtime_error(path + " is truncated");
@@ -99,13 +106,12 @@ class Session {
   explicit Session(const ffi::Module& library${state_parameter}${parameter})
       : machine_(library->GetFunction("vm_load_executable").value()().cast<ffi::Module>())${member} {
     machine_->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
-    main_ = machine_->GetFunction("${entry}").value();
-${read_state}  }
+${find_main}${read_state}  }
 
-  Tensors Run(const Tensors& inputs) {
+  Tensors Run(${run_parameters}) {
     std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
 ${pass_state}${bind}    ffi::Any result;
-    main_.CallPacked(arguments.data(), arguments.size(), &result);
+    ${called}.CallPacked(arguments.data(), arguments.size(), &result);
     Tensors outputs;
     Flatten(result, &outputs);
 ${keep_state}    return outputs;
@@ -113,8 +119,7 @@ ${keep_state}    return outputs;
 
  private:
   ffi::Module machine_;
-${state_field}${field}  ffi::Function main_;
-};
+${state_field}${field}${main_field}};
 
 ${prepare}template <typename T>
 void Print(const std::string& name, const ffi::Tensor& tensor) {
@@ -125,15 +130,10 @@ void Print(const std::string& name, const ffi::Tensor& tensor) {
 }
 
 int main(int argc, char** argv) try {
-  if (argc != ${arguments}) throw std::runtime_error("usage: main${usage}");
-  fs::path folder = fs::canonical("/proc/self/exe").parent_path();
+${check}  fs::path folder = fs::canonical("/proc/self/exe").parent_path();
   ffi::Module library = ffi::Module::LoadFromFile((folder / "${library}").string());
 ${load}  Session session(library${state_argument}${argument});
-  Tensors inputs{
-${inputs}
-  };
-  Tensors outputs = session.Run(inputs);
-${prints}
+${body}
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\\n";
   return 1;
@@ -176,15 +176,69 @@ ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& fold
 
 def program(manifest: Manifest) -> str:
     """A C++ program that runs the library on ``.npy`` files and prints its outputs."""
+    parts = _several_entries(manifest) if manifest.entries else _one_entry(manifest)
     return _PROGRAM.substitute(
-        _parameter_parts(manifest.parameters) | _state_parts(manifest),
-        entry=manifest.entry_point,
-        library=manifest.library,
-        arguments=len(manifest.inputs) + 1,
-        usage="".join(f" {spec.name}.npy" for spec in manifest.inputs),
-        inputs="\n".join(_input(index, manifest) for index in range(len(manifest.inputs))),
-        prints="\n".join(_print(index, spec) for index, spec in enumerate(manifest.outputs)),
+        _parameter_parts(manifest.parameters) | _state_fields(manifest) | parts, library=manifest.library
     )
+
+
+def _one_entry(manifest: Manifest) -> dict[str, str]:
+    """The parts of a program that runs the only entry point."""
+    usage = "".join(f" {spec.name}.npy" for spec in manifest.inputs)
+    count = len(manifest.outputs)
+    state = {
+        "pass_state": "    arguments.insert(arguments.end(), state_.begin(), state_.end());\n",
+        "keep_state": f"    state_.assign(outputs.begin() + {count}, outputs.end());\n"
+        f"    outputs.resize({count}, outputs.front());\n",
+    }
+    return {
+        "run_parameters": "const Tensors& inputs",
+        "find_main": f'    main_ = machine_->GetFunction("{manifest.entry_point}").value();\n',
+        "called": "main_",
+        "main_field": "  ffi::Function main_;\n",
+        "check": f"  if (argc != {len(manifest.inputs) + 1}) "
+        f'throw std::runtime_error("usage: main{usage}");\n',
+        "body": f"  Tensors inputs{{\n{_inputs(manifest, 1)}\n  }};\n"
+        f"  Tensors outputs = session.Run(inputs);\n{_prints(manifest)}",
+        **(state if manifest.state else dict.fromkeys(state, "")),
+    }
+
+
+def _several_entries(manifest: Manifest) -> dict[str, str]:
+    """The parts of a program whose first argument names the entry point to run."""
+    entries = manifest.entry_points
+    usage = " | ".join(
+        " ".join((entry.name, *(f"{spec.name}.npy" for spec in entry.inputs))) for entry in entries
+    )
+    places = {state.name: index for index, state in enumerate(manifest.states)}
+    state = {
+        "pass_state": "    for (size_t index : states) arguments.push_back(state_[index]);\n",
+        "keep_state": "    size_t count = outputs.size() - states.size();\n"
+        "    for (size_t i = 0; i < states.size(); ++i) state_[states[i]] = outputs[count + i];\n"
+        "    outputs.resize(count, outputs.front());\n",
+    }
+
+    def branch(entry: EntryPoint) -> str:
+        used = ", ".join(str(places[state.name]) for state in entry.state)
+        states = f", {{{used}}}" if places else ""
+        return (
+            f'if (entry == "{entry.name}" && argc == {len(entry.inputs) + 2}) {{\n'
+            f"  Tensors inputs{{\n{_inputs(entry, 2)}\n  }};\n"
+            f'  Tensors outputs = session.Run("{entry.entry_point}", inputs{states});\n{_prints(entry)}\n'
+            "  return 0;\n}"
+        )
+
+    states = ", const std::vector<size_t>& states" if places else ""
+    return {
+        "run_parameters": f"const std::string& function, const Tensors& inputs{states}",
+        "find_main": "",
+        "called": "machine_->GetFunction(function).value()",
+        "main_field": "",
+        "check": '  std::string entry = argc > 1 ? argv[1] : "";\n',
+        "body": indent("\n".join(map(branch, entries)), "  ")
+        + f'\n  throw std::runtime_error("usage: main {usage}");',
+        **(state if places else dict.fromkeys(state, "")),
+    }
 
 
 def _parameter_parts(separate: SeparateParameters | None) -> dict[str, str]:
@@ -204,32 +258,36 @@ def _parameter_parts(separate: SeparateParameters | None) -> dict[str, str]:
     }
 
 
-def _state_parts(manifest: Manifest) -> dict[str, str]:
-    if not manifest.state:
-        names = ("state_parameter", "state_field", "state_argument", "read_state", "pass_state", "keep_state")
-        return dict.fromkeys(names, "")
-    count = len(manifest.outputs)
+def _state_fields(manifest: Manifest) -> dict[str, str]:
+    if not manifest.states:
+        return dict.fromkeys(("state_parameter", "state_field", "state_argument", "read_state"), "")
     files = "\n".join(
-        f'        ReadNpy((folder / "{state.file}").string(), "{_NPY_TYPES[state.dtype]}", "{state.dtype}"),'
-        f"  // {state}"
-        for state in manifest.state
+        f'        ReadNpy((folder / "{state.file}").string(), {_types(state)}),  // {state}'
+        for state in manifest.states
     )
     return {
         "state_parameter": ", const fs::path& folder",
         "state_field": "  Tensors state_;  // the library may write to it\n",
         "state_argument": ", folder",
         "read_state": f"    state_ = {{\n{files}\n    }};\n",
-        "pass_state": "    arguments.insert(arguments.end(), state_.begin(), state_.end());\n",
-        "keep_state": f"    state_.assign(outputs.begin() + {count}, outputs.end());\n"
-        f"    outputs.resize({count}, outputs.front());\n",
     }
 
 
-def _input(index: int, manifest: Manifest) -> str:
-    spec = manifest.inputs[index]
-    shown = shown_shape(spec, manifest.dynamic.inputs)
-    return f'      ReadNpy(argv[{index + 1}], "{_NPY_TYPES[spec.dtype]}", "{spec.dtype}"),  // {shown}'
+def _inputs(entry: EntryPoint, first: int) -> str:
+    """Read the inputs from the program's arguments, which begin with number ``first``."""
+    return "\n".join(
+        f"      ReadNpy(argv[{index}], {_types(spec)}),  // {shown_shape(spec, entry.dynamic.inputs)}"
+        for index, spec in enumerate(entry.inputs, first)
+    )
 
 
-def _print(index: int, spec: TensorSpec) -> str:
-    return f'  Print<{_CPP_TYPES[spec.dtype]}>("{spec.name}", outputs.at({index}));'
+def _types(spec: TensorSpec) -> str:
+    """The types of the file's and of the tensor's elements."""
+    return f'"{_NPY_TYPES[spec.dtype]}", "{spec.dtype.part}"'
+
+
+def _prints(entry: EntryPoint) -> str:
+    return "\n".join(
+        f'  Print<{_CPP_TYPES[spec.dtype]}>("{spec.name}", outputs.at({index}));'
+        for index, spec in enumerate(entry.outputs)
+    )

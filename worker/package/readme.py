@@ -39,7 +39,7 @@ model = load(".")
 outputs = model.run(model.reference_inputs())
 ```
 
-{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
+{call}{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
 takes less than a second per gigabyte.
 
 {state}## Call it from several threads
@@ -63,17 +63,23 @@ Compile it and run it on the reference inputs:
 
     g++ -O2 main.cc -o main $(tvm-ffi-config --cxxflags) -Llib -Wl,-rpath,'$ORIGIN/lib' \\
         -Wl,--no-as-needed {libraries} -ltvm_ffi
-    python -m zipfile -e reference/inputs.npz inputs
-    TVM_NUM_THREADS={cores} ./main {files}
+{commands}
 
 The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
 once and make a `Session` in each thread.
 """
 
+_CALL = """\
+`model` is also a function of the original's own arguments. It returns the original's own result:
+
+    {signatures}
+
+"""
+
 _ENTRIES = """\
 The library has several entry points: {names}. They share its parameters and state. The first runs by default;
-`model.run(inputs, entry="{other}")` and `python run.py --entry {other}` run another.
+`model.run(inputs, entry="{other}")`, `python run.py --entry {other}` and `./main {other}` run another.
 
 {signatures}
 
@@ -101,6 +107,11 @@ On the command line, the result file includes the state after the run; `--input`
 
 """
 
+_SEED = """\
+The model draws random numbers, which follow from its input `{seed}`: equal seeds give equal results. If you
+leave it out, `run.py` draws a new one for each run. `model.seed` is the last; the command line prints it and
+adds it to the result. Repeat a run with `--input {seed}=7` or `model.run({{**inputs, "{seed}": 7}})`."""
+
 _PARAMETERS = """\
 Parameters: {count}, in `{file}`, under the model's own names. To use other weights of the same shapes, keep
 the library and replace the file, or pass another with `python run.py --parameters FILE.safetensors`. Loading
@@ -119,15 +130,36 @@ def readme(manifest: Manifest) -> str:
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
+        call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,
-        callers=_CALLERS_WITH_STATE if manifest.state else _CALLERS,
-        state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.state))
-        if manifest.state
+        callers=_CALLERS_WITH_STATE if manifest.states else _CALLERS,
+        state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.states))
+        if manifest.states
         else "",
-        files=" ".join(f"inputs/{spec.name}.npy" for spec in manifest.inputs),
+        commands="\n".join(_program_commands(manifest)),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )
+
+
+def _call(manifest: Manifest) -> str:
+    """How to call the entry points that take or return containers."""
+    lines = [
+        f"{'model' if entry is manifest else entry.name}{entry.call}"
+        for entry in manifest.entry_points
+        if entry.call is not None and entry.call.returns is not None and not entry.call.is_flat
+    ]
+    return _CALL.format(signatures="\n    ".join(lines)) if lines else ""
+
+
+def _program_commands(manifest: Manifest) -> Iterator[str]:
+    """Run the C++ program on the reference inputs of each entry point."""
+    for entry in manifest.entry_points:
+        folder = f"inputs/{entry.name}" if manifest.entries else "inputs"
+        arguments = [entry.name] if manifest.entries else []
+        arguments += [f"{folder}/{spec.name}.npy" for spec in entry.inputs]
+        yield f"    python -m zipfile -e {entry.reference.inputs} {folder}"
+        yield f"    TVM_NUM_THREADS={manifest.target.cores} ./main {' '.join(arguments)}"
 
 
 def _entries(manifest: Manifest) -> str:
@@ -142,7 +174,7 @@ def _entries(manifest: Manifest) -> str:
         )
     )
     return _ENTRIES.format(
-        names=", ".join(f"`{entry.name}`" for entry in (manifest, *manifest.entries)),
+        names=", ".join(f"`{entry.name}`" for entry in manifest.entry_points),
         other=manifest.entries[0].name,
         signatures="\n\n".join(signatures),
     )
@@ -151,6 +183,8 @@ def _entries(manifest: Manifest) -> str:
 def _paragraphs(manifest: Manifest) -> Iterator[str]:
     yield _tensors("Inputs", manifest.inputs, manifest.dynamic.inputs)
     yield _tensors("Outputs", manifest.outputs, manifest.dynamic.outputs)
+    if manifest.seed is not None:
+        yield _SEED.format(seed=manifest.seed)
     separate = manifest.parameters
     if separate is not None:
         yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)

@@ -12,7 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import VerifyOptions
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
 
 
@@ -60,6 +60,7 @@ class InvokeWork(Document):
 
     kind: Literal["invoke"] = "invoke"
     runs: int = Field(ge=0, le=MAX_RUNS, description="The number of timed runs.")
+    entry: EntryName | None = Field(default=None, description="The entry point; null: the first.")
 
 
 class CheckWork(Document):

@@ -14,7 +14,7 @@ from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
 
-ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants")
+ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries")
 """Fields of a request that have their own command-line options."""
 
 MAIN_BASELINE = "torch-eager"
@@ -54,6 +54,12 @@ class EntryRow:
     benchmark: BenchmarkResult
     max_error: float
 
+    @property
+    def does(self) -> str:
+        """What a run of a decoder does."""
+        tokens = self.benchmark.tokens
+        return "writes the next token" if tokens == 1 else f"reads {tokens} tokens of a prompt"
+
 
 @dataclass(frozen=True)
 class View:
@@ -78,6 +84,11 @@ class View:
     reproduce: tuple[str, ...]
     request_json: str
     entries: tuple[EntryRow, ...]
+
+    @property
+    def decoding(self) -> tuple[EntryRow, ...]:
+        """The entry points of a decoder."""
+        return tuple(row for row in self.entries if row.benchmark.tokens is not None)
 
 
 def make_view(report: Report) -> View:
@@ -179,7 +190,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
 
 
 def _entry_text(name: str, entry: Entry) -> str:
-    method = f"={entry.method}" if entry.method else ""
+    method = f"={entry.method}" if entry.method else f"={name}.pt2" if entry.model else ""
     return ",".join((f"{name}{method}", *map(str, entry.inputs)))
 
 

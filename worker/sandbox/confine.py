@@ -37,7 +37,8 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
     The process must be freshly forked, have one thread, and not have opened the job's upload.
 
     Args:
-        folder: the job's folder, with ``model``, ``output``, ``scratch`` and, for invocations, ``inputs``.
+        folder: the job's folder, with ``model``, ``output``, ``scratch``, further models of entries
+            (``model-…``) and, for invocations, ``inputs``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 
@@ -76,7 +77,7 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
         *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
         Rule(Path(worker.__path__[0]).resolve().parent / "LICENSE", READ),
         Rule(folder / "model", READ),
-        *(Rule(inputs, READ) for inputs in (folder / "inputs",) if inputs.exists()),
+        *(Rule(file, READ) for file in (*folder.glob("model-*"), *folder.glob("inputs"))),
         *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
     )
 

@@ -49,9 +49,11 @@ class CompilationTask(RowTask[Compilation]):
         self, row: Compilation, attempt: Attempt, folder: JobFolder, trace: JobTrace
     ) -> Message | Problem:
         slot = SLOTS[self.kind]
-        damage = await self._runner.fetch_model(BlobKey(attempt.tenant, row.request.model), folder, slot)
-        if damage is not None:
-            return damage
+        for digest in row.request.models:
+            path = folder.model if digest == row.request.model else folder.model_of_entries(digest)
+            damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
+            if damage is not None:
+                return damage
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds

@@ -64,7 +64,7 @@ class InspectionTask(TaskHandler):
             raise FencedError(self._id, claim.number)
         add_log_fields(model=digest)
         async with self._runner.folder(f"inspect-{self._id}", slot) as folder:
-            damage = await self._runner.fetch_model(BlobKey(claim.tenant, digest), folder, slot)
+            damage = await self._runner.fetch_model(BlobKey(claim.tenant, digest), folder.model, slot)
             if damage is not None:
                 return damage
             limit = self._runner.settings.limit_inspect_seconds

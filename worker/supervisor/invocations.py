@@ -54,7 +54,8 @@ class InvocationTask(RowTask[Invocation]):
                 await self._runner.fetch(BlobKey(attempt.tenant, digest), path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
-        work, limit = InvokeWork(runs=row.runs), self._runner.settings.limit_invoke_seconds
+        work = InvokeWork(runs=row.runs, entry=row.entry)
+        limit = self._runner.settings.limit_invoke_seconds
         record = InvocationRecord(self._invocations, self._id, attempt)
         outcome = await self._runner.run(self._id, slot, folder, work, record, limit)
         return conclude(outcome)

@@ -92,14 +92,14 @@ class JobRunner:
         await self.store_retry.call(partial(artifacts.fetch_to, blob.digest, path))
         await asyncio.to_thread(seal, path, self.uid(slot))
 
-    async def fetch_model(self, blob: BlobKey, folder: JobFolder, slot: int) -> Problem | None:
-        """Copy the upload into a job's folder.
+    async def fetch_model(self, blob: BlobKey, path: Path, slot: int) -> Problem | None:
+        """Copy an upload into a job's folder.
 
         Returns:
             The problem if the upload is missing or damaged.
         """
         try:
-            await self.fetch(blob, folder.model, slot)
+            await self.fetch(blob, path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
         return None

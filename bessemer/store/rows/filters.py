@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
+from bessemer.contract.base import Digest
 from bessemer.contract.listing import CompilationFilter, Filter, ModelFilter
+from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.tables import JOBS, LABELS, MODELS
 
 _ID_LENGTH = 64
@@ -16,6 +18,12 @@ def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
         return column == prefix
     highest = prefix.ljust(_ID_LENGTH, "z")
     return sa.and_(column >= prefix, column <= highest, sa.func.substr(column, 1, len(prefix)) == prefix)
+
+
+def needs_model(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
+    """Whether a job that is not final needs a model, for the whole request or for an entry."""
+    of_an_entry = sa.cast(JOBS.c.request, sa.Text).contains(digest)
+    return sa.and_(JOB_LIFECYCLE.in_progress, sa.or_(JOBS.c.model == digest, of_an_entry))
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:

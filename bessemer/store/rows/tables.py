@@ -151,6 +151,7 @@ INVOCATIONS = sa.Table(
     sa.Column("inputs", sa.String(64), nullable=False),
     sa.Column("inputs_bytes", sa.BigInteger, nullable=False),
     sa.Column("runs", sa.Integer, nullable=False),
+    sa.Column("entry", sa.String(64)),
     sa.Column("needs", sa.Text),
     sa.Column("worker", sa.String(200)),
     sa.Column("incarnation", sa.String(32)),

@@ -33,6 +33,7 @@ class TenantInvocations(CancellableTenantRows[Invocation]):
         runs: int,
         needs: str | None = None,
         traceparent: str | None = None,
+        entry: str | None = None,
     ) -> Invocation | None:
         """Insert a queued invocation. If the id exists with the same inputs, return that invocation.
 
@@ -44,6 +45,7 @@ class TenantInvocations(CancellableTenantRows[Invocation]):
             runs: how often to time the library.
             needs: what the library needs of a worker's processor, as ``contract.capability`` writes it.
             traceparent: the W3C trace context of this request; the first submission's is kept.
+            entry: the entry point to run; None for the first.
 
         Returns:
             The invocation; None if the tenant has no such compilation.
@@ -51,7 +53,13 @@ class TenantInvocations(CancellableTenantRows[Invocation]):
         Raises:
             IdempotencyConflictError: another invocation uses the id.
         """
-        wanted = {"compilation": compilation, "inputs": inputs, "runs": runs, "tenant": self.tenant}
+        wanted = {
+            "compilation": compilation,
+            "inputs": inputs,
+            "runs": runs,
+            "entry": entry,
+            "tenant": self.tenant,
+        }
         values = {
             **wanted,
             "id": invocation_id,

@@ -9,8 +9,8 @@ from bessemer.contract.base import Digest, now
 from bessemer.contract.listing import EVERY_MODEL, ModelFilter
 from bessemer.contract.model import Model, ModelPage, ModelState
 from bessemer.store.errors import ModelInUseError
-from bessemer.store.rows.filters import model_conditions, starts_with
-from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE, JOB_LIFECYCLE
+from bessemer.store.rows.filters import model_conditions, needs_model, starts_with
+from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE
 from bessemer.store.rows.paging import read_page
 from bessemer.store.rows.tables import JOBS, MODELS
 from bessemer.store.rows.tenant_rows import TenantRows
@@ -103,7 +103,7 @@ class TenantModels(TenantRows[Model]):
         """
         needing = (
             sa.select(JOBS.c.id)
-            .where(JOBS.c.model == digest, JOBS.c.tenant == self.tenant, JOB_LIFECYCLE.in_progress)
+            .where(needs_model(digest), JOBS.c.tenant == self.tenant)
             .order_by(JOBS.c.created_at)
             .limit(MAX_SHOWN_JOBS)
         )

@@ -12,6 +12,7 @@ from store_samples import INSPECTION, LATENCY, TARGET, a_problem, a_request
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact
+from bessemer.contract.request import Entry
 from bessemer.store.blobs.artifacts import Artifacts
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.blobs.sweep import SweepResult, sweep_blobs
@@ -79,6 +80,18 @@ def test_a_model_is_kept_while_a_job_that_has_not_ended_needs_it(store: Store) -
     own(store).jobs.request_cancel(JOB)
     assert (own(store).models.delete(MODEL), own(store).models.delete(MODEL)) == (True, False)
     assert own(store).jobs.get(JOB) is not None
+
+
+def test_the_model_of_an_entry_is_kept_while_a_job_needs_it(store: Store) -> None:
+    other = "f" * 64
+    wanted = a_request().model_copy(update={"entries": {"decode": Entry(model=other)}})
+    own(store).models.add(other, 1)
+    own(store).jobs.submit(JOB, wanted)
+    assert store.removal.expire_models(AT_ONCE) == 0
+    with pytest.raises(ModelInUseError, match=JOB):
+        own(store).models.delete(other)
+    own(store).jobs.request_cancel(JOB)
+    assert own(store).models.delete(other)
 
 
 def test_what_is_added_while_it_is_deleted_is_added_all_the_same(store: Store) -> None:

@@ -1,6 +1,7 @@
 """A model and its request in one body."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -40,6 +41,19 @@ async def test_a_form_uploads_its_model_and_queues_its_request(
     assert b"".join(own(front.store).artifacts.stream(DIGEST)) == MODEL_BYTES
 
 
+async def test_several_models_become_the_entries_of_their_names(api: httpx.AsyncClient) -> None:
+    models = (("model", (f"{name}.pt2", MODEL_BYTES + name.encode())) for name in ("prefill", "decode"))
+    job = Compilation.model_validate_json((await post(api, *models, REQUEST)).content)
+    prefill, decode = (
+        hashlib.sha256(MODEL_BYTES + name.encode()).hexdigest() for name in ("prefill", "decode")
+    )
+    assert (job.name, job.request.models) == ("prefill", (prefill, decode))
+    assert {name: entry.model for name, entry in job.request.entries.items()} == {
+        "prefill": prefill,
+        "decode": decode,
+    }
+
+
 async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: httpx.AsyncClient) -> None:
     answers = [await post(api, MODEL, REQUEST, key="build 17") for _ in range(2)]
     assert len({answer.json()["id"] for answer in answers}) == 1
@@ -53,6 +67,18 @@ async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: htt
         ((MODEL,), 422, "request-invalid", "request"),
         ((REQUEST,), 422, "request-invalid", "model"),
         ((MODEL, MODEL), 422, "request-invalid", "model"),
+        (
+            (MODEL, ("model", ("other.pt2", b"x")), ("request", (None, '{"target": "host", "entries": {}}'))),
+            422,
+            "request-invalid",
+            "model",
+        ),
+        (
+            (MODEL, ("model", ("other.pt2", b"x")), ("request", (None, '{"target": "host", "entries": 1}'))),
+            422,
+            "request-invalid",
+            "entries",
+        ),
         ((("modle", ("a", b"x")), REQUEST), 422, "request-invalid", "modle"),
         ((MODEL, ("request", (None, "{target: host}"))), 422, "request-invalid", "request"),
         ((MODEL, ("request", (None, "[]"))), 422, "request-invalid", "request"),

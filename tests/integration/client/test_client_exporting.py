@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -260,6 +261,34 @@ def test_a_named_dimension_stays_dynamic_in_the_export(
     assert (int(limits.lower), int(limits.upper)) == (1, 64)
     assert list(map(str, exported.inputs)) == named
     assert program.graph_signature.user_inputs == tuple(spec.name for spec in exported.inputs)
+
+
+@dataclass
+class Batch:
+    image: torch.Tensor
+    masks: list[torch.Tensor]
+    scale: float = 1.0
+
+
+class Nested(torch.nn.Module):
+    def forward(self, batch: Batch, pair: Moments, extra: dict[str, Any], gain: int, mode: str) -> Any:
+        y = batch.image * batch.scale + batch.masks[0] * gain + pair.mean
+        return y + extra["q"][0] if mode == "add" else y
+
+
+def test_containers_and_constants_are_exported(tmp_path: Path) -> None:
+    rows: Any = ("rows", 4)
+    shape: Any = (4,)
+    given = {"batch": Batch(rows, [rows], 3.0), "pair": Moments(shape, SHIFT), "extra": {"q": [rows]}}
+    constants = {"gain": 2, "mode": "add"}
+    exported = save_module(Nested(), given, tmp_path, {"rows": (1, 64)}, constants)
+    names = ["batch.image", "batch.masks.0", "pair.mean", "pair.std", "extra.q.0"]
+    assert [spec.name for spec in exported.inputs] == names
+    batch, ones = Batch(X, [X], 3.0), torch.ones(4)
+    with torch.serialization.safe_globals([Batch, Moments]):
+        program = torch.export.load(str(exported.path)).module()
+    found = program(batch, Moments(ones, SHIFT), {"q": [X]}, **constants)
+    torch.testing.assert_close(found, X * 6 + ones)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The client against a running app with a simulated worker."""
 
+import hashlib
 import threading
 from pathlib import Path
 
@@ -73,6 +74,21 @@ def test_a_job_is_submitted_followed_and_downloaded(
     assert (seen[0], seen[-1]) == (EventType.QUEUED, EventType.SUCCEEDED)
     assert job.verified
     assert (folder / "manifest.json").is_file()
+
+
+def test_a_dictionary_of_files_has_a_model_for_each_entry(client: Client, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"{name}.pt2" for name in ("prefill", "decode")}
+    for name, path in paths.items():
+        path.write_bytes(name.encode())
+    request = client.submit(
+        paths, entries={"decode": {"inputs": [{"name": "x", "shape": [1]}]}}
+    ).document.request
+    digests = [hashlib.sha256(name.encode()).hexdigest() for name in paths]
+    assert request.models == tuple(digests)
+    assert [entry.model for entry in request.entries.values()] == digests
+    assert request.entries["decode"].inputs == (InputSpec(name="x", shape=(1,)),)
+    with pytest.raises(InvalidArgumentError, match="'decode' is a int"):
+        client.submit({"prefill": paths["prefill"], "decode": 3})
 
 
 def test_events_come_while_the_job_runs(client: Client, fake_worker: FakeWorker, model: Path) -> None:

@@ -17,7 +17,6 @@ from refused_models import (
     Lookup,
     Raising,
     Repeated,
-    Spectrum,
     Unsupported,
     WithoutOutputs,
     exported,
@@ -160,10 +159,10 @@ REFUSALS: dict[str, Refusal] = {
         at="1",
     ),
     # kinds of tensors that no library accepts
-    "complex inputs": Refusal(
-        lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex64)),
+    "complex inputs of half precision": Refusal(
+        lambda: exported(Doubled(), torch.ones(3, dtype=torch.complex32)),
         ErrorCode.MODEL_TENSORS_UNSUPPORTED,
-        ("'x' is of dtype complex64", KINDS),
+        ("'x' is of dtype complex32", KINDS),
     ),
     "no elements": Refusal(
         lambda: exported(Doubled(), torch.ones(0, 3)),
@@ -249,30 +248,19 @@ REFUSALS: dict[str, Refusal] = {
         "'x' is sparse",
         KINDS,
     ),
-    "complex outputs": failed(
-        lambda: exported(Spectrum(), PAIR),
-        ErrorCode.MODEL_TENSORS_UNSUPPORTED,
-        "'output' is of dtype complex64",
-        "torch.view_as_real",
-    ),
-    "integers as outputs": failed(
-        lambda: exported(Counting(), PAIR),
+    "an integer that depends on a size as an output": failed(
+        lambda: scripted(Counting()),
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
-        "output 1 is not a tensor but int",
+        "output 1 is not a tensor but SymInt",
         SIGNATURE,
+        inputs=[{"name": "x", "shape": ["rows", 3]}],
+        dimensions={"rows": {"maximum": 8}},
     ),
     "no outputs": failed(
         lambda: exported(WithoutOutputs(), PAIR),
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,
         "returns no tensor",
         SIGNATURE,
-    ),
-    "dropout in training": failed(
-        lambda: exported(nn.Sequential(nn.Dropout()), PAIR, training=True),
-        ErrorCode.MODEL_STATEFUL,
-        "training mode: aten.dropout.default in module 0 draws random numbers",
-        "Call `eval()`",
-        at="0",
     ),
     "batch norm in training": failed(
         lambda: exported(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3)), PAIR, training=True),

@@ -53,11 +53,6 @@ class Repeated(nn.Module):
         return x * times
 
 
-class Spectrum(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.rfft(x)
-
-
 class EighthWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import torch
-
 from bessemer.contract.model import ConstantSpec
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Constant
 from worker.errors import JobError
 
 Constants = Mapping[str, Constant]
-NO_CONSTANTS: Constants = {}
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -22,28 +19,6 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
 }
 _OPTIONAL = "Optional["
-
-
-class WithConstants(torch.nn.Module):
-    """Calls a method of a module with its tensors and constants by name."""
-
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        tensors: tuple[str, ...],
-        constants: Constants,
-        method: str = "forward",
-    ) -> None:
-        super().__init__()
-        self.module = module
-        self._method = method
-        self._tensors = tensors
-        self._constants = dict(constants)
-
-    def forward(self, *tensors: torch.Tensor) -> object:
-        """Run the module. Trailing tensors may be left out if the module has defaults for them."""
-        called = getattr(self.module, self._method)
-        return called(**dict(zip(self._tensors, tensors, strict=False)), **self._constants)
 
 
 def refuse_unknown_constants(constants: Constants, known: Iterable[str]) -> None:

@@ -7,12 +7,19 @@ them.
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
+
+from worker.compiler.frontend.structures import keys_of
 
 NAMED_TUPLE = "collections.namedtuple"
 
@@ -85,3 +92,61 @@ def _context(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return text
+
+
+class _Instance(dict[Any, Any]):
+    """Stands in for an object whose class is missing: its constructor's arguments, items and fields."""
+
+    arguments: tuple[object, ...]
+
+    def __new__(cls, *arguments: object) -> _Instance:
+        made = super().__new__(cls)
+        made.arguments = arguments
+        return made
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):
+            return type(name, (_Instance,), {})
+
+
+def read_samples(data: bytes) -> object:
+    """Unpickle sample inputs, with stand-ins for the classes that this worker does not have.
+
+    Raises:
+        Exception: any error of unpickling.
+    """
+    modules = SimpleNamespace(__name__="pickle", Unpickler=_Unpickler, load=pickle.load)
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=False, pickle_module=modules)
+
+
+def sample_leaves(value: Any, structure: TreeSpec) -> list[Any]:
+    """The leaves of sample inputs, in the order of their structure in the program.
+
+    Raises:
+        LookupError, AttributeError, TypeError, ValueError: a value does not have this structure.
+    """
+    if structure.is_leaf():
+        return [value]
+    parts = zip(_parts(value, structure), structure.children(), strict=True)
+    return [leaf for part, child in parts for leaf in sample_leaves(part, child)]
+
+
+def _parts(value: Any, structure: TreeSpec) -> list[Any]:
+    keys = keys_of(structure)
+    if not keys:
+        return list(value)
+    if isinstance(value, _Instance) and len(value.arguments) == len(keys):
+        return list(value.arguments)
+    if isinstance(value, tuple):
+        return list(value)
+    return [value[key] if isinstance(value, dict) and key in value else getattr(value, key) for key in keys]

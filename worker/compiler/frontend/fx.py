@@ -14,63 +14,45 @@ from torch import fx, nn
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.constants import Constants, refuse_unknown_constants
+from bessemer.contract.structure import CallStructure
 from worker.compiler.frontend.dynamic_export import export_graph
+from worker.compiler.frontend.fx_arguments import expand_arguments
 from worker.compiler.frontend.loaded_model import (
     FORWARD,
-    Argument,
     LoadedModel,
     choose_method,
     count_elements,
     load_failed,
 )
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
-from worker.compiler.values import MethodName
+from worker.compiler.values import WHOLE, Selection
 from worker.errors import JobError
 
 
-def load(path: Path, constants: Constants, method: MethodName | None = None) -> LoadedModel:
+def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Load a graph module, whose only method is ``forward``.
 
     Raises:
         JobError: ``model-leaf-unavailable`` with every missing class and its modules, ``model-load-failed``
             with torch's message, or ``model-tensors-unsupported``.
     """
-    choose_method((FORWARD,), method)
+    choose_method((FORWARD,), selection.method)
     missing: dict[type, str] = {}
     graph_module = _read(path, missing)
     if missing:
         raise _leaves_unavailable(graph_module, missing)
     refuse_quantized_modules(graph_module.named_modules())
     refuse_unsupported_tensors((*graph_module.named_parameters(), *graph_module.named_buffers()))
-    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    refuse_unknown_constants(constants, (str(node.target) for node in placeholders))
-    arguments = tuple(
-        Argument(str(node.target), required=not node.args)
-        for node in placeholders
-        if str(node.target) not in constants
-    )
-    if constants:
-        _fix(graph_module, placeholders, constants)
+    structures, arguments = expand_arguments(graph_module, selection)
     return LoadedModel(
         format=ModelFormat.FX,
         eager=graph_module,
         export=partial(export_graph, graph_module),
+        call=CallStructure(arguments=structures),
         arguments=arguments,
         examples=None,
         parameters=count_elements([*graph_module.parameters(), *graph_module.buffers()]),
     )
-
-
-def _fix(graph_module: fx.GraphModule, placeholders: list[fx.Node], constants: Constants) -> None:
-    """Replace placeholders by constants."""
-    graph = graph_module.graph
-    values = {node: constants[str(node.target)] for node in placeholders if str(node.target) in constants}
-    for node in graph.nodes:
-        node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda used: values.get(used, used))
-    for node in values:
-        graph.erase_node(node)
-    graph_module.recompile()
 
 
 def _read(path: Path, missing: dict[type, str]) -> fx.GraphModule:

@@ -4,38 +4,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2, torchvision_operators  # noqa: F401 - defines operators
-from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
 from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
 from worker.compiler.frontend.torchscript import script_file as torchscript
-from worker.compiler.values import MethodName
+from worker.compiler.values import WHOLE, Selection
 
-LOADERS: dict[ModelFormat, Callable[[Path, Constants, MethodName | None], LoadedModel]] = {
+LOADERS: dict[ModelFormat, Callable[[Path, Selection], LoadedModel]] = {
     ModelFormat.PT2: pt2.load,
     ModelFormat.TORCHSCRIPT: torchscript.load,
     ModelFormat.FX: fx.load,
 }
 
 
-def load_model(
-    path: Path, constants: Constants = NO_CONSTANTS, method: MethodName | None = None
-) -> LoadedModel:
+MAX_STRUCTURE_BYTES = 1 << 16
+
+
+def load_model(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
     Args:
         path: the file.
-        constants: the values of arguments that are not tensors.
-        method: the method of a script module, or the program of a `.pt2`; None for the default.
+        selection: what the request selects of it.
 
     Raises:
         JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants
             or method.
     """
     try:
-        return LOADERS[recognize(path)](path, constants, method)
+        return LOADERS[recognize(path)](path, selection)
     except Exception as error:
         raise load_failed(error) from error
 
@@ -55,10 +55,19 @@ def inspect_model(path: Path) -> Inspection:
             inputs=_known_inputs(model.arguments),
             input_names=tuple(argument.name for argument in model.arguments),
             constants=model.constants,
+            call=_bounded(model.call),
             parameters=model.parameters,
             dynamic=describe_inputs((argument.name, argument.symbolic_axes) for argument in model.arguments),
         ),
     )
+
+
+def _bounded(call: CallStructure) -> CallStructure:
+    """The structure without its largest parts, so that an inspection fits in a message."""
+    for kept in (call, call.model_copy(update={"returns": None})):
+        if len(kept.model_dump_json()) <= MAX_STRUCTURE_BYTES:
+            return kept
+    return CallStructure()
 
 
 def _known_inputs(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:

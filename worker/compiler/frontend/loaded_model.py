@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.utils._pytree import TreeSpec
@@ -11,11 +11,12 @@ from torch.utils._pytree import TreeSpec
 from bessemer.contract.dynamic import DynamicAxis
 from bessemer.contract.model import ConstantSpec, ModelFormat
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.frontend.constants import WithConstants
 from worker.compiler.frontend.dynamic_shapes import SymbolicAxis
 from worker.compiler.frontend.model_errors import device_hint, package_hint
 from worker.compiler.frontend.outputs import TorchDynamicShapes
+from worker.compiler.frontend.structures import WithArguments
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input
 from worker.compiler.values import MethodName
@@ -61,6 +62,7 @@ class LoadedModel:
         examples: the file's sample inputs, if any.
         parameters: the number of elements in all parameters and buffers.
         returns: the structure of the result, if ``eager`` returns only its leaves.
+        call: the structure of the arguments, and that of the result if the file has it.
         method: the method that ``eager`` runs: of a script module, or a program of a `.pt2`.
         other_methods: the others, which this does not run.
         constants: the arguments that are not tensors.
@@ -74,14 +76,15 @@ class LoadedModel:
     parameters: int
     export_dynamic: DynamicExport | None = None
     returns: TreeSpec | None = None
+    call: CallStructure = field(default_factory=CallStructure)
     method: str = FORWARD
     other_methods: tuple[str, ...] = ()
     constants: tuple[ConstantSpec, ...] = ()
 
     @property
     def original(self) -> object:
-        """The user's own module, which ``eager`` may call with constants."""
-        return self.eager.module if isinstance(self.eager, WithConstants) else self.eager
+        """The user's own module, which ``eager`` may call with other arguments."""
+        return self.eager.module if isinstance(self.eager, WithArguments) else self.eager
 
 
 def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
@@ -105,7 +108,7 @@ def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
 
     Raises:
         JobError: ``model-tensors-unsupported`` if the contract cannot describe it: it has too many axes, or a
-            dtype such as complex64.
+            dtype such as complex32.
     """
     refuse_unsupported_input(name, tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")

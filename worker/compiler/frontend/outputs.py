@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import defaultdict, namedtuple
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +14,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.structure import Structure, TensorLeaf
+from worker.compiler.frontend.structures import LeafPath, as_constant, leaf_paths, structure_of
 from worker.compiler.torch_costs import linear_torch
 from worker.errors import JobError
 
@@ -23,12 +24,12 @@ TorchDynamicShapes = tuple[dict[int, Any], ...]
 
 
 def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
-    """The tensors of a model's result, in pytree order. ``None`` is left out.
+    """The tensors of a model's result, in pytree order, without None, numbers, booleans and texts.
 
     Raises:
         JobError: ``model-signature-unsupported`` if a leaf is not a tensor, or the result has no tensor.
     """
-    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if as_constant(leaf) is None]
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
             detail = f"output {index} is not a tensor but {type(leaf).__name__} {str(leaf)[:80]!r}"
@@ -55,7 +56,7 @@ def export_flat(
     inputs: tuple[torch.Tensor, ...],
     dynamic_shapes: TorchDynamicShapes | None = None,
 ) -> ExportedProgram:
-    """Export a module as a program that returns only tensors. ``None`` among its outputs is left out.
+    """Export a module as a program that returns only tensors, without the constants among its outputs.
 
     Args:
         module: takes ``inputs`` as positional arguments.
@@ -88,8 +89,19 @@ MAX_LENGTH = 128
 UNNAMED = "output"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]")
 
-LeafPath = tuple[int | str, ...]
-"""The path from the result to a leaf: positions in sequences, and the text of keys and fields."""
+
+def describe_outputs(structure: TreeSpec, leaves: Sequence[object]) -> tuple[tuple[str, ...], Structure]:
+    """The names of a result's tensors, and the structure of the result.
+
+    Args:
+        structure: the structure of the result.
+        leaves: its leaves in pytree order; None, numbers, booleans and texts are constants.
+    """
+    constants = list(map(as_constant, leaves))
+    names = output_names(structure, [constant is None for constant in constants])
+    tensors = iter(names)
+    described = (constant or TensorLeaf(tensor=next(tensors)) for constant in constants)
+    return names, structure_of(structure, described)
 
 
 def output_names(structure: TreeSpec, present: Sequence[bool]) -> tuple[str, ...]:
@@ -101,26 +113,22 @@ def output_names(structure: TreeSpec, present: Sequence[bool]) -> tuple[str, ...
 
     Args:
         structure: the structure of the result.
-        present: for each leaf in order, whether it is an output; None is not.
+        present: for each leaf in order, whether it is a tensor.
     """
     paths = [path for path, is_output in zip(leaf_paths(structure), present, strict=True) if is_output]
     if all(isinstance(part, int) for path in paths for part in path):
         return counted_names(len(paths))
-    return distinct_names(_joined(path, place) for place, path in enumerate(paths))
+    return distinct_names(_joined(path, place, UNNAMED) for place, path in enumerate(paths))
+
+
+def input_names(paths: Iterable[LeafPath]) -> tuple[str, ...]:
+    """The names of the leaves of arguments, whose paths begin with the arguments' names."""
+    return distinct_names(_joined(path, place, "input") for place, path in enumerate(paths))
 
 
 def counted_names(count: int) -> tuple[str, ...]:
     """``output``, or ``output_0``, ``output_1``, … for several outputs."""
     return (UNNAMED,) if count == 1 else tuple(f"{UNNAMED}_{index}" for index in range(count))
-
-
-def leaf_paths(structure: TreeSpec) -> Iterator[LeafPath]:
-    """The path of every leaf, in pytree order."""
-    if structure.is_leaf():
-        yield ()
-        return
-    for key, child in zip(_keys(structure), structure.children(), strict=True):
-        yield from ((key, *path) for path in leaf_paths(child))
 
 
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -138,37 +146,11 @@ def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _joined(path: LeafPath, place: int) -> str:
+def _joined(path: LeafPath, place: int, unnamed: str) -> str:
     """A name that is safe in a URL, a file name, a C++ comment and a command-line argument."""
     name = ".".join(_UNSAFE.sub("_", str(part)[:MAX_LENGTH]) or "_" for part in path)
     if not re.search(r"[A-Za-z0-9]", name):
         name = str(place)
     if not re.match(r"[A-Za-z_]", name):
-        name = f"{UNNAMED}_{name.lstrip('.')}"
+        name = f"{unnamed}_{name.lstrip('.')}"
     return name[:MAX_LENGTH]
-
-
-def _keys(structure: TreeSpec) -> Sequence[int | str]:
-    """The key or field of each child, or its position if it has neither."""
-    names, count = _names(structure), structure.num_children
-    return [str(name) for name in names] if len(names) == count else range(count)
-
-
-def _names(structure: TreeSpec) -> Sequence[object]:
-    kind, context = structure.type, structure.context
-    if kind is namedtuple:
-        return context._fields
-    if kind is defaultdict:
-        return context[1]
-    if issubclass(kind, dict):
-        return context
-    return _fields(context, structure.num_children) or getattr(kind, "__match_args__", ())
-
-
-def _fields(context: object, count: int) -> Sequence[str]:
-    """The fields of a registered class: its context, or the context's first element as for dataclasses."""
-    given = context if isinstance(context, list | tuple) else ()
-    for names in (given, *given[:1]):
-        if isinstance(names, list | tuple) and len(names) == count and all(isinstance(n, str) for n in names):
-            return names
-    return ()

@@ -1,21 +1,32 @@
 """Loads an exported program from a file of ``torch.export.save``."""
 
+import io
 import json
+import pickle
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.export.pt2_archive._package import PT2ArchiveReader, _load_exported_programs
+from torch.export.pt2_archive.constants import SAMPLE_INPUTS_DIR, SAMPLE_INPUTS_FILENAME_FORMAT
 from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.structure import (
+    ArgumentStructure,
+    CallStructure,
+    ConstantLeaf,
+    Structure,
+    TensorLeaf,
+)
 from worker.compiler.frontend.constants import Constants, refuse_unknown_constants
-from worker.compiler.frontend.container_stand_ins import register_containers
+from worker.compiler.frontend.container_stand_ins import read_samples, register_containers, sample_leaves
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
 from worker.compiler.frontend.file_format import MODEL_ENTRY
@@ -31,11 +42,18 @@ from worker.compiler.frontend.loaded_model import (
     refuse_empty,
     tensor_spec,
 )
-from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat, returns_tensors_only
+from worker.compiler.frontend.outputs import (
+    TorchDynamicShapes,
+    describe_outputs,
+    export_flat,
+    input_names,
+    returns_tensors_only,
+)
+from worker.compiler.frontend.structures import as_constant, leaf_paths, structure_of
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
 from worker.compiler.torch_costs import linear_torch
-from worker.compiler.values import MethodName
+from worker.compiler.values import WHOLE, Selection
 from worker.errors import JobError
 
 LEGACY_ENTRY = "serialized_exported_program.json"
@@ -43,7 +61,7 @@ SAVED_NAME = "model"
 MAX_MODEL_BYTES = 256 << 20
 
 
-def load(path: Path, constants: Constants, method: MethodName | None = None) -> LoadedModel:
+def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Load an exported program, whose file fixes the arguments that are not tensors.
 
     Raises:
@@ -54,15 +72,17 @@ def load(path: Path, constants: Constants, method: MethodName | None = None) -> 
         programs = _read_with_containers(path)
     except Exception as error:
         raise load_failed(error, _version_hint(path)) from error
-    name = choose_method(tuple(sorted(programs)), method)
-    _check_constants(programs[name], constants)
+    name = choose_method(tuple(sorted(programs)), selection.method)
+    program, samples = programs[name]
+    _check_constants(program, selection.constants)
     others = tuple(sorted(set(programs) - {name}))
-    return replace(describe(programs[name]), method=name, other_methods=others)
+    return replace(describe(program, samples), method=name, other_methods=others)
 
 
 def _check_constants(program: ExportedProgram, constants: Constants) -> None:
-    specs = program.graph_signature.input_specs
-    fixed = {spec.arg.name: spec.arg.value for spec in specs if isinstance(spec.arg, ConstantArgument)}
+    fixed = {
+        leaf.name: leaf.spec.value for leaf in _leaves(program) if isinstance(leaf.spec, ConstantArgument)
+    }
     refuse_unknown_constants(constants, fixed)
     for name, value in constants.items():
         if value != fixed[name]:
@@ -72,8 +92,12 @@ def _check_constants(program: ExportedProgram, constants: Constants) -> None:
             raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
 
 
-def describe(program: ExportedProgram) -> LoadedModel:
+def describe(program: ExportedProgram, samples: object = None) -> LoadedModel:
     """The loaded model of an exported program.
+
+    Args:
+        program: the program.
+        samples: the sample inputs, if the program itself could not be loaded with them.
 
     Raises:
         JobError: ``model-signature-unsupported`` if an input is neither a tensor nor a constant,
@@ -92,7 +116,8 @@ def describe(program: ExportedProgram) -> LoadedModel:
         export=_exporter(program, eager, plain and not is_dynamic),
         export_dynamic=_dynamic_exporter(program, eager, plain) if is_dynamic else None,
         arguments=arguments,
-        examples=_examples(program, slots),
+        call=CallStructure(arguments=_call_arguments(program), returns=_returns(program)),
+        examples=_examples(program, samples, slots),
         parameters=count_elements([*program.state_dict.values(), *program.constants.values()]),
         returns=program.call_spec.out_spec,
     )
@@ -101,6 +126,51 @@ def describe(program: ExportedProgram) -> LoadedModel:
 @dataclass(frozen=True)
 class _Constant:
     value: object
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A leaf of the program's arguments: its name in requests, and the program's input."""
+
+    name: str
+    spec: Any
+
+    @property
+    def structure(self) -> Structure:
+        """The leaf in the structure of the arguments."""
+        if isinstance(self.spec, ConstantArgument):
+            return as_constant(self.spec.value) or ConstantLeaf(constant=str(self.spec.value))
+        return TensorLeaf(tensor=self.name)
+
+
+def _leaves(program: ExportedProgram) -> list[_Leaf]:
+    """The leaves of the arguments in order. A tensor that is an argument itself has the program's name."""
+    specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    paths = [(name, *path) for name, child in _arguments(program) for path in leaf_paths(child)]
+    own = [
+        (spec.name,) if len(path) == 1 and isinstance(spec, TensorArgument) else path
+        for path, spec in zip(paths, specs, strict=True)
+    ]
+    return [_Leaf(name, spec) for name, spec in zip(input_names(own), specs, strict=True)]
+
+
+def _arguments(program: ExportedProgram) -> list[tuple[str, TreeSpec]]:
+    """The name and the structure of each argument: those by position, then those by keyword."""
+    positional, named = program.call_spec.in_spec.children()
+    signature = program.module_call_graph[0].signature
+    known = (signature.forward_arg_names or [])[: positional.num_children] if signature else []
+    unknown = [f"input_{index}" for index in range(len(known), positional.num_children)]
+    names = (*known, *unknown, *named.context)
+    return list(zip(names, (*positional.children(), *named.children()), strict=True))
+
+
+def _call_arguments(program: ExportedProgram) -> tuple[ArgumentStructure, ...]:
+    leaves = iter([leaf.structure for leaf in _leaves(program)])
+    positional = program.call_spec.in_spec.child(0).num_children
+    return tuple(
+        ArgumentStructure(name=name, structure=structure_of(child, leaves), keyword_only=index >= positional)
+        for index, (name, child) in enumerate(_arguments(program))
+    )
 
 
 class _WithConstants(torch.nn.Module):
@@ -133,7 +203,11 @@ def _flat_module(program: ExportedProgram) -> torch.fx.GraphModule:
     return module
 
 
-def _read_with_containers(path: Path) -> dict[str, ExportedProgram]:
+Programs = dict[str, tuple[ExportedProgram, object]]
+"""Programs by name, with the sample inputs that torch cannot load."""
+
+
+def _read_with_containers(path: Path) -> Programs:
     try:
         return _read(path)
     except Exception:
@@ -145,19 +219,44 @@ def _read_with_containers(path: Path) -> dict[str, ExportedProgram]:
 
 
 @linear_torch()
-def _read(path: Path) -> dict[str, ExportedProgram]:
+def _read(path: Path) -> Programs:
     """The programs by name; a file of ``torch.export.save`` has one, ``forward``."""
     with path.open("rb") as file:
         if _is_legacy(path):
-            return {FORWARD: torch.export.load(file)}
-        programs = _read_programs(file)
-    return {FORWARD if name == SAVED_NAME else name: program for name, program in programs.items()}
+            return {FORWARD: (torch.export.load(file), None)}
+        return _read_programs(file)
 
 
-def _read_programs(file: BinaryIO) -> dict[str, ExportedProgram]:
+def _read_programs(file: BinaryIO) -> Programs:
     """As ``load_pt2``, but without loading the libraries of AOTInductor that an archive may also have."""
-    with PT2ArchiveReader(file) as archive:
-        return _load_exported_programs(archive, archive.get_file_names(), None)
+    with _ArchiveReader(file) as archive:
+        programs = _load_exported_programs(archive, archive.get_file_names(), None)
+        return {
+            FORWARD if name == SAVED_NAME else name: (
+                program,
+                archive.samples.get(SAMPLE_INPUTS_FILENAME_FORMAT.format(name)),
+            )
+            for name, program in programs.items()
+        }
+
+
+class _ArchiveReader(PT2ArchiveReader):
+    """Keeps sample inputs of classes that torch cannot load from torch."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self.samples: dict[str, object] = {}
+
+    def read_bytes(self, name: str) -> bytes:
+        data: bytes = super().read_bytes(name)
+        if not data or not name.startswith(SAMPLE_INPUTS_DIR):
+            return data
+        try:
+            torch.load(io.BytesIO(data), weights_only=True)
+        except pickle.UnpicklingError:
+            self.samples[name] = read_samples(data)
+            return b""
+        return data
 
 
 def _model_entries(path: Path) -> list[str]:
@@ -209,28 +308,36 @@ def _is_flat(program: ExportedProgram) -> bool:
 
 def _slots(program: ExportedProgram) -> list[Argument | _Constant]:
     placeholders = _placeholders(program)
-    user_inputs = [
-        spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
+    return [_slot(leaf, placeholders[leaf.spec.name], program) for leaf in _leaves(program)]
+
+
+def _returns(program: ExportedProgram) -> Structure | None:
+    """The structure of the result; None if it has leaves that are neither tensors nor constants."""
+    arguments = [
+        spec.arg for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT
     ]
-    return [_slot(argument, placeholders[argument.name], program) for argument in user_inputs]
+    structure = program.call_spec.out_spec
+    if not all(isinstance(argument, TensorArgument | ConstantArgument) for argument in arguments):
+        return None
+    return describe_outputs(structure, [getattr(argument, "value", argument) for argument in arguments])[1]
 
 
 def _placeholders(program: ExportedProgram) -> dict[str, torch.fx.Node]:
     return {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
 
 
-def _slot(argument: object, placeholder: torch.fx.Node, program: ExportedProgram) -> Argument | _Constant:
-    if isinstance(argument, ConstantArgument):
-        return _Constant(argument.value)
+def _slot(leaf: _Leaf, placeholder: torch.fx.Node, program: ExportedProgram) -> Argument | _Constant:
+    if isinstance(leaf.spec, ConstantArgument):
+        return _Constant(leaf.spec.value)
     value = placeholder.meta.get("val")
-    if not isinstance(argument, TensorArgument) or not isinstance(value, torch.Tensor):
-        detail = f"input '{placeholder.name}' is a {type(value).__name__}; only tensors are supported"
+    if not isinstance(leaf.spec, TensorArgument) or not isinstance(value, torch.Tensor):
+        detail = f"input '{leaf.name}' is a {type(value).__name__}; only tensors are supported"
         raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
-    refuse_unsupported_input(argument.name, value)
-    spec = tensor_spec(argument.name, _with_hints(value))
+    refuse_unsupported_input(leaf.name, value)
+    spec = tensor_spec(leaf.name, _with_hints(value))
     refuse_empty([spec])
     symbolic = symbolic_axes(value, program)
-    return Argument(argument.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
+    return Argument(leaf.name, spec, frozenset(axis.axis for axis in symbolic), symbolic_axes=symbolic)
 
 
 def _with_hints(value: torch.Tensor) -> torch.Tensor:
@@ -238,11 +345,17 @@ def _with_hints(value: torch.Tensor) -> torch.Tensor:
     return torch.empty(sizes, dtype=value.dtype, device="meta")
 
 
-def _examples(program: ExportedProgram, slots: list[Argument | _Constant]) -> tuple[torch.Tensor, ...] | None:
-    if program.example_inputs is None:
+def _examples(
+    program: ExportedProgram, samples: object, slots: list[Argument | _Constant]
+) -> tuple[torch.Tensor, ...] | None:
+    given = samples or program.example_inputs
+    if given is None:
         return None
-    leaves = zip(pytree.tree_leaves(program.example_inputs), slots, strict=True)
-    tensors = [leaf for leaf, slot in leaves if isinstance(slot, Argument)]
+    try:
+        leaves = zip(sample_leaves(given, program.call_spec.in_spec), slots, strict=True)
+        tensors = [leaf for leaf, slot in leaves if isinstance(slot, Argument)]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None  # values of classes that hide their fields
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         return None
     return tuple(tensor.detach() for tensor in tensors)

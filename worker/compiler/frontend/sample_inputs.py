@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
@@ -35,22 +36,42 @@ LOOKUPS: dict[str, tuple[int, int | None, int]] = {
 }
 
 
-def random_inputs(
-    specs: tuple[TensorSpec, ...], limits: dict[str, int], seed: int
-) -> tuple[torch.Tensor, ...]:
-    """Seeded random inputs: floats from N(0, 1), integers from 0 up to their limit, random booleans.
+@dataclass(frozen=True)
+class Offsets:
+    """An input that holds the beginnings of bags among ``length`` indices, and their end if ``has_end``."""
+
+    length: int
+    has_end: bool
+
+    def draw(self, spec: TensorSpec) -> torch.Tensor:
+        """Bags of about the same size."""
+        bags = max(spec.shape[0] - self.has_end, 1)
+        return (torch.arange(spec.shape[0]) * self.length // bags).to(getattr(torch, spec.dtype.value))
+
+
+Limits = dict[str, int | Offsets]
+"""What the integers of inputs must keep to, by name: an exclusive upper limit, or the form of offsets."""
+
+
+def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> tuple[torch.Tensor, ...]:
+    """Seeded random inputs: floats and complex numbers from N(0, 1), integers from 0 up to their limit, and
+    random booleans.
 
     Args:
         specs: the inputs.
-        limits: exclusive upper limits of integer inputs, by name; the default is ``UNKNOWN_LIMIT``.
+        limits: of integer inputs; the default is ``UNKNOWN_LIMIT``.
         seed: seed of the one generator that draws all inputs, in order.
     """
     generator = torch.Generator().manual_seed(seed)
     return tuple(_draw(spec, limits.get(spec.name, UNKNOWN_LIMIT), generator) for spec in specs)
 
 
-def _draw(spec: TensorSpec, limit: int, generator: torch.Generator) -> torch.Tensor:
+def _draw(spec: TensorSpec, limit: int | Offsets, generator: torch.Generator) -> torch.Tensor:
+    if isinstance(limit, Offsets):
+        return limit.draw(spec)
     dtype = getattr(torch, spec.dtype.value)
+    if spec.dtype.is_complex:
+        return torch.randn(spec.shape, generator=generator, dtype=dtype)
     if spec.dtype.is_float:
         return torch.randn(spec.shape, generator=generator, dtype=torch.float32).to(dtype)
     if dtype == torch.bool:
@@ -59,8 +80,8 @@ def _draw(spec: TensorSpec, limit: int, generator: torch.Generator) -> torch.Ten
     return torch.randint(highest, spec.shape, generator=generator, dtype=torch.int64).to(dtype)
 
 
-def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> dict[str, int]:
-    """The size of the smallest table that each integer input indexes.
+def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> Limits:
+    """The size of the smallest table that each integer input indexes, and the inputs that are offsets.
 
     Inputs are followed through operators that only move their elements.
     """
@@ -71,9 +92,21 @@ def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> dic
     found = {
         spec.name: _limits(placeholders[name])
         for name, spec in zip(user_inputs, specs, strict=True)
-        if not spec.dtype.is_float
+        if not (spec.dtype.is_float or spec.dtype.is_complex)
     }
-    return {name: min(sizes) for name, sizes in found.items() if sizes}
+    return {name: min(sizes) for name, sizes in found.items() if sizes} | {
+        spec.name: offsets
+        for name, spec in zip(user_inputs, specs, strict=True)
+        if (offsets := _offsets(placeholders[name])) is not None
+    }
+
+
+def _offsets(given: torch.fx.Node) -> Offsets | None:
+    for user in given.users:
+        if _name(user) == "embedding_bag" and user.args[2] is given:
+            length, has_end = user.args[1].meta["val"].shape[0], len(user.args) > 7 and bool(user.args[7])
+            return Offsets(length, has_end) if isinstance(length, int) else None
+    return None
 
 
 def _limits(start: torch.fx.Node) -> list[int]:

@@ -13,7 +13,7 @@ def match_inputs(
 
     Args:
         requested: the inputs of the request, in any order, at example sizes; empty to use the model's own.
-        arguments: the model's arguments. Trailing arguments with a default may be left out.
+        arguments: the model's arguments. Those that are not required may be left out.
 
     Raises:
         JobError: ``inputs-missing`` if neither request nor model has the shapes, ``inputs-mismatch`` if
@@ -27,7 +27,7 @@ def match_inputs(
     unknown = [name for name in given if name not in names]
     absent = [name for name in required if name not in given]
     chosen = [argument for argument in arguments if argument.name in given]
-    if unknown or absent or chosen != list(arguments[: len(chosen)]):
+    if unknown or absent:
         raise _mismatch(requested, arguments, _name_problem(unknown, absent))
     for argument in chosen:
         problem = _shape_problem(given[argument.name], argument)
@@ -52,7 +52,7 @@ def _name_problem(unknown: list[str], absent: list[str]) -> str:
         f"the model has no input {', '.join(map(repr, unknown))}" if unknown else "",
         f"forward's input {', '.join(map(repr, absent))} is missing" if absent else "",
     ]
-    return "; ".join(filter(None, problems)) or "an optional input is given, but an earlier one is missing"
+    return "; ".join(filter(None, problems))
 
 
 def _shape_problem(given: TensorSpec, argument: Argument) -> str | None:

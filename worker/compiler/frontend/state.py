@@ -11,25 +11,19 @@ an input and that result an output::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-)
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
+from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
+from worker.compiler.values import STATE_PREFIX
 
-PREFIX = "state."
 _WRAPPED = "module"
 _WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
 
@@ -44,7 +38,7 @@ class StatefulProgram:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs and outputs that hold the state."""
-        return tuple(PREFIX + name for name in _in_model(self.buffers))
+        return tuple(STATE_PREFIX + name for name in _in_model(self.buffers))
 
     def initial(self, fresh: object) -> tuple[torch.Tensor, ...]:
         """The state before the first run.
@@ -157,26 +151,7 @@ def _exposed(program: ExportedProgram, buffers: tuple[str, ...]) -> ExportedProg
     user = [spec for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
     outputs = [*user, *(OutputSpec(OutputKind.USER_OUTPUT, results[name], None) for name in buffers)]
     graph = _reordered(program.graph, inputs, outputs)
-    count = sum(spec.kind == InputKind.USER_INPUT for spec in inputs)
-    call = program.module_call_graph[0]
-    structure = replace(
-        call.signature,
-        inputs=[],
-        outputs=[],
-        forward_arg_names=None,
-        in_spec=pytree.tree_structure(((0,) * count, {})),
-        out_spec=pytree.tree_structure((0,) * len(outputs)),
-    )
-    return ExportedProgram(
-        root=program.graph_module,
-        graph=graph,
-        graph_signature=ExportGraphSignature(inputs, outputs),
-        state_dict={name: tensor for name, tensor in program.state_dict.items() if name not in buffers},
-        range_constraints=program.range_constraints,
-        module_call_graph=[replace(call, signature=structure)],
-        constants={name: value for name, value in program.constants.items() if name not in buffers},
-        verifiers=program.verifiers,
-    )
+    return with_signature(program, graph, inputs, outputs)
 
 
 def _reordered(graph: torch.fx.Graph, inputs: list[InputSpec], outputs: list[OutputSpec]) -> torch.fx.Graph:

@@ -1,16 +1,16 @@
-"""Refuses models whose outputs change between runs: training mode, state, and random numbers."""
+"""Refuses models whose outputs change between runs: state, and batch norms in training mode."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.seeds import arguments_of
 from worker.compiler.frontend.torchscript.module_state import inlined_graphs
 from worker.compiler.frontend.torchscript.script_graph import parse_graph
 from worker.compiler.source_locations import place_of
@@ -18,7 +18,6 @@ from worker.errors import JobError
 
 MAX_LISTED = 3
 STATE = "keep state in tensors of fixed shape, or take it as an input and return its new value"
-RANDOM = "take the random numbers as an input"
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ def runs_differ(model: object, program: ExportedProgram) -> JobError:
         program: the same model, exported.
     """
     state = tuple(dict.fromkeys((*_set_attributes(model), *_written_buffers(program))))
-    random = tuple(_random_operators(program))
-    reasons = [*_listed(state, STATE), *_listed(random, RANDOM)]
-    why = "; ".join(reasons) or "it draws random numbers, keeps state, or is in training mode"
+    why = "".join(_listed(state, STATE)) or (
+        "it keeps state, or draws random numbers that torch.manual_seed does not determine"
+    )
     detail = f"two runs of the model on the same inputs differ: {why}"
-    return JobError(ErrorCode.MODEL_STATEFUL, detail, tuple(cause.place for cause in (*state, *random)))
+    return JobError(ErrorCode.MODEL_STATEFUL, detail, tuple(cause.place for cause in state))
 
 
 def sets_attributes(model: object) -> bool:
@@ -98,13 +97,6 @@ def _shares_memory(operator: torch._ops.OpOverload) -> bool:
     return any(result.alias_info is not None for result in operator._schema.returns)
 
 
-def _random_operators(program: ExportedProgram) -> Iterator[Cause]:
-    for node in program.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            place = place_of(node)
-            yield Cause(f"{place} draws random numbers", place)
-
-
 def _state_cause(name: str, place: SourcePlace) -> Cause:
     module_path = name.rpartition(".")[0] or None
     found = SourcePlace(module_path=module_path, file=place.file, line=place.line)
@@ -115,21 +107,10 @@ def _state_cause(name: str, place: SourcePlace) -> Cause:
 _BATCH_NORMS = frozenset(
     ["batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"]
 )
-# Arguments of dropout operators: the probability, and the switch of training mode.
-_PROBABILITIES, _SWITCHES = ("p", "dropout", "dropout_p"), ("train", "training")
-_DROPOUTS = {
-    "dropout", "dropout_", "native_dropout", "feature_dropout", "feature_dropout_", "alpha_dropout",
-    "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "scaled_dot_product_attention",
-    "gru", "lstm", "rnn_relu", "rnn_tanh",
-}  # fmt: skip
-# Prefixes of the module classes that contain these operators.
-_MODULES = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "BatchNorm", "GRU", "LSTM", "RNN")
 
 
 def refuse_training(program: ExportedProgram, model: object = None) -> None:
-    """Refuse a model in training mode: batch norms with the batch's statistics, or active dropouts.
-
-    Comparing two runs does not always detect a dropout: with few elements, both runs may drop the same ones.
+    """Refuse a model whose batch norms use the batch's own statistics.
 
     Args:
         program: the exported model.
@@ -138,10 +119,10 @@ def refuse_training(program: ExportedProgram, model: object = None) -> None:
     Raises:
         JobError: ``model-stateful`` with all such operators and submodules.
     """
-    trains = {node: what for node in program.graph.nodes if (what := _training(node))}
+    trains = [node for node in program.graph.nodes if _uses_own_statistics(node)]
     if trains:
         places = tuple(map(place_of, trains))
-        detail = f"the model is in training mode: {places[0]} {next(iter(trains.values()))}"
+        detail = f"the model is in training mode: {places[0]} uses the batch's own statistics"
         more = f", and {len(places) - 1} more" if len(places) > 1 else ""
         modules = tuple(_modules_in_training(model))
         named = f"; submodules in training mode: {', '.join(modules)}" if modules else ""
@@ -152,32 +133,13 @@ def refuse_training(program: ExportedProgram, model: object = None) -> None:
 def _modules_in_training(model: object) -> Iterator[str]:
     if isinstance(model, torch.jit.ScriptModule):
         for name, module in model.named_modules():
-            if name and module.training and str(module.original_name).startswith(_MODULES):
+            if name and module.training and str(module.original_name).startswith("BatchNorm"):
                 yield name
 
 
-def _training(node: Node) -> str:
-    """What a node does only in training mode; empty if nothing."""
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
-        return ""
-    if node.target._opname in _BATCH_NORMS and _uses_own_statistics(_arguments(node)):
-        return "uses the batch's own statistics"
-    return "draws random numbers" if node.target._opname in _DROPOUTS and _drops(_arguments(node)) else ""
-
-
-def _arguments(node: Node) -> dict[str, Any]:
-    """The given arguments, by their names in the operator's schema."""
-    names = (argument.name for argument in node.target._schema.arguments)
-    return dict(zip(names, node.args, strict=False)) | node.kwargs
-
-
-def _uses_own_statistics(given: dict[str, Any]) -> bool:
-    """Whether a batch norm with running statistics uses the batch's own instead."""
-    return given.get("running_mean") is not None and given.get("training") is True
-
-
-def _drops(given: dict[str, Any]) -> bool:
-    probability = next((given[name] for name in _PROBABILITIES if name in given), 0)
-    if given.get("num_layers") == 1:  # recurrent operators drop only between layers
+def _uses_own_statistics(node: Node) -> bool:
+    """Whether a call is a batch norm with running statistics that uses the batch's own instead."""
+    if getattr(node.target, "_opname", "") not in _BATCH_NORMS:
         return False
-    return probability != 0 and not any(given.get(name) is False for name in _SWITCHES)
+    given = arguments_of(node)
+    return given.get("running_mean") is not None and given.get("training") is True

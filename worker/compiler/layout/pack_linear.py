@@ -47,12 +47,11 @@ class PanelWidths:
     """
 
     def __init__(self) -> None:
-        self._chosen: dict[tuple[tuple[int, ...], bytes], int] = {}
+        self._chosen: dict[Hashable, int] = {}
 
-    def of(self, weights: NDArray[Any], best: int) -> int:
+    def of(self, matrix: Hashable, best: int) -> int:
         """The width for a matrix, which is ``best`` for the first that asks."""
-        content = hashlib.blake2b(np.ascontiguousarray(weights).data, digest_size=16).digest()
-        return self._chosen.setdefault((weights.shape, content), best)
+        return self._chosen.setdefault(matrix, best)
 
 
 def pack_linear_weights(machine: Machine, widths: PanelWidths | None = None) -> tvm.transform.Pass:
@@ -141,10 +140,17 @@ class _Packer(PyExprMutator):
         return self._product(data, self._pack(call.args[1], columns), _Kernel(shape[1], columns, out_dtype))
 
     def _width(self, weights: relax.Expr, best: int) -> int:
-        constant = resolve(weights, self.lookup_binding)
-        if self._widths is None or not isinstance(constant, GenericConst):
-            return best
-        return self._widths.of(constant.value.numpy(), best)
+        return best if self._widths is None else self._widths.of(self._identity(weights), best)
+
+    def _identity(self, weights: relax.Expr) -> Hashable:
+        """Equal for equal constants, and for what is computed in the same way from parameters."""
+        value = resolve(weights, self.lookup_binding)
+        if isinstance(value, GenericConst):
+            array = np.ascontiguousarray(value.value.numpy())
+            return array.shape, hashlib.blake2b(array.data, digest_size=16).digest()
+        if isinstance(value, relax.Call):
+            return value.op.name, str(value.attrs), *map(self._identity, value.args)
+        return str(value)
 
     def _product(self, data: relax.Expr, packed: relax.Expr, kernel: _Kernel) -> relax.Call:
         """A call of a kernel; equal layers share the function that the first of them writes."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tvm
 
+from bessemer.contract.decoder import decoder_tokens
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
@@ -19,10 +21,9 @@ from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.candidates.library import Command, Run, Time
 from worker.compiler.codegen.flops import Product, find_products
-from worker.compiler.frontend.constants import Constants
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.values import Benchmarked, Captured, MethodName, StageContext, Verified
+from worker.compiler.values import Benchmarked, Captured, Selection, StageContext, Verified
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
@@ -53,8 +54,31 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
-    first, *others = (_measured(verified, context, entry) for entry in verified.captured.entries)
+    entries = verified.captured.entries
+    first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
+
+
+def with_tokens(
+    entries: Sequence[Captured], results: Sequence[BenchmarkResult]
+) -> tuple[BenchmarkResult, ...]:
+    """Add tokens per second to the results of the entry points of a decoder."""
+    tokens = decoder_tokens((entry.input_specs[: entry.own_inputs], entry.states > 0) for entry in entries)
+    return tuple(map(_with_rates, results, tokens))
+
+
+def _with_rates(result: BenchmarkResult, tokens: int | None) -> BenchmarkResult:
+    if tokens is None:
+        return result
+    baselines = tuple(
+        peer.model_copy(update={"tokens_per_second": _rate(tokens, peer)}) for peer in result.baselines
+    )
+    update = {"tokens": tokens, "tokens_per_second": _rate(tokens, result), "baselines": baselines}
+    return result.model_copy(update=update)
+
+
+def _rate(tokens: int, result: BenchmarkResult | BaselineResult) -> float:
+    return 1000 * tokens / result.latency.p50_ms
 
 
 def _measured(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
@@ -160,13 +184,12 @@ def _open(
                     partial(
                         OriginalModel,
                         captured.upload.path,
-                        captured.upload.asked.constants,
-                        captured.method,
+                        replace(captured.upload.selection, method=captured.method),
                         threads,
                     )
                 )
                 processes.enter_context(runner)
-                runner.run(captured.inputs[: captured.own_inputs])
+                runner.run(captured.original_inputs)
             return ProcessSide(runner, _turn_seconds(captured), "torch eager")
 
 
@@ -246,9 +269,9 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
-    def __init__(self, path: Path, constants: Constants, method: MethodName | None, threads: int) -> None:
+    def __init__(self, path: Path, selection: Selection, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._eager = load_model(path, constants, method).eager
+        self._eager = load_model(path, selection).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
     def execute(self, command: Command) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.structure import CallStructure, Structure, shown
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.complex_tensors import take_parts
+from worker.compiler.frontend.constant_items import fold_items
 from worker.compiler.frontend.constants import refuse_unfixed
 from worker.compiler.frontend.dynamic_shapes import (
     AxisNames,
@@ -29,7 +33,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.model_errors import model_raised
-from worker.compiler.frontend.outputs import flatten_outputs, output_names
+from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
     check_requested_dimensions,
     example_sizes,
@@ -38,18 +42,20 @@ from worker.compiler.frontend.requested_dimensions import (
     requested_dynamic_shapes,
 )
 from worker.compiler.frontend.sample_inputs import (
+    Limits,
     data_limit_bytes,
     index_limits,
     random_inputs,
     refuse_oversized,
 )
+from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
 from worker.compiler.frontend.state import expose_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
 from worker.compiler.values import Captured, MethodName, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of, in_entry
-from worker.tensors import as_array
+from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -67,8 +73,10 @@ def capture(upload: Upload, context: StageContext) -> Captured:
 
     Before: the child is confined, torch uses the target's threads, and the upload is untrusted. After:
     ``program`` takes and returns only tensors, in the order of the specs, and does not change its inputs; two
-    runs of the original agree on the references. Sizes that the file leaves dynamic stay so, unless the
-    request names inputs. Entry points agree on the first values of a state that they share.
+    runs of the original agree on the references. If it draws random numbers, it takes their seed, and the
+    references are its outputs: the original agrees with the export while both draw from torch's generator.
+    Sizes that the file leaves dynamic stay so, unless the request names inputs. Entry points agree on the
+    first values of a state that they share.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
@@ -104,7 +112,7 @@ def _named(upload: Upload) -> Captured:
 
 def _capture(upload: Upload) -> Captured:
     request = upload.asked
-    model = load_model(upload.path, request.constants, upload.method)
+    model = load_model(upload.path, upload.selection)
     if upload.entry is None and model.method != FORWARD and model.other_methods:
         listed = ", ".join(map(repr, sorted((model.method, *model.other_methods))))
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the model has {listed}, but no '{FORWARD}'")
@@ -116,11 +124,11 @@ def _capture(upload: Upload) -> Captured:
     refuse_oversized(specs, data_limit_bytes())
     seed = request.verify.seed
     examples = _own_examples(model, specs)
-    inputs = random_inputs(specs, {}, seed) if examples is None else examples
-    outputs, names = _run_named(model, inputs)
+    inputs, limits = _first_inputs(model, specs, seed) if examples is None else (examples, {})
+    outputs, names, returns = _run_named(model, inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
     refuse_training(program, model.original)
-    limits = index_limits(program, specs)
+    limits |= index_limits(program, specs)
     if limits and examples is None:
         inputs = random_inputs(specs, limits, seed)
         outputs = _run(model, inputs)
@@ -139,15 +147,31 @@ def _capture(upload: Upload) -> Captured:
         dynamic=dynamic,
         method=MethodName(model.method),
         other_methods=model.other_methods,
+        call=CallStructure(arguments=model.call.arguments, returns=returns),
     )
     stateful = _exposed_state(program)
     if stateful is not None:
-        draws = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
-        return _with_state(captured, stateful, (inputs, *draws))
+        further = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
+        return _with_parts(_with_seed(_with_state(captured, stateful, (inputs, *further))))
     if sets_attributes(model.original):
         _run(model, random_inputs(specs, limits, seed + 1))
     _check_repeatable(model, program, inputs, outputs)
-    return replace(captured, samples=_samples(model, specs, dynamic, limits, seed))
+    return _with_parts(_with_seed(replace(captured, samples=_samples(model, captured, limits, seed))))
+
+
+def _first_inputs(model: LoadedModel, specs: tuple[TensorSpec, ...], seed: int) -> tuple[Tensors, Limits]:
+    """Inputs that the model takes, and limits of its integers. Offsets, for one, have to begin with 0."""
+    inputs = random_inputs(specs, {}, seed)
+    zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
+    if zeros:
+        try:
+            _run(model, inputs)
+        except JobError:
+            others = random_inputs(specs, zeros, seed)
+            with suppress(JobError):
+                _run(model, others)
+                return others, zeros
+    return inputs, {}
 
 
 def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
@@ -164,13 +188,14 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
     upload = captured.upload
-    model = load_model(upload.path, upload.asked.constants, captured.method)
+    model = load_model(upload.path, replace(upload.selection, method=captured.method))
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []
     for number, inputs in enumerate(calls):
-        outputs = _run(model, inputs)
-        with torch.inference_mode():
+        outputs, _, returns = _run_named(model, inputs)
+        _refuse_other_structure(captured, returns)
+        with torch.inference_mode(), _torch_seed():
             results = program(*(tensor.clone() for tensor in (*inputs, *state)))
         own, after = results[: len(outputs)], results[len(outputs) :]
         if not all(map(_close, outputs, own)):
@@ -189,6 +214,83 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         samples=tuple(samples[1:]),
         states=len(specs),
     )
+
+
+def _with_seed(captured: Captured) -> Captured:
+    """Make random numbers a function of one more input, before the state, and compute the references so.
+
+    Raises:
+        JobError: ``model-stateful``: the exported program does not draw the numbers that the original draws.
+    """
+    try:
+        taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
+        seeded = take_seed(captured.program, taken, captured.states)
+    except Exception as error:
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
+    if seeded is None:
+        return captured
+    run, own, samples = seeded.program.module(check_guards=False), captured.own_inputs, list[Sample]()
+    for number, sample in enumerate((captured.example, *captured.samples)):
+        states = samples[-1].references[captured.own_outputs :] if sample.follows else sample.inputs[own:]
+        seed = np.asarray(captured.upload.asked.verify.seed + number, np.int64)
+        inputs = (*sample.inputs[:own], seed, *states)
+        with torch.inference_mode():
+            outputs = flatten_outputs(run(*map(as_tensor, inputs)))
+        samples.append(replace(sample, inputs=inputs, references=tuple(map(as_array, outputs))))
+    return replace(
+        captured,
+        program=seeded.program,
+        input_specs=(*captured.input_specs[:own], seeded.spec, *captured.input_specs[own:]),
+        inputs=samples[0].inputs,
+        references=samples[0].references,
+        samples=tuple(samples[1:]),
+        seed=seeded.spec.name,
+    )
+
+
+def _with_parts(captured: Captured) -> Captured:
+    """Replace complex inputs and outputs by real ones with a last axis for the parts."""
+    specs = (*captured.input_specs, *captured.output_specs)
+    names = frozenset(spec.name for spec in specs if spec.dtype.is_complex)
+    if not names:
+        return captured
+    try:
+        program = take_parts(captured.program)
+    except Exception as error:
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
+    return replace(
+        captured,
+        program=program,
+        input_specs=tuple(map(_part_spec, captured.input_specs)),
+        output_specs=tuple(map(_part_spec, captured.output_specs)),
+        inputs=tuple(map(_parts, captured.inputs)),
+        references=tuple(map(_parts, captured.references)),
+        samples=tuple(
+            replace(
+                sample,
+                inputs=tuple(map(_parts, sample.inputs)),
+                references=tuple(map(_parts, sample.references)),
+            )
+            for sample in captured.samples
+        ),
+        complex_names=names,
+    )
+
+
+def _part_spec(spec: TensorSpec) -> TensorSpec:
+    if not spec.dtype.is_complex:
+        return spec
+    try:
+        return TensorSpec(name=spec.name, shape=(*spec.shape, 2), dtype=spec.dtype.part)
+    except ValueError as error:
+        detail = (
+            f"'{spec.name}' is complex and has {len(spec.shape)} axes, of which Bessemer supports one fewer"
+        )
+        raise JobError(ErrorCode.MODEL_TENSORS_UNSUPPORTED, detail) from error
+
+
+def _parts(array: np.ndarray) -> np.ndarray:
+    return np.stack((array.real, array.imag), -1) if np.iscomplexobj(array) else array
 
 
 def _export_as_asked(
@@ -220,20 +322,24 @@ def _describe_dynamic(
     return found
 
 
-def _samples(
-    model: LoadedModel,
-    specs: tuple[TensorSpec, ...],
-    dynamic: DynamicShapes,
-    limits: dict[str, int],
-    seed: int,
-) -> tuple[Sample, ...]:
+def _samples(model: LoadedModel, captured: Captured, limits: Limits, seed: int) -> tuple[Sample, ...]:
     """Run the original on inputs of other sizes."""
     samples = []
+    dynamic, specs = captured.dynamic, captured.input_specs
     for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
-        outputs = _run(model, inputs)
+        outputs, _, returns = _run_named(model, inputs)
+        _refuse_other_structure(captured, returns)
         samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
     return tuple(samples)
+
+
+def _refuse_other_structure(captured: Captured, returns: Structure) -> None:
+    known = captured.call.returns
+    if known is not None and returns != known:
+        first, found = shown(known)[:200], shown(returns)[:200]
+        detail = f"what the model returns depends on its inputs: first {first}, then {found}"
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
 
 
 def _own_examples(model: LoadedModel, specs: tuple[TensorSpec, ...]) -> Tensors | None:
@@ -249,11 +355,11 @@ def _run(model: LoadedModel, inputs: Tensors) -> Tensors:
     return _run_named(model, inputs)[0]
 
 
-def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...]]:
-    """The original's outputs and their names."""
+def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str, ...], Structure]:
+    """The original's outputs, their names, and the structure of the result."""
     copies = tuple(tensor.clone() for tensor in inputs)
     try:
-        with torch.inference_mode(), _torchscript_allowed():
+        with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
         raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
@@ -263,15 +369,14 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         detail = f"the model modifies its input number {changed[0]}; clone it first"
         raise JobError(ErrorCode.MODEL_STATEFUL, detail)
     leaves, structure = pytree.tree_flatten(result)
-    names = output_names(model.returns or structure, [leaf is not None for leaf in leaves])
-    return outputs, names
+    return outputs, *describe_outputs(model.returns or structure, leaves)
 
 
 def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: ErrorCode) -> ExportedProgram:
     """Export; fail with ``code`` if torch refuses."""
     try:
         with torch.no_grad(), _torchscript_allowed():
-            program = export()
+            program = fold_items(export())
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
@@ -293,11 +398,17 @@ def _check_repeatable(
     again = _run(model, inputs)
     if len(again) != len(outputs) or not all(map(_close, outputs, again)):
         raise runs_differ(model.original, program)
+    if any(map(draws, program.graph.nodes)):
+        run = program.module(check_guards=False)
+        with torch.inference_mode(), _torch_seed():
+            drawn = flatten_outputs(run(*(tensor.clone() for tensor in inputs)))
+        if not all(map(_close, outputs, drawn)):
+            raise runs_differ(model.original, program)
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal up to the order in which threads may have summed."""
-    return _match(left, right, relative=1e-5, absolute=1e-6 if left.is_floating_point() else 0.0)
+    return _match(left, right, relative=1e-5, absolute=1e-6)
 
 
 def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -307,9 +418,17 @@ def _identical(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _match(left: torch.Tensor, right: torch.Tensor, relative: float, absolute: float) -> bool:
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    if not left.is_floating_point():
+    if not (left.is_floating_point() or left.is_complex()):
         return torch.equal(left, right)
     return torch.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+
+
+@contextmanager
+def _torch_seed() -> Iterator[None]:
+    """While the context lasts, torch draws the same numbers every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def _torchscript_allowed() -> warnings.catch_warnings[None]:

@@ -21,7 +21,7 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
-from worker.compiler.layout.entry_points import join_entries
+from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
@@ -189,8 +189,11 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
     first, *others = (_named(entry, context, widths) for entry in (translated, *translated.others))
     if not others:
         return first
-    modules = {entry.captured.function: entry.module for entry in others}
-    return replace(first, module=join_entries(first.module, modules))
+    parts = (
+        EntryModule(entry.captured.function, entry.module, tuple(source.separate))
+        for entry, source in zip((first, *others), (translated, *translated.others), strict=True)
+    )
+    return replace(first, module=join_entries(tuple(parts)))
 
 
 def _named(translated: Translated, context: StageContext, widths: PanelWidths | None) -> Optimized:

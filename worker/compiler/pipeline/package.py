@@ -127,7 +127,7 @@ def _record_sources(records: Path | None) -> dict[str, Path]:
 
 def _write_references(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     captured = benchmarked.captured
-    write_reference(folder / REFERENCE, captured.passed_by_users)
+    write_reference(folder / REFERENCE, (entry.passed_by_users for entry in captured.entries))
     written: list[str] = []
     for entry in captured.entries:
         passed, files = entry.passed_by_users, reference_of(entry)

@@ -26,10 +26,10 @@ from worker.compiler.translation.names import operator_name
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
-from worker.parameters import ParameterFile, separable, write_parameters
+from worker.parameters import ParameterFile, in_one_file, separable, write_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -57,16 +57,18 @@ def translate(captured: Captured, context: StageContext) -> Translated:
         JobError: ``translate-failed``: the importer failed or changed the model's signature;
             ``dynamic-shapes-unsupported`` instead where sizes are dynamic.
     """
-    first, *others = (_named(entry, context) for entry in captured.entries)
-    return replace(first, captured=captured, others=tuple(others))
+    entries = tuple(map(_named, captured.entries))
+    named = in_one_file([(entry.captured.name, entry.separate) for entry in entries])
+    first, *others = (replace(entry, separate=each) for entry, each in zip(entries, named, strict=True))
+    return replace(first, captured=captured, others=tuple(others), parameters=_write(named, context))
 
 
-def _named(captured: Captured, context: StageContext) -> Translated:
+def _named(captured: Captured) -> Translated:
     with in_entry(captured.upload.entry):
-        return _translated(captured, context)
+        return _translated(captured)
 
 
-def _translated(captured: Captured, context: StageContext) -> Translated:
+def _translated(captured: Captured) -> Translated:
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
     try:
@@ -87,7 +89,7 @@ def _translated(captured: Captured, context: StageContext) -> Translated:
         module=module,
         operators=count_operators(module),
         places={name: place_of(node) for name, node in importer.nodes.items()},
-        parameters=_write(separate, context),
+        separate=separate,
         nodes=dict(importer.nodes),
     )
 
@@ -102,7 +104,8 @@ def _separate(captured: Captured, program: ExportedProgram) -> dict[str, torch.T
     return separable(program) if wanted else {}
 
 
-def _write(separate: dict[str, torch.Tensor], context: StageContext) -> ParameterFile | None:
+def _write(entries: Sequence[dict[str, torch.Tensor]], context: StageContext) -> ParameterFile | None:
+    separate = {name: tensor for tensors in entries for name, tensor in tensors.items()}
     try:
         return write_parameters(context.output / PARAMETERS, separate) if separate else None
     except ValueError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ from bessemer.contract.report import OutputComparison
 from worker.candidates.client import LibraryCrashedError
 from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
+from worker.compiler.checking.neighbors import neighbors
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of, in_entry
@@ -38,17 +41,55 @@ def verify(built: Built, context: StageContext) -> Verified:
             the library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
     refuse_unrunnable(built.captured.upload.target)
-    first, *others = (_verified(entry, built, context) for entry in built.captured.entries)
-    return Verified(built=built, comparisons=first, other_comparisons=tuple(others))
+    entries, comparisons = zip(
+        *(_verified(entry, built, context) for entry in built.captured.entries), strict=True
+    )
+    return Verified(
+        built=built,
+        captured=replace(entries[0], others=entries[1:]),
+        comparisons=comparisons[0],
+        other_comparisons=comparisons[1:],
+    )
 
 
-def _verified(captured: Captured, built: Built, context: StageContext) -> tuple[OutputComparison, ...]:
+def _verified(
+    captured: Captured, built: Built, context: StageContext
+) -> tuple[Captured, tuple[OutputComparison, ...]]:
+    """The entry point with the results that the library was found to agree with, and the comparisons."""
     samples = (captured.example, *captured.samples)
-    comparisons: list[OutputComparison] = []
     with in_entry(captured.upload.entry):
-        for outputs, sample in zip(_run(captured, built, context, samples), samples, strict=True):
-            comparisons += compare_outputs(outputs, captured, sample)
-    return tuple(comparisons)
+        found = [
+            agreed_references(outputs, captured, sample)
+            for outputs, sample in zip(_run(captured, built, context, samples), samples, strict=True)
+        ]
+    return (
+        replace(captured, references=found[0][0]),
+        tuple(comparison for _, comparisons in found for comparison in comparisons),
+    )
+
+
+def agreed_references(
+    outputs: Arrays, captured: Captured, sample: Sample
+) -> tuple[Arrays, tuple[OutputComparison, ...]]:
+    """Compare with the model's results, and if their sizes depend on data, with those for inputs nearby.
+
+    Returns:
+        The results that the library agrees with, and the comparisons with them.
+
+    Raises:
+        JobError: ``verify-mismatch``: what differs from the results for the inputs themselves.
+    """
+    try:
+        return sample.references, compare_outputs(outputs, captured, sample)
+    except JobError:
+        if not captured.dynamic.of_data:
+            raise
+        for neighbor in neighbors(captured, sample):
+            with suppress(JobError):
+                comparisons = compare_outputs(outputs, captured, neighbor)
+                moved = {"moved_inputs": True}
+                return neighbor.references, tuple(one.model_copy(update=moved) for one in comparisons)
+        raise
 
 
 def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:

@@ -55,7 +55,10 @@ class Finder:
 
     def find(self, pattern: DFPattern) -> Iterator[Occurrence]:
         """The replaceable matches of a pattern, from the last to the first."""
+        operators = _root_operators(pattern)
         for variable, value in reversed(self.graph.values.items()):
+            if operators is not None and operator_of(value) not in operators:
+                continue
             captured = pattern.extract_matched_expr(value, self._bound)
             if captured is not None:
                 found = self._occurrence(variable, dict(captured))
@@ -92,3 +95,16 @@ class Finder:
 def _computes(pattern: DFPattern) -> bool:
     """Whether a pattern matches a call, not any operand."""
     return type(pattern).__name__ in {"CallPattern", "OrPattern", "AndPattern", "AttrPattern"}
+
+
+def _root_operators(pattern: DFPattern) -> frozenset[str] | None:
+    """The operators of the calls that a pattern matches; None if it may match others."""
+    match type(pattern).__name__:
+        case "CallPattern" if type(pattern.op).__name__ == "ExprPattern":
+            return frozenset({str(pattern.op.expr.name).removeprefix("relax.")})
+        case "OrPattern":
+            left, right = _root_operators(pattern.left), _root_operators(pattern.right)
+            return None if left is None or right is None else left | right
+        case "AttrPattern":
+            return _root_operators(pattern.pattern)
+    return None

@@ -49,6 +49,19 @@ def parallel(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
     return _loop(extent, body, dtype, tirx.ForKind.PARALLEL)
 
 
+def together(body: tirx.Stmt) -> tirx.Stmt:
+    """A statement that every thread runs. It divides loops of ``divided`` only, and must contain one."""
+    return _pragma("parallel_launch_point", body)
+
+
+def divided(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
+    """A loop in ``together`` whose iterations threads divide into contiguous parts. All wait for the last."""
+    variable = tirx.Var("i", dtype)
+    extent = constant(extent, dtype) if isinstance(extent, int) else extent
+    loop = tirx.For(variable, constant(0, dtype), extent, tirx.ForKind.PARALLEL, body(variable))
+    return _pragma("parallel_barrier_when_finish", loop)
+
+
 def unrolled(extent: int, body: Body, dtype: str = "int64") -> tirx.Stmt:
     """An unrolled loop, so that buffers that it indexes can live in registers."""
     return _loop(extent, body, dtype, tirx.ForKind.UNROLLED)
@@ -205,6 +218,10 @@ def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
     for position in range(len(sizes) - 1):
         row = indices[0] if position == 0 else row * sizes[position] + indices[position]
     return row
+
+
+def _pragma(name: str, body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.AttrStmt(constant(0, "int32"), f"pragma_{name}", constant(1, "int32"), body)
 
 
 def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch._decomp import core_aten_decompositions
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.symbolic_shapes import is_size
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
-    from tvm.ir import GlobalVar
 
     Results = Iterable[tuple[tuple[Any, ...], str]]
 
@@ -27,10 +30,14 @@ class Subgraphs(Protocol):
         """Translate a subgraph in place, and return its results."""
         ...
 
+    def import_branches(self, graphs: Sequence[GraphModule], operands: list[Any]) -> list[relax.Call]:
+        """Write a function for each subgraph, and return the calls."""
+        ...
+
     def import_loop(
-        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
-    ) -> GlobalVar:
-        """Write the function of a loop, which returns the last values of ``carried``."""
+        self, test: GraphModule, step: GraphModule, carried: list[Any], extra: list[Any]
+    ) -> relax.Call:
+        """Write the function of a loop, and return the call, which gives the last values of ``carried``."""
         ...
 
 
@@ -113,8 +120,15 @@ class Emitter:
         """Translate a subgraph of the program in place, and return its results."""
         return self._subgraphs.import_inline(graph, operands)
 
+    def branch(
+        self, condition: relax.Expr, then: GraphModule, otherwise: GraphModule, operands: list[Any]
+    ) -> list[relax.Expr]:
+        """Call one of two functions of the same operands, and return its results."""
+        calls = self._subgraphs.import_branches([then, otherwise], operands)
+        return self._fields(self(relax.If(condition, *calls)))
+
     def loop(
-        self, test: GraphModule, step: GraphModule, carried: list[relax.Expr], extra: list[relax.Expr]
+        self, test: GraphModule, step: GraphModule, carried: list[Any], extra: list[Any]
     ) -> list[relax.Expr]:
         """Call a function that takes steps as long as a test of the tensors that they carry holds.
 
@@ -122,11 +136,29 @@ class Emitter:
             test: takes ``carried`` and ``extra``, and returns a boolean.
             step: takes the same, and returns new values of ``carried``.
             carried: the first values.
-            extra: what stays the same.
+            extra: what stays the same: tensors and sizes.
         """
-        function = self._subgraphs.import_loop(test, step, carried, extra)
-        result = self(relax.Call(function, [*carried, *extra]))
-        return [self(relax.TupleGetItem(result, place)) for place in range(len(carried))]
+        return self._fields(self(self._subgraphs.import_loop(test, step, carried, extra)))
+
+    def traced(
+        self,
+        functions: Sequence[Callable[..., Any]],
+        choose: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+    ) -> list[GraphModule]:
+        """Trace functions of tensors to graphs that can be translated.
+
+        Args:
+            functions: each takes the chosen tensors.
+            choose: takes the node's own operands, as fake tensors, and returns what to trace with.
+        """
+        given = pytree.tree_map(lambda value: getattr(value, "meta", {}).get("val", value), self.node.args)
+        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+        with detect_fake_mode(tensors):
+            examples = choose(tensors)
+            return [make_fx(function, core_aten_decompositions())(*examples) for function in functions]
+
+    def _fields(self, results: relax.Expr) -> list[relax.Expr]:
+        return [self(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields))]
 
     @property
     def results(self) -> list[torch.Tensor]:
@@ -164,9 +196,13 @@ class Emitter:
         return self(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
     def cast(self, value: Any, dtype: str) -> relax.Expr:
-        """Cast a tensor; a number becomes a constant."""
+        """Cast a tensor. A number becomes a constant, and an expression of sizes a tensor of rank 0."""
         if is_number(value):
             return relax.const(value, dtype)
+        if is_size(value):
+            return self.tensor_expression(
+                lambda size: te.compute((), lambda: size.astype(dtype), "size"), value
+            )
         return value if dtype_of(value) == dtype else self(relax.op.astype(value, dtype))
 
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 RANDOM = (
-    "draws random numbers: call eval() before exporting, or make the random numbers an input of the model"
+    "draws random numbers in a branch or a loop, or from an unsupported distribution: draw them before, or "
+    "make them an input of the model"
 )
 OF_DATA = "has a result whose size depends on data: use nonzero or a mask, or keep the full size and mask it"
 

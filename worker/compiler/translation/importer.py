@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import tvm
 from tvm import relax, tirx
+from tvm.ir import GenericConst
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from worker.compiler.translation.builders import ExpressionBuilder, NamingBuilder
@@ -20,10 +21,10 @@ from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.loops import LoopWriter
 from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
-from worker.compiler.translation.symbolic_shapes import SymbolicShapes
+from worker.compiler.translation.symbolic_shapes import SymbolicShapes, is_size, substituted, variables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -55,6 +56,9 @@ class Importer(ExportedProgramImporter):
         self.reached: Node | None = None
         self._builder = NamingBuilder()
         self._symbols: SymbolicShapes | None = None
+        self._functions = 0
+        self._tensors: Mapping[str, torch.Tensor] = {}
+        self._fixed: dict[relax.Var, torch.Tensor] = {}
 
     @property
     def block_builder(self) -> relax.BlockBuilder:
@@ -82,6 +86,7 @@ class Importer(ExportedProgramImporter):
             **dict(exported_program.named_parameters()),
         }
         program = getattr(exported_program, "program", exported_program)
+        self._tensors = tensors
         module = super().from_exported_program(_WithoutTensors(program), *options, **named)
         values = {
             spec.arg.name: self._convert_pytorch_tensor_to_tvm(tensors[spec.target])
@@ -92,8 +97,14 @@ class Importer(ExportedProgramImporter):
 
     def create_input_vars(self, exported_program: Any) -> Any:
         """Create the input variables, whose shapes define the symbols."""
-        found = super().create_input_vars(getattr(exported_program, "program", exported_program))
+        program = getattr(exported_program, "program", exported_program)
+        found = super().create_input_vars(program)
         self._symbols = SymbolicShapes(found[1].values())
+        self._fixed = {
+            found[0][spec.arg.name]: self._tensors[spec.target]
+            for spec in program.graph_signature.input_specs
+            if spec.target in self._tensors and spec.arg.name in found[0]
+        }
         return found
 
     def can_translate(self, node: Node) -> bool:
@@ -138,26 +149,85 @@ class Importer(ExportedProgramImporter):
         finally:
             self.env = outside
 
+    def import_branches(
+        self, graphs: Sequence[torch.fx.GraphModule], operands: list[Any]
+    ) -> list[relax.Call]:
+        """Write a function for each subgraph, and return the calls."""
+        calls = []
+        for graph in graphs:
+            function, arguments = self._function(graph, operands, "branch")
+            calls.append(relax.Call(function, arguments))
+        return calls
+
     def import_loop(
-        self,
-        test: torch.fx.GraphModule,
-        step: torch.fx.GraphModule,
-        carried: list[relax.Expr],
-        extra: list[relax.Expr],
-    ) -> tvm.ir.GlobalVar:
-        """Write the function of a loop, which returns the last values of ``carried``.
+        self, test: torch.fx.GraphModule, step: torch.fx.GraphModule, carried: list[Any], extra: list[Any]
+    ) -> relax.Call:
+        """Write the function of a loop, and return the call, which gives the last values of ``carried``.
 
         Args:
             test: takes ``carried`` and ``extra``, and returns a boolean.
             step: takes the same, and returns new values of ``carried``.
-            carried: values of the types that the steps carry.
-            extra: what stays the same.
+            carried: tensors of the types that the steps carry.
+            extra: what stays the same: tensors and sizes.
         """
         operands = [*carried, *extra]
-        holds = self._import_branch_subgraph(test, operands, "loop_test")
-        next_of = self._import_branch_subgraph(step, operands, "loop_body")
-        types = [operand.ty for operand in operands]
-        return LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
+        holds, _ = self._function(test, operands, "loop_test", len(carried))
+        next_of, arguments = self._function(step, operands, "loop_body", len(carried))
+        types = [argument.ty for argument in arguments]
+        loop = LoopWriter(self._builder, holds, next_of, types, len(carried)).write()
+        return relax.Call(loop, arguments)
+
+    def _function(
+        self, graph: torch.fx.GraphModule, operands: list[Any], name: str, kept: int = 0
+    ) -> tuple[tvm.ir.GlobalVar, list[relax.Expr]]:
+        """Write a subgraph as a function of Relax, and return it with its arguments.
+
+        Its parameters are the tensors among the operands, followed by the symbols in all of them as one
+        shape. Constants are in the function, where passes can fold and pack them; not the first ``kept``.
+        """
+        fixed = [None] * kept + [self._constant_of(operand) for operand in operands[kept:]]
+        arguments = [
+            operand
+            for operand, constant in zip(operands, fixed, strict=True)
+            if constant is None and not is_size(operand)
+        ]
+        sizes = [operand for operand in operands if is_size(operand)]
+        symbols = variables_in([*sizes, *(size for each in arguments for size in each.ty.shape)])
+        own = {symbol: tirx.Var(symbol.name, symbol.ty) for symbol in symbols}
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        outside, known = self.env, self._symbols
+        self.env = {}
+        parameters = []
+        for node, operand, constant in zip(placeholders, operands, fixed, strict=True):
+            if constant is not None:
+                self.env[node] = constant
+            elif is_size(operand):
+                self.env[node] = substituted(operand, own)
+            else:
+                shape = [substituted(size, own) for size in operand.ty.shape]
+                parameters.append(relax.Var(node.name, relax.TensorType(shape, operand.ty.dtype)))
+                self.env[node] = parameters[-1]
+        if symbols:
+            parameters.append(relax.Var("sizes", relax.ShapeType(list(own.values()))))
+            arguments.append(relax.ShapeExpr(symbols))
+        self._symbols = None if known is None else known.within(own)
+        try:
+            self._functions += 1
+            unique = f"{name}_{self._functions}"  # which becomes the symbol, too
+            with self._builder.function(unique, parameters):
+                results = self._translate_fx_graph(graph, list(graph.graph.nodes), {})
+                outputs = [self._builder.emit(result) for result in results]
+                function = self._builder.emit_func_output(relax.Tuple(outputs))
+        finally:
+            self.env, self._symbols = outside, known
+        return function, arguments
+
+    def _constant_of(self, operand: Any) -> relax.Expr | None:
+        """The constant that an operand is, or that will be bound to it."""
+        if isinstance(operand, GenericConst):
+            return operand
+        tensor = self._fixed.get(operand) if isinstance(operand, relax.Var) else None
+        return None if tensor is None else relax.const(self._convert_pytorch_tensor_to_tvm(tensor))
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:

@@ -12,9 +12,12 @@ that calls itself takes 256 steps at a time: 100,000 steps nest 400 calls. Each 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GlobalVar
+
+from worker.compiler.translation.symbolic_shapes import substituted, variables_in
 
 _DOUBLINGS = 8
 
@@ -26,8 +29,8 @@ class LoopWriter:
 
     Args:
         builder: gets the functions.
-        test: takes all values, and returns a boolean tensor.
-        step: takes all values, and returns new ones of the first ``carried``: a tuple, or a single tensor.
+        test: takes all values, and returns a boolean tensor in a tuple.
+        step: takes all values, and returns a tuple of new ones of the first ``carried``.
         types: the types of all values.
         carried: how many values the steps change.
     """
@@ -37,7 +40,7 @@ class LoopWriter:
         builder: relax.BlockBuilder,
         test: GlobalVar,
         step: GlobalVar,
-        types: Sequence[relax.TensorType],
+        types: Sequence[relax.TensorType | relax.ShapeType],
         carried: int,
     ) -> None:
         self._builder = builder
@@ -46,7 +49,7 @@ class LoopWriter:
 
     def write(self) -> GlobalVar:
         """Write the loop, which returns a tuple of the carried values."""
-        steps = self._function("loop_step", self._stepped)
+        steps = self._step
         for _ in range(_DOUBLINGS):
             steps = self._function("loop_steps", self._twice(steps))
         loop = self._function("loop", self._tuple)
@@ -55,10 +58,6 @@ class LoopWriter:
         copy = relax.utils.copy_with_new_vars(self._builder.get()[whole])
         self._builder.update_func(loop, copy.with_attrs(symbol))
         return loop
-
-    def _stepped(self, values: Values) -> relax.Expr:
-        result = self._builder.emit(relax.Call(self._step, values))
-        return result if isinstance(result.ty, relax.TupleType) else relax.Tuple([result])
 
     def _twice(self, steps: GlobalVar) -> Callable[[Values], relax.Expr]:
         def body(values: Values) -> relax.Expr:
@@ -78,14 +77,30 @@ class LoopWriter:
         return [*changed, *values[self._carried :]]
 
     def _if_it_holds(self, values: Values, then: relax.Expr) -> relax.Expr:
-        holds = self._builder.emit(relax.Call(self._test, values))
+        tested = self._builder.emit(relax.Call(self._test, values))
+        holds = self._builder.emit(relax.TupleGetItem(tested, 0))
         return relax.If(holds, then, self._tuple(values))
 
     def _tuple(self, values: Values) -> relax.Tuple:
         return relax.Tuple(list(values[: self._carried]))
 
     def _function(self, name: str, body: Callable[[Values], relax.Expr]) -> GlobalVar:
-        parameters = [relax.Var(f"value{place}", kind) for place, kind in enumerate(self._types)]
+        parameters = [relax.Var(f"value{place}", kind) for place, kind in enumerate(self._own_types())]
         unique = f"{name}_{len(self._builder.get().functions)}"  # which becomes the symbol, too
         with self._builder.function(unique, parameters):
             return self._builder.emit_func_output(self._builder.emit(body(parameters)))
+
+    def _own_types(self) -> list[relax.TensorType | relax.ShapeType]:
+        """The types of all values, with variables of their own: no two functions share one."""
+        symbols = variables_in(size for kind in self._types for size in _sizes(kind))
+        own = {symbol: tirx.Var(symbol.name, symbol.ty) for symbol in symbols}
+        return [
+            relax.ShapeType([own[size] for size in _sizes(kind)])
+            if isinstance(kind, relax.ShapeType)
+            else relax.TensorType([substituted(size, own) for size in _sizes(kind)], kind.dtype)
+            for kind in self._types
+        ]
+
+
+def _sizes(kind: relax.TensorType | relax.ShapeType) -> Sequence[Any]:
+    return kind.values if isinstance(kind, relax.ShapeType) else kind.shape

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
 
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.sym import Analyzer
+
+from worker.compiler.schedules import nest
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": lambda a, b: a + b,
@@ -28,6 +31,18 @@ class SymbolicShapes:
     def __init__(self, inputs: Iterable[relax.Var]) -> None:
         self._variables = {str(size.name): size for variable in inputs for size in _variables(variable)}
         self._of_data: set[str] = set()
+
+    def within(self, renamed: Mapping[tirx.Var, tirx.Var]) -> SymbolicShapes:
+        """The symbols inside a function, which has variables of its own."""
+        found = SymbolicShapes(())
+        found._of_data = set(self._of_data)
+        for name, size in self._variables.items():
+            if isinstance(size, tirx.Var):
+                if size in renamed:
+                    found._variables[name] = renamed[size]
+            else:
+                found._variables[name] = substituted(size, renamed)
+        return found
 
     def shape_of(self, sizes: Any) -> list[Any] | None:
         """A torch shape in TensorIR; None if a size cannot be expressed."""
@@ -75,6 +90,31 @@ class SymbolicShapes:
         if join is None or not parts or any(part is None for part in parts):
             return None
         return reduce(join, parts)
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a size: an integer, or an expression of sizes."""
+    return isinstance(value, int) or not isinstance(value.ty, relax.TensorType)
+
+
+def substituted(size: Any, renamed: Mapping[tirx.Var, tirx.Var]) -> Any:
+    """A size in other variables."""
+    if isinstance(size, int):
+        return size
+    return renamed.get(size, size) if isinstance(size, tirx.Var) else nest.substitute(size, renamed)
+
+
+def variables_in(sizes: Iterable[Any]) -> list[tirx.Var]:
+    """The variables in sizes, each once."""
+    found: dict[tirx.Var, None] = {}
+
+    def note(variable: tirx.Var) -> None:
+        found[variable] = None
+
+    for size in sizes:
+        if not isinstance(size, int):
+            tvm_ffi.structural_walk(size, (tirx.Var, note))
+    return list(found)
 
 
 def _variables(variable: relax.Var) -> list[Any]:

@@ -9,10 +9,10 @@ from torch.export import ExportedProgram
 
 from bessemer.contract.model_advice import UNPACKED, dependence_on_values
 from bessemer.contract.problem import ErrorCode
-from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
-from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
+from worker.compiler.frontend.torchscript.interpreter import ScriptCall, ScriptInterpreter
 from worker.compiler.frontend.torchscript.module_state import inlined_graphs
+from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
 from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
 from worker.errors import JobError, short_message
 
@@ -29,10 +29,9 @@ def convert_script(
     script: torch.jit.ScriptModule,
     inputs: tuple[torch.Tensor, ...],
     dynamic_shapes: TorchDynamicShapes | None = None,
-    constants: Constants = NO_CONSTANTS,
-    method: str = "forward",
+    call: ScriptCall | None = None,
 ) -> ExportedProgram:
-    """Export a method of a script module for inputs of these shapes and dtypes; constants fix the others.
+    """Export a method of a script module for inputs of these shapes and dtypes.
 
     The interpreter runs first: it supports more models, and names parameters as the module does. Control flow
     on the values of tensors is left to torch's own converter, which supports conditional operators but no
@@ -43,15 +42,17 @@ def convert_script(
             how the model depends on a tensor's value.
         JobError: ``dynamic-shapes-unsupported`` if a size cannot stay dynamic; the detail says which.
     """
-    interpreter = ScriptInterpreter(script, constants, method)
+    interpreter = ScriptInterpreter(script, call)
     try:
         return export_flat(interpreter, inputs, dynamic_shapes)
+    except ControlFlowError as error:
+        raise ScriptConversionError(str(error), interpreter.failed) from error
     except Exception as error:
         if dynamic_shapes is not None:
             if (depends := dependence_on_values(error)) is not None:
                 raise ScriptConversionError(depends, interpreter.failed) from error
             raise interpreter.tracker.refusal(error, dynamic_shapes) from error
-        if constants or method != "forward":  # torch's converter takes only forward's tensors
+        if call is not None and not call.is_flat:  # torch's converter takes only forward's tensors
             raise ScriptConversionError(short_message(error), interpreter.failed) from error
         return _by_converter(script, inputs, interpreter.failed, error)
 

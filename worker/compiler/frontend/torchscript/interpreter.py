@@ -5,6 +5,7 @@ flow on them is followed. Control flow on the values of tensors makes ``torch.ex
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -13,14 +14,23 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import SourcePlace
-from worker.compiler.frontend.constants import NO_CONSTANTS, Constants
+from bessemer.contract.structure import ArgumentStructure
 from worker.compiler.frontend.dynamic_export import SizeTracker
+from worker.compiler.frontend.structures import build
+from worker.compiler.frontend.torchscript.data_control_flow import ENDLESS, DataControlFlow, Environment, Key
+from worker.compiler.frontend.torchscript.data_numbers import DataNumber, decided
+from worker.compiler.frontend.torchscript.data_places import DataPlaces
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.module_state import ModuleState, writable
+from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
 from worker.compiler.frontend.torchscript.script_graph import Body, Step, parse_graph
 from worker.compiler.frontend.torchscript.script_operators import UnknownOperatorError, call_operator
+
+FORWARD = "forward"
+MOST_UNROLLED = 256
+"""Loops of more steps stay loops, if their steps carry values of fixed types."""
 
 CONSTANT_PREFIX = "constant_of_graph_"
 
@@ -28,22 +38,39 @@ Values = Sequence[object]
 Scope = dict[str, object]
 
 
+@dataclass(frozen=True)
+class ScriptCall:
+    """How to call a method.
+
+    Attributes:
+        arguments: the structure of each argument; None for the method's own default.
+        tensors: the names of the tensors, in the order in which they are given.
+        method: the method.
+        is_flat: whether it is ``forward``, which takes just these tensors.
+    """
+
+    arguments: tuple[ArgumentStructure, ...]
+    tensors: tuple[str, ...]
+    method: str = FORWARD
+    is_flat: bool = True
+
+
 class ScriptInterpreter(ModuleState):
     """A plain module with a script module's state that computes the same as one of its methods."""
 
-    def __init__(
-        self, script: torch.jit.ScriptModule, constants: Constants = NO_CONSTANTS, method: str = "forward"
-    ) -> None:
+    def __init__(self, script: torch.jit.ScriptModule, call: ScriptCall | None = None) -> None:
         super().__init__(script)
+        method = FORWARD if call is None else call.method
         arguments = getattr(script, method).schema.arguments[1:]
         self._signature = tuple((argument.name, argument.default_value) for argument in arguments)
-        self._given = dict(constants)
+        self._call = call
         self._graph = self.method_graph(method)
         self._body = parse_graph(self._graph)
         self._register_assigned()
         self._changed = frozenset(self._changed_attributes())
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
         self._state = _RunState()
+        self._on_data = DataControlFlow(self._run_aside, self._change, self._relate, self._wrote)
         self.tracker = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
             "prim::Constant": self._constant,
@@ -68,7 +95,7 @@ class ScriptInterpreter(ModuleState):
             UnknownOperatorError: a step calls an unknown operator.
         """
         self.tracker.begin(inputs)
-        self._state.known = KnownValues()
+        self._state.known, self._state.places = KnownValues(), DataPlaces()
         try:
             arguments = [self, *self._arguments(inputs)]
             results = [_as_result(result) for result in self._run(self._body, arguments, {})]
@@ -79,10 +106,14 @@ class ScriptInterpreter(ModuleState):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: tuple[object, ...]) -> Iterator[object]:
-        """A value for each argument: a constant, the next input, or the default."""
-        given = iter(inputs)
-        for name, default in self._signature:
-            yield self._given[name] if name in self._given else next(given, default)
+        """A value for each argument: what the call makes of the inputs, or the next input, or the default."""
+        if self._call is None:
+            given = iter(inputs)
+            yield from (next(given, default) for _, default in self._signature)
+            return
+        named = dict(zip(self._call.tensors, inputs, strict=True))
+        for argument, (_, default) in zip(self._call.arguments, self._signature, strict=True):
+            yield default if argument.structure is None else build(argument.structure, named)
 
     def _register_assigned(self) -> None:
         """Register tensors that ``forward`` assigns to attributes of types such as Optional[Tensor]."""
@@ -107,7 +138,8 @@ class ScriptInterpreter(ModuleState):
         name = f"{CONSTANT_PREFIX}{step.outputs[0].replace('.', '_')}"
         self.register_buffer(name, step.constant, persistent=False)
         if step.constant.dim() == 0 and step.constant.dtype in NUMBER_DTYPES:
-            return ScalarConstant(step.constant.item(), lambda: self._buffers[name])
+            number, dtype = step.constant.item(), step.constant.dtype
+            return ScalarConstant(number, lambda: self._scalar(name, number, dtype))
         return _Buffer(name)
 
     def _run(self, body: Body, arguments: Values, scope: Scope) -> Values:
@@ -129,32 +161,53 @@ class ScriptInterpreter(ModuleState):
             return self._with_scope[step.kind](step, values, scope)
         if step.kind in PRIMITIVES:
             return PRIMITIVES[step.kind](step, values)
-        result = call_at(step.place(), call_operator, step.kind, step.schema, values, self._state.known)
+        state, inside = self._state, self._state.attributes is not None
+        arguments = (step.kind, step.schema, values, state.known, state.places, inside)
+        result = call_at(step.place(), call_operator, *arguments)
         if len(step.outputs) == 1:
             return [result]
         return result if isinstance(result, tuple) else []
+
+    def _scalar(self, name: str, number: int | float | bool, dtype: torch.dtype) -> torch.Tensor:
+        if self._state.attributes is None:
+            return self._buffers[name]
+        return torch.scalar_tensor(number, dtype=dtype)
 
     def _constant(self, step: Step, values: list[object], scope: Scope) -> Values:
         value = self._constants.get(step.outputs[0], step.constant)
         if not isinstance(value, _Buffer):
             return [value]
-        self._state.known.add(self._buffers[value.name], step.constant)
-        return [self._buffers[value.name]]
+        tensor = self._attribute(self, value.name)
+        self._state.known.add(tensor, step.constant)
+        return [tensor]
 
     def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
         if not isinstance(owner, ModuleState):
             return [getattr(owner, step.name)]
-        value = owner.read(step.name)
+        value = self._attribute(owner, step.name)
         if (owner, step.name) not in self._changed:
             self._state.known.add(value, owner.original_buffer(step.name))
         return [value]
 
+    def _attribute(self, owner: ModuleState, name: str) -> object:
+        """An attribute as the innermost branch or loop sees it."""
+        attributes = self._state.attributes
+        if attributes is not None and (owner, name) in attributes:
+            return attributes[owner, name]
+        return owner.read(name)
+
     def _set_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner, value = values
         assert isinstance(owner, ModuleState)
-        owner.write(step.name, value)
+        self._write(owner, step.name, value)
         return []
+
+    def _write(self, owner: ModuleState, name: str, value: object) -> None:
+        if self._state.attributes is None:
+            owner.write(name, value)
+        else:
+            self._state.attributes[owner, name] = value
 
     def _call_method(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
@@ -168,19 +221,105 @@ class ScriptInterpreter(ModuleState):
         return [known.computed(torch.Tensor.tolist, [known.of(values[0])], {})]
 
     def _if(self, step: Step, values: list[object], scope: Scope) -> Values:
-        chosen = step.blocks[0] if as_number(values[0]) else step.blocks[1]
-        return self._run(chosen, [], scope)
+        chosen = decided(values[0])
+        if chosen is None:
+            condition = values[0]
+            assert isinstance(condition, DataNumber)
+            try:
+                return self._on_data.branch(step, condition, self._environment(step, scope))
+            except ControlFlowError:
+                if condition.depends_on_data:
+                    raise
+                chosen = bool(condition.symbol)
+        return self._run(step.blocks[0] if chosen else step.blocks[1], [], scope)
 
     def _loop(self, step: Step, values: list[object], scope: Scope) -> Values:
         trips, condition, *carried = values
         trips = as_number(trips)
-        assert isinstance(trips, int | torch.SymInt)
-        trips = int(trips)
-        trip = 0
-        while trip < trips and as_number(condition):
+        trip, branches, is_tried = 0, self._on_data.branches, False
+        while True:
+            goes_on = decided(condition)
+            if isinstance(trips, int):
+                goes_on = goes_on if trip < trips else False
+            if goes_on is False:
+                return carried
+            must_stay = goes_on is None or not isinstance(trips, int)
+            left = trips - trip if isinstance(trips, int) else 0
+            has_branches = self._on_data.branches > branches
+            may_stay = not is_tried and 1 < left < ENDLESS and (left > MOST_UNROLLED or has_branches)
+            if must_stay or may_stay:
+                environment = self._environment(step, scope)
+                try:
+                    return self._on_data.loop(step, trip, trips, condition, carried, environment)
+                except Exception as error:
+                    if must_stay and not (
+                        isinstance(error, ControlFlowError) and isinstance(trips, torch.SymInt)
+                    ):
+                        raise
+                    trips, is_tried = int(trips), True  # type: ignore[call-overload]
+                    continue
             condition, *carried = self._run(step.blocks[0], [trip, *carried], scope)
             trip += 1
-        return carried
+
+    def _environment(self, step: Step, scope: Scope) -> Environment:
+        """All variables and attributes around a step that its blocks use."""
+        inner = [each for block in step.blocks for each in block.all_steps()]
+        used = [name for each in inner for name in each.inputs]
+        used += [name for block in step.blocks for name in block.outputs]
+        used += [name for each in inner for block in each.blocks for name in block.outputs]
+        own = {name for each in inner for name in each.outputs}  # an earlier step may have left values
+        own |= {name for block in step.blocks for name in block.inputs}
+        own |= {name for each in inner for block in each.blocks for name in block.inputs}
+        seen = {name: value for name, value in scope.items() if name not in own}
+        found: Environment = {name: seen[name] for name in dict.fromkeys(used) if name in seen}
+        for each in inner:
+            owner: object = None
+            name = each.name
+            if each.kind in ("prim::GetAttr", "prim::SetAttr"):
+                owner = seen.get(each.inputs[0])
+            constant = self._constants.get(each.outputs[0]) if each.kind == "prim::Constant" else None
+            if isinstance(constant, _Buffer):
+                owner, name = self, constant.name
+            if not isinstance(owner, ModuleState):
+                continue
+            value = self._attribute(owner, name)
+            if each.kind == "prim::GetAttr":
+                seen[each.outputs[0]] = value
+            if not isinstance(value, nn.Module):
+                found[owner, name] = value
+        return found
+
+    def _run_aside(self, body: Body, arguments: Values, environment: Environment) -> list[object]:
+        """Run a block that sees an environment only."""
+        around = self._state.attributes
+        self._state.attributes = {
+            key: value for key, value in environment.items() if not isinstance(key, str)
+        }
+        scope = {key: value for key, value in environment.items() if isinstance(key, str)}
+        try:
+            outputs = list(self._run(body, arguments, scope))
+            environment.update(self._state.attributes)
+        finally:
+            self._state.attributes = around
+        return outputs
+
+    def _change(self, key: Key, old: object, new: object) -> None:
+        if not isinstance(key, str):
+            self._write(*key, new)
+        elif isinstance(old, list):
+            assert isinstance(new, list)
+            old[:] = new
+        elif isinstance(old, dict):
+            assert isinstance(new, dict)
+            old.clear()
+            old.update(new)
+
+    def _relate(self, old: object, new: object) -> None:
+        if self._state.known.has(old):
+            self._state.known.add(new, self._state.known.of(old))
+
+    def _wrote(self, tensor: torch.Tensor) -> None:
+        self._state.places.written(tensor)
 
 
 class _RunState:
@@ -188,6 +327,8 @@ class _RunState:
 
     failed: Step | None = None
     known: KnownValues = KnownValues()
+    places: DataPlaces = DataPlaces()
+    attributes: Environment | None = None
 
 
 class _Buffer:

@@ -57,6 +57,14 @@ def _raise(step: Step, values: list[object]) -> Values:
     raise ScriptRaisedError(str(values[0]))
 
 
+class _Uninitialized:
+    """The type of ``UNINITIALIZED``."""
+
+
+UNINITIALIZED = _Uninitialized()
+"""The value of a variable that a path through the script does not set, and nothing reads then."""
+
+
 def _nothing(step: Step, values: list[object]) -> Values:
     return [None] * len(step.outputs)
 
@@ -81,7 +89,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "prim::unchecked_unwrap_optional": _single(lambda value: value),
     "aten::_unwrap_optional": _single(lambda value: value),
     "prim::data": _single(lambda tensor: tensor.detach()),
-    "prim::Uninitialized": _nothing,
+    "prim::Uninitialized": lambda step, values: [UNINITIALIZED] * len(step.outputs),
     "prim::Print": _nothing,
     "aten::warn": _nothing,
     "prim::RaiseException": _raise,

@@ -2,10 +2,22 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from worker.compiler.frontend.torchscript.data_numbers import (
+    DataNumber,
+    compute,
+    depends_on_data,
+    kind_of,
+    of_tensor,
+    symbol_of,
+    tensor_of,
+    wrapped,
+)
+from worker.compiler.frontend.torchscript.data_places import READS, DataPlaces, item_at, on_grown, set_item_at
 from worker.compiler.frontend.torchscript.known_values import KnownValues
 from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
@@ -46,11 +58,15 @@ QUERIES: dict[str, Callable[..., object]] = {
 }
 
 
+LAST = 2**63 - 1
+"""The end of a slice without an end."""
+
+
 def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
 
-OF_NUMBERS = ("aten::tensor", "aten::as_tensor", "aten::scalar_tensor")
+OF_NUMBERS = ("aten::tensor", "aten::as_tensor")
 """Operators that make a tensor of numbers; ``torch.ops`` does not take lists in their place."""
 
 # Operators that traces record in a form that torch.export does not support.
@@ -61,21 +77,26 @@ class UnknownOperatorError(Exception):
     """A node calls an operator that neither this module nor ``torch.ops`` has."""
 
 
-VALUES = frozenset(
-    {
-        "aten::Int",
-        "aten::Float",
-        "aten::Bool",
-        "aten::IntImplicit",
-        "aten::FloatImplicit",
-        "aten::ScalarImplicit",
-        "aten::item",
-    }
-)
-"""Operators that turn a tensor into plain values."""
+VALUES: dict[str, type | None] = {
+    "aten::Int": int,
+    "aten::Float": float,
+    "aten::Bool": bool,
+    "aten::IntImplicit": int,
+    "aten::FloatImplicit": float,
+    "aten::ScalarImplicit": None,
+    "aten::item": None,
+}
+"""Operators that turn a tensor into a plain value, and its kind if that does not follow from the dtype."""
 
 
-def call_operator(kind: str, schema: str, values: list[object], known: KnownValues) -> object:
+def call_operator(  # noqa: C901 - one guard for each kind of call
+    kind: str,
+    schema: str,
+    values: list[object],
+    known: KnownValues,
+    places: DataPlaces,
+    inside: bool,
+) -> object:
     """Compute one node.
 
     Args:
@@ -83,28 +104,57 @@ def call_operator(kind: str, schema: str, values: list[object], known: KnownValu
         schema: the node's own schema, which names the overload.
         values: all arguments, in the schema's order.
         known: values of tensors, which this call adds to.
+        places: reads at places that depend on data, which this call adds to.
+        inside: whether the node is in a branch or a loop on data.
 
     Raises:
         UnknownOperatorError: the operator does not exist.
     """
+    if (grown := on_grown(kind, values) if values else None) is not None:
+        return grown[0]
+    of_data = any(isinstance(value, DataNumber) for value in values)
+    if of_data and (result := _on_data(kind, schema, values)) is not None:
+        return result[0]
+    if kind in READS and (read := places.read(kind, values)) is not None:
+        return read
     plain = _on_plain_values(kind, values)
     if plain is not None:
-        return plain(*map(as_number, values))
-    if kind in VALUES and known.has(values[0]):
-        return known.computed(QUERIES[kind], [known.of(values[0])], {})
+        return wrapped(kind, values, plain(*map(as_number, values)))
+    if kind in VALUES and isinstance(values[0], torch.Tensor):
+        if known.has(values[0]):
+            return known.computed(QUERIES[kind], [known.of(values[0])], {})
+        if depends_on_data(values[0]):
+            return of_tensor(VALUES[kind] or _kind(values[0].dtype), values[0])
     if kind in QUERIES and values and isinstance(values[0], torch.Tensor):
         return QUERIES[kind](*map(as_number, values))
     if kind in OF_NUMBERS and not holds_tensor(values[0]):
-        return _tensor_of_numbers(values[0], values[1], known)
+        return _tensor_of_numbers(values[0], values[1], known, inside)
+    if kind == "aten::slice" and _is_whole(values):
+        return values[0]
     overload = _overload(kind, schema)
+    if of_data:
+        overload = _with_tensors(overload, values)
     positional, named = _arguments(kind, overload, values)
     result = SUBSTITUTES.get(kind, overload)(*positional, **named)
     known.follow(overload, positional, named, result)
+    _follow(overload, values, result, places)
     return result
 
 
-def _tensor_of_numbers(items: object, code: object, known: KnownValues) -> torch.Tensor:
+def _is_whole(values: list[object]) -> bool:
+    """Whether a slice is the whole axis, as in ``x[:, 0]``."""
+    start, end, step = map(as_number, values[2:])
+    return start in (None, 0) and (end is None or (isinstance(end, int) and end >= LAST)) and step == 1
+
+
+def _tensor_of_numbers(items: object, code: object, known: KnownValues, inside: bool) -> torch.Tensor:
     """The tensor of a number or of nested lists of numbers."""
+    if kind_of(items) is not None:
+        made = _tensor(items, code)
+        known.add(made, known.computed(torch.tensor, [as_number(items)], {"dtype": made.dtype}))
+        return made
+    if inside and isinstance(items, list):
+        return _nested_tensor(items, code)
     numbers = pytree.tree_map(as_number, items)
     dtype = None if code is None else DTYPES[code]  # type: ignore[call-overload]
     made = torch.tensor(numbers, dtype=dtype)
@@ -120,6 +170,82 @@ def _on_plain_values(kind: str, values: list[object]) -> Operator | None:
     if kind in ON_NUMBERS and not any(map(holds_tensor, values)):
         return ON_NUMBERS[kind]
     return None
+
+
+def _follow(
+    overload: torch._ops.OpOverload, values: list[object], result: object, places: DataPlaces
+) -> None:
+    if overload._schema.is_mutable:
+        places.written(values[0])
+    if any(returned.alias_info is not None for returned in overload._schema.returns):
+        places.view(values[0], result)
+
+
+def _on_data(kind: str, schema: str, values: list[Any]) -> tuple[object] | None:
+    """The result of a call that takes a number of data where ``torch.ops`` takes none, in a tuple."""
+    if kind in ON_NUMBERS and all(value is None or kind_of(value) is not None for value in values):
+        return (compute(kind, values, _returned(schema)),)
+    items = values[0]
+    if kind == "aten::__getitem__" and isinstance(items, list) and isinstance(values[1], DataNumber):
+        return (item_at(items, values[1]),)
+    if kind == "aten::_set_item" and isinstance(items, list) and isinstance(values[1], DataNumber):
+        set_item_at(items, values[1], values[2])
+        return (None,)
+    if kind in ("aten::tensor", "aten::scalar_tensor", "aten::as_tensor") and kind_of(items) is not None:
+        return (_tensor(items, values[1]).clone(),)
+    if kind == "aten::full" and isinstance(values[1], DataNumber):
+        dtype = _default_dtype(values[1]) if values[2] is None else DTYPES[values[2]]
+        sizes = [symbol_of(size) for size in values[0]]
+        return (tensor_of(values[1], dtype).expand(sizes).clone(),)
+    return None
+
+
+def _tensor(number: object, code: Any) -> torch.Tensor:
+    return tensor_of(number, _default_dtype(number) if code is None else DTYPES[code])
+
+
+def _nested_tensor(items: list[object], code: object) -> torch.Tensor:
+    """A tensor of lists of numbers, made by operators: a branch or a loop has no constants of its own."""
+    parts = [_nested_tensor(item, code) if isinstance(item, list) else _tensor(item, code) for item in items]
+    return torch.stack(parts) if parts else torch.zeros(0)
+
+
+def _default_dtype(number: object) -> torch.dtype:
+    """The dtype of a tensor that torch makes from a number."""
+    kind = kind_of(number)
+    return torch.get_default_dtype() if kind is float else torch.int64 if kind is int else torch.bool
+
+
+def _kind(dtype: torch.dtype) -> type:
+    return bool if dtype == torch.bool else float if dtype.is_floating_point else int
+
+
+def _returned(schema: str) -> type | None:
+    """The kind of number that a schema returns, if it tells."""
+    try:
+        returns = str(torch._C.parse_schema(schema).returns[0].type)
+    except RuntimeError:
+        return None
+    return {"int": int, "float": float, "bool": bool}.get(returns)
+
+
+def _with_tensors(overload: torch._ops.OpOverload, values: list[object]) -> torch._ops.OpOverload:
+    """The overload that takes a tensor for each number of data, or the same one if there is none."""
+    wanted = [str(argument.type) for argument in overload._schema.arguments]
+    packet = overload.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        found = [str(argument.type) for argument in other._schema.arguments]
+        if len(found) == len(wanted) and all(map(_takes, found, wanted, values)):
+            return other
+    return overload
+
+
+def _takes(found: str, wanted: str, value: object) -> bool:
+    is_tensor = found in ("Tensor", "Optional[Tensor]")
+    if isinstance(value, DataNumber):
+        return is_tensor
+    return found == wanted or (is_tensor and wanted in ("number", "Optional[number]"))
 
 
 @cache
@@ -139,12 +265,24 @@ def _arguments(
     positional: list[object] = []
     named: dict[str, object] = {}
     for argument, value in zip(overload._schema.arguments, values, strict=True):
-        converted = _convert(str(argument.real_type), value, as_numbers)
+        base = str(argument.real_type)
+        if isinstance(value, DataNumber) and base in ("Tensor", "Optional[Tensor]"):
+            converted: object = _as_operand(value, values)
+        else:
+            converted = _convert(base, value, as_numbers)
         if argument.kwarg_only:
             named[argument.name] = converted
         else:
             positional.append(converted)
     return positional, named
+
+
+def _as_operand(number: DataNumber, values: list[object]) -> torch.Tensor:
+    """A number as a tensor that promotes the others as the number would."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return tensor_of(number, _default_dtype(number))
+    return tensor_of(number, torch.result_type(tensors[0], number.kind(1)))
 
 
 def _is_floating(value: object) -> bool:
@@ -161,7 +299,9 @@ def _convert(type_name: str, value: object, as_numbers: bool) -> object:
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat) and base == "Tensor":
         return value if as_numbers else torch.tensor(value)
     if isinstance(value, list):
-        return [as_number(item) for item in value]
+        return [symbol_of(item) for item in value]
+    if isinstance(value, DataNumber):
+        return value.symbol
     return _convert_code(base, value)
 
 

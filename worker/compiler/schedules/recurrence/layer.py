@@ -3,9 +3,9 @@
 The products of the inputs with their weights, and the biases, are already in ``inputs``, since one product of
 all steps is faster than one for each. What is left depends on the step before::
 
-    old, new = hidden[step % 2], hidden[1 - step % 2]
-    for step in steps:
-        for task in directions * tiles of rows * tiles of units:          # threads divide them
+    for step in steps:                                                    # all threads together
+        old, new = hidden[step % 2], hidden[1 - step % 2]
+        for task in directions * tiles of rows * tiles of units:          # threads divide them, and meet
             sums[row, gate, unit] = inputs[time, row, gate, unit]         # in registers
             for k in depth:
                 for row, gate, vector of units:                           # unrolled
@@ -17,10 +17,11 @@ all steps is faster than one for each. What is left depends on the step before::
 tile, so the cell's formula reads registers. The weights of a tile are consecutive in memory, in the order of
 the loops. A projection is a second loop over tiles in each step, which reads the results of the first.
 
-Threads take whole sequences, each a direction and a tile of rows, and never wait for one another: the loop
-over tasks is then outside the steps. They divide the tiles of each step only if there are too few sequences
-and a step has work for hundreds of microseconds. On two busy cores of a Zen 4, waking threads for every step
-made an LSTM of 256 units five times slower, and one of 1024 units no faster.
+Threads take whole sequences, each a direction and a tile of rows, if there are enough of them: the loop over
+tasks is then outside the steps, and threads never meet. Otherwise all threads run one loop over the steps,
+divide the tiles of each step, and meet once after it. A thread gets the same tiles in every step, so their
+weights stay in its own L2: for an LSTM of 256 units and two threads, 512 KiB each. The loop over ``depth``
+reads them at the speed of L2, which bounds a step. Steps of very little work stay on one thread.
 
 Edges: the last tile of rows or units moves back over its neighbor. It computes some elements twice, from the
 old states to the same new ones, since states have two copies. An open batch has a version for at least a
@@ -83,7 +84,7 @@ def write_recurrence(asked: Recurrence, plan: Plan) -> tirx.PrimFunc:
     kinds = kinds_of(asked, plan, length, batch)
     function = nest.signature(kinds.inputs, kinds.results)
     tensors = dict(zip((*kinds.inputs, *kinds.results), function.params, strict=True))
-    writer = LayerWriter(asked, plan, tensors, length, batch)
+    writer = _LayerWriter(asked, plan, tensors, length, batch)
     return nest.with_loops(function, writer.loops())
 
 
@@ -96,7 +97,7 @@ class Task:
     rows: int
 
 
-class LayerWriter:
+class _LayerWriter:
     """Writes the loops."""
 
     def __init__(
@@ -156,13 +157,13 @@ class LayerWriter:
         return nest.sequence(self._begin(task), nest.serial(self._length, step, INDEX), self._end(task))
 
     def _shared(self, count: Size, task: Callable[[Any], Task]) -> tirx.Stmt:
-        """All threads take parts of each step."""
+        """All threads take parts of each step, and meet after it."""
 
         def phase(place: Any, tiling: Tiling, tile: Any) -> tirx.Stmt:
             def part(number: Any) -> tirx.Stmt:
                 return tile(task(number // tiling.count), place, number % tiling.count)
 
-            return nest.parallel(count * tiling.count, part, INDEX)
+            return nest.divided(count * tiling.count, part, INDEX)
 
         def step(place: Any) -> tirx.Stmt:
             return nest.sequence(*(phase(place, *each) for each in self._phases()))
@@ -170,7 +171,7 @@ class LayerWriter:
         every = partial(nest.serial, count, dtype=INDEX)
         return nest.sequence(
             every(lambda number: self._begin(task(number))),
-            nest.serial(self._length, step, INDEX),
+            nest.together(nest.serial(self._length, step, INDEX)),
             every(lambda number: self._end(task(number))),
         )
 
@@ -250,7 +251,7 @@ class LayerWriter:
             return nest.sequence(nest.store(self._kept, kept, *new), self._show(task, step, row, unit, shown))
 
         def each(body: Callable[..., tirx.Stmt], *sizes: int) -> tirx.Stmt:
-            return unrolled(sizes, tiling.lanes, body)
+            return _unrolled(sizes, tiling.lanes, body)
 
         everything = (task.rows, cell.gates, tiling.vectors)
         return nest.sequence(
@@ -277,7 +278,7 @@ class LayerWriter:
             unit = tiling.first(tile) + vector * tiling.lanes + lane
             return self._output(task, step, row, unit, sums[row, vector, lane])
 
-        each = partial(unrolled, (task.rows, tiling.vectors), tiling.lanes)
+        each = partial(_unrolled, (task.rows, tiling.vectors), tiling.lanes)
         return nest.sequence(
             nest.declare(sums),
             each(clear),
@@ -329,14 +330,14 @@ class LayerWriter:
         return tirx.Select(task.direction == 0, step, backward)
 
 
-def unrolled(sizes: tuple[int, ...], lanes: int, body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+def _unrolled(sizes: tuple[int, ...], lanes: int, body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
     """Unrolled loops around a vectorized one, with constant indices."""
     if not sizes:
         return nest.vectorized(lanes, lambda lane: body(lane), INDEX)
     first, *others = sizes
     return nest.sequence(
         *(
-            unrolled(tuple(others), lanes, partial(body, nest.constant(index, INDEX)))
+            _unrolled(tuple(others), lanes, partial(body, nest.constant(index, INDEX)))
             for index in range(first)
         )
     )

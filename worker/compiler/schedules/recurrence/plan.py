@@ -19,8 +19,8 @@ MAX_ROWS = 6
 _MAX_VECTORS = 8
 _L2_BYTES_PER_CYCLE = 24
 """Bandwidth of L2, which holds the weights."""
-_MIN_SHARED_WORK = 1 << 22
-"""Multiply-adds of a step that pay for waking the threads."""
+_MIN_SHARED_WORK = 1 << 15
+"""Multiply-adds of a step that pay for the meeting of the threads, half a microsecond."""
 
 
 @dataclass(frozen=True)
@@ -111,28 +111,26 @@ def plan_recurrence(asked: Recurrence, machine: Machine) -> Plan:
     work = asked.directions * asked.cell.gates * asked.units * asked.outputs
     alone = asked.directions * ceil((asked.batch or 1) / MAX_ROWS) < machine.threads
     shared = alone and work * (asked.batch or 1) >= _MIN_SHARED_WORK
-    rows, units = best_tile(asked, batch, machine, shared)
+    rows, units = _best_tile(asked, batch, machine, shared)
     projected = None
     if asked.projected is not None:
-        projected = tilings(asked.projected, 1, rows, machine, asked.dtype)[-1]
+        projected = _tilings(asked.projected, 1, rows, machine, asked.dtype)[-1]
     total = work * batch * (asked.length or GUESSED_SIZE)
     several = machine.threads > 1 and asked.directions * ceil(batch / rows) > 1
     return Plan(rows, units, projected, several and not shared and total >= MIN_PARALLEL_WORK, shared)
 
 
-def best_tile(
-    asked: Recurrence, batch: int, machine: Machine, shared: bool, fewest: int = 1
-) -> tuple[int, Tiling]:
-    """The rows, at least ``fewest``, and the units of the tile that takes the fewest cycles for a batch."""
+def _best_tile(asked: Recurrence, batch: int, machine: Machine, shared: bool) -> tuple[int, Tiling]:
+    """The rows and the units of the tile that takes the fewest cycles for a batch."""
     tiles = (
         (rows, tiling)
-        for rows in range(fewest, min(batch, MAX_ROWS) + 1)
-        for tiling in tilings(asked.units, asked.cell.gates, rows, machine, asked.dtype)
+        for rows in range(1, min(batch, MAX_ROWS) + 1)
+        for tiling in _tilings(asked.units, asked.cell.gates, rows, machine, asked.dtype)
     )
     return min(tiles, key=lambda tile: _rank(asked, batch, tile[0], tile[1], machine, shared))
 
 
-def tilings(size: int, gates: int, rows: int, machine: Machine, dtype: str) -> list[Tiling]:
+def _tilings(size: int, gates: int, rows: int, machine: Machine, dtype: str) -> list[Tiling]:
     """The tiles whose sums fit the registers, the smallest first. One of a single vector may not fit."""
     lanes = min(size, machine.lanes(_bits(dtype)))
 

@@ -22,19 +22,10 @@ from worker.compiler.translation.rule import Rules, Translate, rules_of
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 
-def has_symbolic_size(*operands: Any) -> bool:
-    """Whether an operand is the size of a dynamic axis. TVM's converters compute with those."""
-    return any(
-        not is_number(one) and not isinstance(getattr(one, "ty", None), relax.TensorType) for one in operands
-    )
-
-
 def promoted(operation: Binary) -> Translate:
     """A rule for an operation whose operands torch promotes to the dtype of the result."""
 
     def translate(emit: Emitter, left: Any, right: Any) -> Any:
-        if has_symbolic_size(left, right):
-            return emit.stock()
         return operation(*(_unfolded(emit, one, other) for one, other in ((left, right), (right, left))))
 
     return translate
@@ -55,14 +46,12 @@ def _scaled(operation: Binary, on_booleans: Binary | None = None) -> Translate:
     """``left + alpha * right``, and the same with another operation."""
 
     def translate(emit: Emitter, left: Any, right: Any, alpha: Any = 1) -> Any:
-        if has_symbolic_size(left, right, alpha):
-            return emit.stock()
         dtype = emit.dtype
         left, right = emit.cast(left, dtype), emit.cast(right, dtype)
         if dtype == "bool" and on_booleans is not None:
             return on_booleans(left, right)
-        if alpha != 1:
-            right = emit(relax.op.multiply(right, relax.const(alpha, dtype)))
+        if not is_number(alpha) or alpha != 1:
+            right = emit(relax.op.multiply(right, emit.cast(alpha, dtype)))
         return operation(left, right)
 
     def by_keyword(emit: Emitter, left: Any, right: Any, *, alpha: Any) -> Any:
@@ -88,8 +77,6 @@ def _multiply(emit: Emitter, left: Any, right: Any) -> Any:
 
 
 def _divide_mode(emit: Emitter, left: Any, right: Any, *, rounding_mode: str | None) -> Any:
-    if has_symbolic_size(left, right):
-        return emit.stock()
     if rounding_mode == "floor":
         return _floor_divide(emit, left, right)
     quotient = promoted(relax.op.divide)(emit, left, right)
@@ -116,8 +103,6 @@ def _fmod(emit: Emitter, left: Any, right: Any) -> Any:
 def _by_remainder(
     emit: Emitter, left: Any, right: Any, on_integers: Binary, on_floats: BinaryFunction
 ) -> Any:
-    if has_symbolic_size(left, right):
-        return emit.stock()
     if not is_floating(emit.dtype):
         return promoted(on_integers)(emit, left, right)
     compute = wide(emit.dtype)
@@ -162,8 +147,6 @@ def _has_other_sign(rest: Any, right: Any) -> Any:
 
 def _power(emit: Emitter, base: Any, exponent: Any) -> Any:
     """Exponents 1 to 3 become products, 0.5 a square root. Integers are raised in float64."""
-    if has_symbolic_size(base, exponent):
-        return emit.stock()
     dtype = emit.dtype
     if is_number(exponent) and exponent in (1, 2, 3):
         factor = emit.cast(base, dtype)

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from tvm import relax
 
-from worker.compiler.translation.dtypes import common_dtype, is_number
+from worker.compiler.translation.dtypes import common_dtype
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
-from worker.compiler.translation.rules.arithmetic import Binary, has_symbolic_size, promoted
+from worker.compiler.translation.rules.arithmetic import Binary, promoted
 
 
 def _comparison(operation: Binary) -> Translate:
     def translate(emit: Emitter, left: Any, right: Any) -> Any:
-        if (is_number(left) and is_number(right)) or has_symbolic_size(left, right):
+        if not any(isinstance(getattr(one, "ty", None), relax.TensorType) for one in (left, right)):
             return emit.stock()
         dtype = common_dtype(emit.operands())
         dtype = "int8" if dtype == "bool" else dtype

@@ -338,6 +338,14 @@ def _variance(value: Parts, *arguments: Any, **named: Any) -> Tensor:
     return left + right
 
 
+def _variance_and_mean(
+    value: Parts, dim: list[int] | None = None, *, keepdim: bool = False, **named: Any
+) -> tuple[Tensor, Parts]:
+    axes = dim or list(range(value.real.dim()))
+    mean = Parts(*(part.mean(axes, keepdim) for part in value))
+    return _variance(value, dim, keepdim=keepdim, **named), mean
+
+
 def _add_product(bias: Value, left: Value, right: Value, *, beta: Value = 1, alpha: Value = 1) -> Parts:
     whole = multiply(product(torch.matmul)(left, right), alpha)
     return add(multiply(bias, beta), whole)
@@ -525,6 +533,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "logical_and.default": _of_nonzero(torch.logical_and),
     "logical_not.default": _of_nonzero(torch.logical_not),
     "logical_or.default": _of_nonzero(torch.logical_or),
+    "logical_xor.default": _of_nonzero(torch.logical_xor),
     "mean.default": _mean_of_all,
     "mul.Scalar": multiply,
     "mul.Tensor": multiply,
@@ -551,6 +560,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "tan.default": tangent,
     "tanh.default": hyperbolic_tangent,
     "var.correction": _variance,
+    "var_mean.correction": _variance_and_mean,
     "vdot.default": _conjugate_dot,
     "view.dtype": _view_dtype,
     "view_as_complex.default": _view_as_complex,

@@ -10,6 +10,7 @@ from tvm import relax
 from worker.compiler.translation.dtypes import is_number
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rules, Translate, rules_of
+from worker.compiler.translation.symbolic_shapes import is_size
 
 _LARGEST_CONSTANT = 1 << 16
 """Largest number of elements that becomes a constant; larger sequences are computed at run time."""
@@ -40,7 +41,7 @@ def _sequence(emit: Emitter, *arguments: Any) -> Any:
 
 
 def _scalar(emit: Emitter, value: Any) -> Any:
-    return relax.const(value, emit.dtype) if is_number(value) else emit.stock()
+    return emit.cast(value, emit.dtype) if is_number(value) or is_size(value) else emit.stock()
 
 
 def _triangle(emit: Emitter, rows: int, columns: int, offset: int) -> Any:

@@ -25,6 +25,11 @@ def _larger(emit: Emitter, one: Any, other: Any) -> Any:
     return tirx.max(*map(_size, (one, other)))
 
 
+def _not(emit: Emitter, condition: Any) -> Any:
+    """The opposite of a condition on sizes, which assertions read."""
+    return tirx.Not(condition) if isinstance(condition, tirx.PrimExpr) else not condition
+
+
 def _size(size: Any) -> Any:
     return tirx.IntImm("int64", size) if isinstance(size, int) else size
 
@@ -42,6 +47,7 @@ RULES: Rules = rules_of(
         "aten.sym_constrain_range_for_size.default": _nothing,
         "aten.sym_constrain_range.default": _nothing,
         "sym_max": _larger,
+        "sym_not": _not,
         "sym_min": _smaller,
     }
 )

@@ -4,7 +4,7 @@
 
     for layer in layers:
         inputs = data · input_weightsᵀ + biases             # both directions, all steps
-        data, hidden, kept = recurrence(inputs, weights, …)   # one function, schedules/recurrence.py
+        data, hidden, kept = recurrence(inputs, weights, …)   # one function, schedules/recurrence
 
 torch decomposes these operators into a graph with every step written out.
 """
@@ -22,7 +22,6 @@ from worker.compiler.schedules.processors import current_machine
 from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
 from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
 from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
-from worker.compiler.schedules.recurrence.stack import StackPlan, plan_stack, stack_kinds, write_stack
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.rule import Rules, rules_of
@@ -71,70 +70,17 @@ def _lstm(
 def _layers(
     network: _Network, data: relax.Expr, first: Sequence[relax.Expr], layers: Sequence[_Weights]
 ) -> tuple[relax.Expr, ...]:
-    """The outputs, and the last states of all layers."""
+    """The outputs, and the last states of all layers. Equal layers share a function."""
     emit, dtype = network.emit, dtype_of(data)
     data, *states = (emit.cast(tensor, network.dtype) for tensor in (data, *first))
-    asked = _asked(network, data, layers[0])
-    plan = plan_stack(asked, len(layers), current_machine())
-    if plan is not None:
-        results = _stack(network, asked, plan, data, states, layers)
-    else:
-        results = _in_turn(network, data, states, layers)
-    return tuple(emit.cast(tensor, dtype) for tensor in results)
-
-
-def _in_turn(
-    network: _Network, data: relax.Expr, states: list[relax.Expr], layers: Sequence[_Weights]
-) -> list[relax.Expr]:
-    """One function for each layer; equal ones are the same."""
-    emit = network.emit
     last: list[list[relax.Expr]] = [[] for _ in states]
     for number, weights in enumerate(layers):
         own = [_of_layer(emit, state, number, network.directions) for state in states]
         data, *after = _layer(network, data, own, weights)
         for joined, state in zip(last, after, strict=True):
             joined.append(state)
-    return [data, *(parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last)]
-
-
-def _stack(
-    network: _Network,
-    asked: Recurrence,
-    plan: StackPlan,
-    data: relax.Expr,
-    states: list[relax.Expr],
-    layers: Sequence[_Weights],
-) -> list[relax.Expr]:
-    """One function for all layers."""
-    emit, cell = network.emit, network.cell
-    count, (lowest, *upper) = len(layers), layers
-    kinds = stack_kinds(asked, count, plan)
-    biases, inner = _biases(network, asked, layers)
-    if biases is None:
-        own, above = None, emit.full((count - 1, cell.gates, asked.units), 0.0, network.dtype)
-    else:
-        own = emit(relax.op.strided_slice(biases, [0], [0], [1]))
-        above = emit(relax.op.strided_slice(biases, [0], [1], [count]))
-    of_hidden = [matrix for one in layers for matrix in one.of_hidden]
-    of_inputs = [matrix for one in upper for matrix in one.of_inputs]
-    turns = [
-        [(-1, 0) if turn is None else (turn[0], turn[1] * plan.steps) for turn in stage]
-        for stage in plan.turns
-    ]
-    tensors = {
-        "inputs": _inputs(network, data, lowest, own),
-        "weights": _packed(network, of_hidden, cell.gates, plan.layer.units),
-        "input_weights": _packed(network, of_inputs, cell.gates, plan.products),
-        "biases": above,
-        "turns": relax.const(np.array(turns), "int64"),
-        "inner_bias": inner,
-        **dict(zip(STATES, states, strict=False)),
-    }
-    operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
-    outputs, *after = emit.call_loops(
-        write_stack(asked, count, plan), f"{cell.name}_layers", operands, kinds.results.values()
-    )
-    return [emit(relax.op.reshape(outputs, (*shape_of(data)[:2], asked.units))), *after]
+    results = [data, *(parts[0] if len(parts) == 1 else emit(relax.op.concat(parts, 0)) for parts in last)]
+    return tuple(emit.cast(tensor, dtype) for tensor in results)
 
 
 def _of_layer(emit: Emitter, states: relax.Expr, layer: int, directions: int) -> relax.Expr:
@@ -175,7 +121,7 @@ def _layer(
     plan = plan_recurrence(asked, current_machine())
     batch, length = _sizes(network, data)
     kinds = kinds_of(asked, plan, length, batch)
-    biases, inner = _biases(network, asked, [weights])
+    biases, inner = _biases(network, asked, weights)
     tensors = {
         "inputs": _inputs(network, data, weights, biases),
         "weights": _packed(network, weights.of_hidden, cell.gates, plan.units),
@@ -203,19 +149,15 @@ def _inputs(network: _Network, data: relax.Expr, weights: _Weights, biases: rela
 
 
 def _biases(
-    network: _Network, asked: Recurrence, layers: Sequence[_Weights]
+    network: _Network, asked: Recurrence, weights: _Weights
 ) -> tuple[relax.Expr | None, relax.Expr | None]:
-    """The biases ``[layers and directions, gates, units]``, and those that a cell adds on its own."""
-    emit, cell = network.emit, network.cell
-    count = len(layers) * network.directions
-    if not layers[0].input_bias:
+    """The biases ``[directions, gates, units]``, and those that a cell adds on its own."""
+    emit, cell, count = network.emit, network.cell, network.directions
+    if not weights.input_bias:
         return None, emit.full((count, asked.units), 0.0, network.dtype)
     of_inputs, of_hidden = (
         emit(relax.op.reshape(_joined(network, tensors), (count, cell.gates, asked.units)))
-        for tensors in (
-            [bias for one in layers for bias in one.input_bias],
-            [bias for one in layers for bias in one.hidden_bias],
-        )
+        for tensors in (weights.input_bias, weights.hidden_bias)
     )
     if cell.inner is None:
         return emit(relax.op.add(of_inputs, of_hidden)), None

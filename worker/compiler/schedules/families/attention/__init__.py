@@ -28,8 +28,11 @@ With fewer than four queries (decoding), each one is a group of its own: scores 
 lanes, powers the keys.
 
 Edges: groups of queries, tiles of keys and vectors of features move back over their neighbors. Under a causal
-mask, keys after a group's last query are not read. Open numbers of queries and keys come in versions, chosen
-at run time; the last window takes the rest of the keys.
+mask, keys after a group's last query are not read. If there are more keys than queries, as in a cache, and a
+mask selects scores, each group first looks for the first and the last key that the mask shows, and reads none
+before and after: the power of a hidden key is zero. So a step of decoding takes as long as the filled part of
+the cache, or as the window that the query sees. Open numbers of queries and keys come in versions, chosen at
+run time; the last window takes the rest of the keys.
 
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Dao et al.,
 "FlashAttention", 2022, algorithm 1, for the order of the loops; Dao, "FlashAttention-2", 2023, section 3.1,
@@ -148,6 +151,8 @@ class _Writer(AttentionLoops):
             total=nest.workspace(states, dtype, "total"),
             scale=nest.workspace((tile.queries,), dtype, "scale"),
             result=None if self.is_whole else nest.workspace(result, dtype, "result"),
+            first=nest.workspace((groups,), self.index, "first_seen") if self.counts_keys else None,
+            end=nest.workspace((groups,), self.index, "end_seen") if self.counts_keys else None,
         )
 
     @property
@@ -182,7 +187,52 @@ class _Writer(AttentionLoops):
                 nest.store(buffers.total, self.float(0), *place),
             )
 
-        return nest.sequence(nest.serial(self.plan.tile.queries, row, self.index), self.each_query(clear))
+        return nest.sequence(
+            nest.serial(self.plan.tile.queries, row, self.index),
+            self.each_query(clear),
+            *([self._find_seen(group, buffers)] if self.counts_keys else []),
+        )
+
+    def _find_seen(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
+        """Store which keys lie between those that the group sees, searching with keys in the lanes."""
+        lanes, keys = min(self.lanes, self.shape.keys), self.shape.keys
+        none = (self.number(keys), self.number(0))
+        first, end = (nest.registers((lanes,), self.index, name) for name in ("first", "end"))
+
+        def look_at(row: Any, key: Any, lane: Any) -> tirx.Stmt:
+            sees = self.blocks.sees(group.batch, row, key)
+            return nest.sequence(
+                nest.store(first, tirx.Min(first[lane], tirx.Select(sees, key, none[0])), lane),
+                nest.store(end, tirx.Max(end[lane], tirx.Select(sees, key + 1, none[1])), lane),
+            )
+
+        def vectors(row: Any) -> tirx.Stmt:
+            def look(number: Any) -> tirx.Stmt:
+                start = tirx.Min(number * lanes, self.number(keys - lanes))
+                return self.vector(lanes, lambda lane: look_at(row, start + lane, lane))
+
+            return nest.serial(ceil(keys / lanes), look, self.index)
+
+        def join(lane: Any) -> tirx.Stmt:
+            number = group.number
+            return nest.sequence(
+                nest.store(buffers.first, tirx.Min(buffers.first[number], first[lane]), number),
+                nest.store(buffers.end, tirx.Max(buffers.end[number], end[lane]), number),
+            )
+
+        def clear(lane: Any) -> tirx.Stmt:
+            return nest.sequence(nest.store(first, none[0], lane), nest.store(end, none[1], lane))
+
+        rows = self.plan.tile.queries if self.blocks.has_own_masks else 1
+        return nest.sequence(
+            nest.declare(first),
+            nest.declare(end),
+            self.vector(lanes, clear),
+            nest.serial(rows, lambda row: vectors(group.row + row), self.index),
+            nest.store(buffers.first, none[0], group.number),
+            nest.store(buffers.end, none[1], group.number),
+            nest.serial(lanes, join, self.index),
+        )
 
     def _windowed(self, group: QueryGroup, number: Any, buffers: TaskBuffers) -> tirx.Stmt:
         """Compute a window of keys for a group of queries."""
@@ -195,10 +245,18 @@ class _Writer(AttentionLoops):
             size = tirx.Min(size, self.shape.keys - start)
 
         def of_seen(seen: Any, start: Any, size: Any) -> tirx.Stmt:
-            window = Window(start, size, seen)
+            window = Window(start, size, seen, number == self.number(0))
             scores = Scores(self.blocks, self.plan, self.machine).of_window(group, window, buffers)
             return nest.sequence(scores, self._results(group, window, buffers))
 
+        if self.counts_keys:
+            # A tile of keys must fit behind the hidden keys that are skipped.
+            skipped = self._clipped(buffers.first[group.number] - start, size - self.plan.tile.keys)
+            rest = self._clipped(buffers.end[group.number] - start, size) - skipped
+            values = ((skipped, "skipped"), (tirx.Max(rest, self.number(0)), "seen"))
+            return nest.all_named(
+                values, lambda skipped, seen: of_seen(seen, start + skipped, size - skipped)
+            )
         seen = self._seen(group, start, size)
         return self.named((seen, "seen"), (start, "start"), (size, "size"), body=of_seen)
 
@@ -206,7 +264,9 @@ class _Writer(AttentionLoops):
         """The number of keys of a window that the last query of a group sees."""
         if self.blocks.causal is None:
             return size
-        end = group.row + self.plan.tile.queries + self.blocks.causal - start
+        return self._clipped(group.row + self.plan.tile.queries + self.blocks.causal - start, size)
+
+    def _clipped(self, end: Any, size: Any) -> Any:
         return tirx.Max(tirx.Min(end, size), self.number(0))
 
     def _results(self, group: QueryGroup, window: Window, buffers: TaskBuffers) -> tirx.Stmt:
@@ -244,9 +304,7 @@ class _Writer(AttentionLoops):
             if self.is_whole:
                 return self._store(sums[r, v, lane], group, row + r, (panel, v, lane), buffers)
             at = (group.number, panel, row + r, v * tile.column_lanes + lane)
-            before = tirx.Select(
-                window.start == self.number(0), self.float(0), buffers.result[at] * buffers.scale[row + r]
-            )
+            before = tirx.Select(window.is_first, self.float(0), buffers.result[at] * buffers.scale[row + r])
             return nest.store(buffers.result, before + sums[r, v, lane], *at)
 
         return nest.sequence(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
+from math import inf, prod
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
+from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
@@ -47,6 +49,20 @@ class AttentionBlocks:
         """Query ``i`` sees only the keys up to ``i`` plus this number; None without a causal mask."""
         offset = self.result.body.annotations.get(CAUSAL)
         return None if offset is None else int(offset)
+
+    @cached_property
+    def seen(self) -> Expression | None:
+        """Whether a query sees a key, if a mask selects the scores that stay; None if every key is seen."""
+        return _seen(self.weight_number)
+
+    @property
+    def has_own_masks(self) -> bool:
+        """Whether queries see different keys."""
+        return self.row.var in undefined_vars(self.seen, [])
+
+    def sees(self, batch: Places, row: Any, key: Any) -> Expression:
+        """Whether a query sees a key, where ``seen`` is not None."""
+        return nest.substitute(self.seen, {**batch, self.row.var: row, self.key.var: key})
 
     @property
     def safe(self) -> bool:
@@ -140,6 +156,23 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
         value_number=expand(result, _term(result).b, result.axes),
         weight_number=expand(highest, _term(highest), (*axes, row, key)),
     )
+
+
+def _seen(weight: Expression) -> Expression | None:
+    """The condition under which a weight is not minus infinity because of a mask; None if there is none."""
+    if not isinstance(weight, tirx.Select):
+        return None
+    if _is_masked(weight.false_value):
+        inner, condition = _seen(weight.true_value), weight.condition
+    elif _is_masked(weight.true_value):
+        inner, condition = _seen(weight.false_value), tirx.Not(weight.condition)
+    else:
+        return None
+    return condition if inner is None else tirx.And(condition, inner)
+
+
+def _is_masked(value: Expression) -> bool:
+    return isinstance(value, tirx.FloatImm) and float(value.value) == -inf
 
 
 def _term(reduction: Block) -> Expression:

@@ -31,6 +31,10 @@ class TaskBuffers:
     """``[queries]``: the factor for the result so far, of one group."""
     result: Any
     """``[groups, panels, queries, columns]``; None if one window holds all keys."""
+    first: Any
+    """``[groups]``: the first key that a group sees; None unless ``counts_keys``."""
+    end: Any
+    """``[groups]``: the number of keys up to the last that a group sees; None unless ``counts_keys``."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,12 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of keys: the first key, their number, and how many of them a group sees."""
+    """A window of keys: the first key, their number, how many of them a group sees, and if no other came."""
 
     start: Any
     size: Any
     seen: Any
+    is_first: Any
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,14 @@ class AttentionLoops:
     def is_whole(self) -> bool:
         """Whether one window holds all keys."""
         return not self.shape.dynamic_keys and self.plan.window == self.shape.keys
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether to find the keys that the mask shows: if keys outnumber queries, as in a cache."""
+        shape = self.shape
+        if self.blocks.causal is not None or shape.dynamic_queries or shape.dynamic_keys:
+            return False
+        return shape.queries < shape.keys and self.blocks.seen is not None
 
     def each_query(self, statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
         """An unrolled statement for every query of a group, at ``(vector, lane)``."""

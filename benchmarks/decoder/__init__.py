@@ -1,0 +1,1 @@
+"""Tokens per second of a small language model against other runtimes."""
