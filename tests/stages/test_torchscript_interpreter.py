@@ -131,6 +131,33 @@ class TensorsOfSizes(nn.Module):
         return x[:, :half] * sizes[0] + torch.tensor([[1.5], [2.5]]).sum()
 
 
+class WrittenSizes(nn.Module):
+    """Makes a size by writing to the tensors that a trace makes of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = x.size(0) // 2 * 1
+        result *= x.size(1)
+        return x.reshape(result, -1)
+
+
+class KnownAxes(nn.Module):
+    """Takes axes from a range, as a norm over all but the first axis does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        axes: list[int] = torch.arange(1, len(x.shape)).tolist()
+        return x - x.mean(axes, keepdim=True)
+
+
+class WrittenRange(nn.Module):
+    """Takes a size from a range before a write, and from a tensor that no write changes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sizes, others = torch.arange(3), torch.arange(2)
+        column = x[:, int(sizes[1])]
+        sizes[0] = sizes[0] + 1
+        return column * int(others[1]) + sizes.sum()
+
+
 class NumberOperators(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = x.size(0)
@@ -176,6 +203,8 @@ def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
         KnownNumbers(),
         NumberOperators(),
         TensorsOfSizes(),
+        KnownAxes(),
+        WrittenRange(),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -185,10 +214,19 @@ def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize(
-    "module", [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes()], ids=lambda m: type(m).__name__
+    "module",
+    [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes(), WrittenSizes()],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.trace(module.eval(), X), X)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_size_that_a_trace_writes_to_stays_a_number() -> None:
+    program = convert_script(saved(torch.jit.trace(WrittenSizes(), X)), (X,))
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert called == [torch.ops.aten.reshape.default]
 
 
 def test_a_buffer_that_a_run_changes_is_not_taken_for_its_first_value() -> None:
