@@ -12,6 +12,7 @@ from worker.compiler.frontend.torchscript.convert import ScriptConversionError, 
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
 from worker.compiler.frontend.torchscript.plain_values import ON_NUMBERS
 from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
+from worker.compiler.frontend.torchscript.script_arguments import script_arguments
 from worker.compiler.frontend.torchscript.script_operators import _overload
 from worker.compiler.source_locations import place_of
 
@@ -158,6 +159,36 @@ class WrittenRange(nn.Module):
         return column * int(others[1]) + sizes.sum()
 
 
+@torch.jit.script
+class Sparse:
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+
+class Kinds(nn.Module):
+    """Asks of what types values are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor | Sparse, more: torch.Tensor | Sparse | None = None) -> torch.Tensor:
+        if isinstance(x, torch.Tensor):
+            total = x * self.count(3) * self.count([1, 2]) * self.count(2.5)
+        else:
+            total = x.rows
+        if isinstance(more, torch.Tensor):
+            total = total + more
+        elif isinstance(more, Sparse):
+            total = more.rows
+        return total
+
+    def count(self, value: int | float | list[int]) -> int:
+        if isinstance(value, float):
+            return 5
+        return 7 if isinstance(value, (list, tuple)) else 11
+
+
 class NumberOperators(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = x.size(0)
@@ -205,6 +236,7 @@ def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
         TensorsOfSizes(),
         KnownAxes(),
         WrittenRange(),
+        Kinds(),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -258,6 +290,14 @@ def test_torch_has_an_implementation_of_every_operator_on_numbers() -> None:
 
 def test_an_optional_input_is_used_when_given() -> None:
     assert_same(torch.jit.script(Branching()), X, torch.ones(3))
+
+
+def test_a_union_with_tensors_takes_tensors() -> None:
+    script = torch.jit.script(Kinds().eval())
+    assert_same(script, X, X)
+    found = script_arguments(saved(script).forward.schema, ("x", "more"), {})
+    assert found.tensors == {"x": True, "more": True}
+    assert script_arguments(saved(script).forward.schema, (), {}).tensors == {"x": True, "more": False}
 
 
 def test_parameters_keep_their_names() -> None:
