@@ -202,7 +202,7 @@ class _Reader:
 
 
 def _without_union(kind: Any) -> Any:
-    """Tensor or Optional[Tensor] for a union with Tensor, because files hold tensors; else the type itself."""
+    """Tensor or Optional[Tensor] for a union with Tensor, as files hold tensors; else the type itself."""
     if kind.kind() != "UnionType":
         return kind
     members = kind.containedTypes()
