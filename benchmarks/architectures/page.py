@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -132,11 +133,9 @@ def _exceptions(survey: Survey) -> list[str]:
         names = ", ".join(f"{one.name} ({one.form.value})" for one in waiting)
         lines += [f"{len(waiting)} were translated but not verified: {names}.", ""]
     if survey.not_run:
-        lines += [
-            f"{len(survey.not_run)} of the survey's models were not run in every form: "
-            f"{', '.join(survey.not_run)}.",
-            "",
-        ]
+        left = Counter(name.partition("/")[0] for name in survey.not_run)
+        counts = ", ".join(f"{count} of {package}" for package, count in left.most_common())
+        lines += [f"{left.total()} of the survey's models were not run in every form: {counts}.", ""]
     return lines + (
         [*table(("model", "form", "reached", "error", "cause"), rows), ""] if rows else ["None.", ""]
     )

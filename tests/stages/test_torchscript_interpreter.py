@@ -12,6 +12,7 @@ from worker.compiler.frontend.torchscript.convert import ScriptConversionError, 
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
 from worker.compiler.frontend.torchscript.plain_values import ON_NUMBERS
 from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
+from worker.compiler.frontend.torchscript.script_arguments import script_arguments
 from worker.compiler.frontend.torchscript.script_operators import _overload
 from worker.compiler.source_locations import place_of
 
@@ -131,6 +132,63 @@ class TensorsOfSizes(nn.Module):
         return x[:, :half] * sizes[0] + torch.tensor([[1.5], [2.5]]).sum()
 
 
+class WrittenSizes(nn.Module):
+    """Makes a size by writing to the tensors that a trace makes of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = x.size(0) // 2 * 1
+        result *= x.size(1)
+        return x.reshape(result, -1)
+
+
+class KnownAxes(nn.Module):
+    """Takes axes from a range, as a norm over all but the first axis does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        axes: list[int] = torch.arange(1, len(x.shape)).tolist()
+        return x - x.mean(axes, keepdim=True)
+
+
+class WrittenRange(nn.Module):
+    """Takes a size from a range before a write, and from a tensor that no write changes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sizes, others = torch.arange(3), torch.arange(2)
+        column = x[:, int(sizes[1])]
+        sizes[0] = sizes[0] + 1
+        return column * int(others[1]) + sizes.sum()
+
+
+@torch.jit.script
+class Sparse:
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+
+class Kinds(nn.Module):
+    """Asks of what types values are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor | Sparse, more: torch.Tensor | Sparse | None = None) -> torch.Tensor:
+        if isinstance(x, torch.Tensor):
+            total = x * self.count(3) * self.count([1, 2]) * self.count(2.5)
+        else:
+            total = x.rows
+        if isinstance(more, torch.Tensor):
+            total = total + more
+        elif isinstance(more, Sparse):
+            total = more.rows
+        return total
+
+    def count(self, value: int | float | list[int]) -> int:
+        if isinstance(value, float):
+            return 5
+        return 7 if isinstance(value, (list, tuple)) else 11
+
+
 class NumberOperators(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = x.size(0)
@@ -176,6 +234,9 @@ def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
         KnownNumbers(),
         NumberOperators(),
         TensorsOfSizes(),
+        KnownAxes(),
+        WrittenRange(),
+        Kinds(),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -185,10 +246,19 @@ def test_a_script_and_its_exported_program_agree_to_the_bit(module: nn.Module) -
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize(
-    "module", [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes()], ids=lambda m: type(m).__name__
+    "module",
+    [Sizes(), Dtypes(), KnownIndex(), TensorsOfSizes(), WrittenSizes()],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_trace_and_its_exported_program_agree_to_the_bit(module: nn.Module) -> None:
     assert_same(torch.jit.trace(module.eval(), X), X)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_size_that_a_trace_writes_to_stays_a_number() -> None:
+    program = convert_script(saved(torch.jit.trace(WrittenSizes(), X)), (X,))
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert called == [torch.ops.aten.reshape.default]
 
 
 def test_a_buffer_that_a_run_changes_is_not_taken_for_its_first_value() -> None:
@@ -220,6 +290,14 @@ def test_torch_has_an_implementation_of_every_operator_on_numbers() -> None:
 
 def test_an_optional_input_is_used_when_given() -> None:
     assert_same(torch.jit.script(Branching()), X, torch.ones(3))
+
+
+def test_a_union_with_tensors_takes_tensors() -> None:
+    script = torch.jit.script(Kinds().eval())
+    assert_same(script, X, X)
+    found = script_arguments(saved(script).forward.schema, ("x", "more"), {})
+    assert found.tensors == {"x": True, "more": True}
+    assert script_arguments(saved(script).forward.schema, (), {}).tensors == {"x": True, "more": False}
 
 
 def test_parameters_keep_their_names() -> None:

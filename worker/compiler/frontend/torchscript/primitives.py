@@ -5,10 +5,12 @@ that run blocks or read attributes are methods of the interpreter.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from worker.compiler.frontend.torchscript.plain_values import DTYPE_CODES, LAYOUTS, as_number
+from worker.compiler.frontend.torchscript.data_numbers import kind_of
+from worker.compiler.frontend.torchscript.plain_values import DTYPE_CODES, LAYOUTS, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.script_graph import Step
 
 Values = Sequence[object]
@@ -57,6 +59,35 @@ def _raise(step: Step, values: list[object]) -> Values:
     raise ScriptRaisedError(str(values[0]))
 
 
+def _is_instance(step: Step, values: list[object]) -> Values:
+    return [any(_is_of(values[0], kind) for kind in step.types)]
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    """Whether a value is of a type of TorchScript. A plain number is not a tensor here."""
+    match kind.kind():
+        case "OptionalType" | "UnionType":
+            return any(_is_of(value, each) for each in kind.containedTypes())
+        case "NumberType":
+            return kind_of(value) in (int, float)
+        case "ListType" | "TupleType" | "DictType" as container if isinstance(value, list | tuple | dict):
+            return isinstance(value, CONTAINERS[container]) and _contains_only(value, kind.containedTypes())
+        case "ClassType" if isinstance(value, torch.ScriptObject):
+            return bool(value._type().isSubtypeOf(kind))
+    found = kind_of(value) or type(value)
+    return issubclass(found, PYTHON_TYPES.get(kind.kind(), ())) and not (
+        found is bool and kind.kind() == "IntType"
+    )
+
+
+def _contains_only(value: list[object] | tuple[object, ...] | dict[object, object], kinds: list[Any]) -> bool:
+    if isinstance(value, tuple):
+        return len(value) == len(kinds) and all(map(_is_of, value, kinds))
+    if isinstance(value, dict):
+        return all(_is_of(key, kinds[0]) and _is_of(item, kinds[1]) for key, item in value.items())
+    return all(_is_of(item, kinds[0]) for item in value)
+
+
 class _Uninitialized:
     """The type of ``UNINITIALIZED``."""
 
@@ -75,6 +106,19 @@ def _to_number(value: object) -> object:
     return as_number(value)
 
 
+PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "TensorType": (torch.Tensor, ScalarConstant),
+    "NoneType": type(None),
+    "IntType": int,
+    "FloatType": float,
+    "BoolType": bool,
+    "StringType": str,
+    "AnyListType": list,
+    "AnyTupleType": tuple,
+    "DeviceObjType": torch.device,
+}
+CONTAINERS: dict[str, type] = {"ListType": list, "TupleType": tuple, "DictType": dict}
+
 PRIMITIVES: dict[str, Primitive] = {
     "prim::ListConstruct": _list_construct,
     "prim::TupleConstruct": _tuple_construct,
@@ -85,6 +129,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "prim::TupleSlice": _slice_tuple,
     "prim::NumToTensor": _single(as_number),
     "prim::ImplicitTensorToNum": _single(_to_number),
+    "prim::isinstance": _is_instance,
     "prim::unchecked_cast": _single(lambda value: value),
     "prim::unchecked_unwrap_optional": _single(lambda value: value),
     "aten::_unwrap_optional": _single(lambda value: value),

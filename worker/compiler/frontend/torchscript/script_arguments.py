@@ -94,7 +94,7 @@ class _Reader:
 
     def argument(self, argument: Any) -> ArgumentStructure:
         """The structure of an argument."""
-        name, kind, has_default = argument.name, argument.type, argument.has_default_value()
+        name, kind, has_default = argument.name, _without_union(argument.type), argument.has_default_value()
         if not self._below(name) and _is_open(kind) and not self.names:
             self._note_open(name, kind, required=not has_default and kind.kind() != _OPTIONAL)
             structure = None
@@ -103,12 +103,13 @@ class _Reader:
             structure = _default(argument.default_value)
         else:
             structure = self._value(name, kind, 0)
-        return ArgumentStructure(name=name, type=str(kind), structure=structure)
+        return ArgumentStructure(name=name, type=str(argument.type), structure=structure)
 
     def _value(self, name: str, kind: Any, depth: int) -> Structure:
         if depth == MAX_DEPTH:
             detail = f"'{name}' is nested more than {MAX_DEPTH} levels deep"
             raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+        kind = _without_union(kind)
         match kind.kind():
             case "TensorType":
                 self.tensors[name] = True
@@ -198,6 +199,16 @@ class _Reader:
         prefix = f"{name}."
         given = (*self.names, *self.constants)
         return [each.removeprefix(prefix) for each in given if each.startswith(prefix)]
+
+
+def _without_union(kind: Any) -> Any:
+    """Tensor or Optional[Tensor] for a union with Tensor, as files hold tensors; else the type itself."""
+    if kind.kind() != "UnionType":
+        return kind
+    members = kind.containedTypes()
+    tensor = next((one for one in members if one.kind() == _TENSOR), None)
+    is_optional = any(one.kind() == "NoneType" for one in members)
+    return kind if tensor is None else torch._C.OptionalType(tensor) if is_optional else tensor
 
 
 def _unnamed(name: str, kind: Any, names: str) -> JobError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ class Step:
         name: the attribute or method that ``prim::GetAttr``, ``SetAttr`` or ``CallMethod`` names.
         span: the bounds of ``prim::TupleSlice``.
         constant: the value of ``prim::Constant``.
+        types: the types that ``prim::isinstance`` asks for.
         origin: returns torch's text of the node's source location.
     """
 
@@ -30,6 +32,7 @@ class Step:
     name: str
     span: tuple[int, int]
     constant: object
+    types: tuple[Any, ...]
     origin: Callable[[], str] = field(repr=False)
 
     def place(self) -> SourcePlace:
@@ -110,5 +113,6 @@ def _parse_node(node: torch.Node) -> Step:
         name=node.s("name") if "name" in attributes and kind != "prim::Constant" else "",
         span=(node.i("beg"), node.i("end")) if kind == "prim::TupleSlice" else (0, 0),
         constant=node.output().toIValue() if kind == "prim::Constant" else None,
+        types=tuple(node.tys("types")) if kind == "prim::isinstance" else (),
         origin=node.sourceRange,
     )

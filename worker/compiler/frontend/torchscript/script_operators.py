@@ -112,6 +112,8 @@ def call_operator(  # noqa: C901 - one guard for each kind of call
     """
     if (grown := on_grown(kind, values) if values else None) is not None:
         return grown[0]
+    if kind.endswith("_") and kind[:-1] in ON_NUMBERS and kind_of(values[0]) is not None:
+        kind = kind[:-1]  # a trace writes to the tensor that it made of a size
     of_data = any(isinstance(value, DataNumber) for value in values)
     if of_data and (result := _on_data(kind, schema, values)) is not None:
         return result[0]
@@ -136,7 +138,7 @@ def call_operator(  # noqa: C901 - one guard for each kind of call
         overload = _with_tensors(overload, values)
     positional, named = _arguments(kind, overload, values)
     result = SUBSTITUTES.get(kind, overload)(*positional, **named)
-    known.follow(overload, positional, named, result)
+    known.follow(overload, positional, named, result, inside)
     _follow(overload, values, result, places)
     return result
 
