@@ -92,6 +92,29 @@ class Codec(nn.Module):
         return self.decoder(code) * gain
 
 
+class Accumulator(nn.Module):
+    """Methods that change a buffer, only read it, and only write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+        self.scale = nn.Linear(4, 4)
+
+    @torch.jit.export
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.total * 0.5 + self.scale(x)
+        return self.total
+
+    @torch.jit.export
+    def peek(self, x: torch.Tensor) -> torch.Tensor:
+        return self.total * x
+
+    @torch.jit.export
+    def write(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.scale(x) * 3.0
+        return x.sum()
+
+
 def programs(path: Path, other: nn.Module | None = None) -> Path:
     """A file with the programs ``decode`` and ``prefill``."""
     model = Cached().eval()
@@ -154,6 +177,49 @@ def test_programs_of_one_file_share_their_state(
     assert found["again"] == found["found"]
     assert found["refused"] == "unknown entry 'other': the library has prefill, decode"
     assert (found["names"], found["state"]) == (["prefill", "decode"], ["state.cache"])
+
+
+INTERLEAVED = """
+import json
+import numpy as np
+from run import load
+
+model = load(".")
+x = np.arange(4, dtype=np.float32)
+order = {order!r}
+results = [model.run({{"x": x + at}}, entry=name)["output"] for at, name in enumerate(order)]
+print(json.dumps([result.tolist() for result in results]))
+"""
+
+
+@pytest.mark.parametrize("parameters", ["bound", "separate"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("step", "peek", "step", "peek"),
+        ("step", "step", "write", "step"),
+        ("write", "peek", "peek", "write", "peek"),
+    ],
+    ids=" ".join,
+)
+def test_entry_points_that_only_read_or_write_a_state_share_it(
+    order: tuple[str, ...], parameters: str, context: StageContext, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    original = torch.jit.script(Accumulator().eval())
+    torch.jit.save(original, tmp_path / "model")
+    entries = {name: {"inputs": [spec("x", 4)]} for name in dict.fromkeys(order)}
+    folder = bundle(
+        capture_file(tmp_path / "model", entries=entries, parameters=parameters), context, tmp_path
+    )
+
+    ran = execute([sys.executable, "-c", INTERLEAVED.format(order=order)], folder)
+
+    assert ran.returncode == 0, ran.stderr
+    with torch.no_grad():
+        expected = [getattr(original, name)(torch.arange(4.0) + at) for at, name in enumerate(order)]
+    for one, other in zip(json.loads(ran.stdout), expected, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:

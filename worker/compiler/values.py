@@ -149,6 +149,14 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class BufferUse:
+    """The buffers that a program reads and those that it changes, by their names in the user's model."""
+
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Captured:
     """The model as an exported program that has run.
 
@@ -179,6 +187,7 @@ class Captured:
     other_methods: tuple[str, ...] = ()
     states: int = 0
     call: CallStructure = field(default_factory=CallStructure)
+    buffers: BufferUse = field(default_factory=BufferUse)
     complex_names: frozenset[str] = frozenset()
     seed: str | None = None
     others: tuple[Captured, ...] = ()

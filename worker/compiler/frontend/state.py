@@ -11,6 +11,8 @@ an input and that result an output::
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -22,7 +24,7 @@ from torch.fx import Node
 from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
-from worker.compiler.values import STATE_PREFIX
+from worker.compiler.values import STATE_PREFIX, BufferUse
 
 _WRAPPED = "module"
 _WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
@@ -34,6 +36,7 @@ class StatefulProgram:
 
     program: ExportedProgram
     buffers: tuple[str, ...]
+    use: BufferUse
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,21 +61,52 @@ class StatefulProgram:
         )
 
 
-def expose_state(program: ExportedProgram) -> StatefulProgram | None:
-    """The program with its state as inputs and outputs; None if its outputs depend on no state.
+def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset()) -> StatefulProgram:
+    """The program with its state as inputs and outputs, or as it is if its outputs depend on no state.
 
-    A buffer that a run changes without effect on the outputs of later runs, such as a counter, is not state.
+    A buffer that a run changes without effect on the outputs of later runs, such as a counter, is not state,
+    unless it is shared.
 
     Args:
         program: takes and returns flat tuples of tensors.
+        shared: names in the user's model of buffers that are state in any case, as other entry points use
+            them. Those that the program only reads return as they came.
     """
-    if not any(map(_writes, program.graph.nodes)) and not program.graph_signature.buffers_to_mutate:
-        return None
-    _join_constants(program)
-    with linear_torch():
-        functional = program.run_decompositions({})
-    buffers = _effective_state(functional)
-    return StatefulProgram(_exposed(functional, buffers), buffers) if buffers else None
+    functional = program
+    if any(map(_writes, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
+        _join_constants(program)
+        with linear_torch():
+            functional = program.run_decompositions({})
+    used, changed = _used(functional), set(functional.graph_signature.buffers_to_mutate.values())
+    names = dict(zip(used, _in_model(used), strict=True))
+    effective = _effective_state(functional)
+    buffers = tuple(buffer for buffer in used if buffer in effective or names[buffer] in shared)
+    return StatefulProgram(
+        program=_exposed(functional, buffers) if buffers else program,
+        buffers=buffers,
+        use=BufferUse(
+            frozenset(names.values()), frozenset(names[buffer] for buffer in used if buffer in changed)
+        ),
+    )
+
+
+def shared_state(uses: Sequence[BufferUse]) -> frozenset[str]:
+    """The buffers that one entry point changes and another uses."""
+    written = frozenset[str]().union(*(use.writes for use in uses))
+    count = Counter(name for use in uses for name in use.reads | use.writes)
+    return frozenset(name for name in written if count[name] > 1)
+
+
+def _used(program: ExportedProgram) -> tuple[str, ...]:
+    """The buffers that the program reads or changes."""
+    signature = program.graph_signature
+    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    changed = set(signature.buffers_to_mutate.values())
+    return tuple(
+        buffer
+        for name, buffer in signature.inputs_to_buffers.items()
+        if placeholders[name].users or buffer in changed
+    )
 
 
 def _join_constants(program: ExportedProgram) -> None:
@@ -149,7 +183,10 @@ def _exposed(program: ExportedProgram, buffers: tuple[str, ...]) -> ExportedProg
         spec.target: spec.arg for spec in signature.output_specs if spec.kind == OutputKind.BUFFER_MUTATION
     }
     user = [spec for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    outputs = [*user, *(OutputSpec(OutputKind.USER_OUTPUT, results[name], None) for name in buffers)]
+    outputs = [
+        *user,
+        *(OutputSpec(OutputKind.USER_OUTPUT, results.get(name, states[name].arg), None) for name in buffers),
+    ]
     graph = _reordered(program.graph, inputs, outputs)
     return with_signature(program, graph, inputs, outputs)
 

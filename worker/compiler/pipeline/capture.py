@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,10 +50,10 @@ from worker.compiler.frontend.sample_inputs import (
 )
 from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.state import expose_state
+from worker.compiler.frontend.state import expose_state, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
-from worker.compiler.values import Captured, MethodName, Sample, StageContext, Upload
+from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
 
@@ -82,9 +82,37 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
             ``method-missing``, ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
-    first, *others = map(_named, upload.entries)
+    first, *others = _with_shared_state(upload.entries)
     refuse_contradicting_states((first, *others))
     return replace(first, others=tuple(others))
+
+
+def _with_shared_state(uploads: Sequence[Upload]) -> list[Captured]:
+    """The entry points, each with the state that it shares with another, even if it only reads or sets it."""
+    entries = list(map(_named, uploads))
+    shared = shared_state([entry.buffers for entry in entries])
+    known = {name: value for entry in entries for name, value in entry.initial_state.items()}
+    return [_sharing(upload, entry, shared, known) for upload, entry in zip(uploads, entries, strict=True)]
+
+
+def _sharing(
+    upload: Upload, entry: Captured, shared: frozenset[str], known: Mapping[str, np.ndarray]
+) -> Captured:
+    """The entry point with its shared buffers as state.
+
+    A buffer that it only reads, and that begins with other values, is another model's of the same name.
+    """
+    names = shared & (entry.buffers.reads | entry.buffers.writes)
+    if names <= {name.removeprefix(STATE_PREFIX) for name in entry.initial_state}:
+        return entry
+    sharing = _named(upload, names)
+    only_read = {STATE_PREFIX + name for name in names - entry.buffers.writes}
+    same = (
+        _same_value(value, sharing.initial_state[name])
+        for name, value in known.items()
+        if name in only_read and name in sharing.initial_state
+    )
+    return sharing if all(same) else entry
 
 
 def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
@@ -97,7 +125,7 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
     for entry in entries:
         for name, value in entry.initial_state.items():
             shared = known.setdefault(name, value)
-            if _kind_of(shared) != _kind_of(value) or shared.tobytes() != value.tobytes():
+            if not _same_value(shared, value):
                 detail = (
                     f"entry '{entry.upload.entry}': the state '{name}' begins as {value.dtype}"
                     f"{list(value.shape)} with other values than in an earlier entry"
@@ -105,16 +133,17 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
                 raise JobError(ErrorCode.MODEL_STATEFUL, detail)
 
 
-def _kind_of(array: np.ndarray) -> tuple[np.dtype, tuple[int, ...]]:
-    return array.dtype, array.shape
+def _same_value(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays have equal bits."""
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _named(upload: Upload) -> Captured:
+def _named(upload: Upload, shared: frozenset[str] = frozenset()) -> Captured:
     with in_entry(upload.entry):
-        return _capture(upload)
+        return _capture(upload, shared)
 
 
-def _capture(upload: Upload) -> Captured:
+def _capture(upload: Upload, shared: frozenset[str]) -> Captured:
     request = upload.asked
     model = load_model(upload.path, upload.selection)
     if upload.entry is None and model.method != FORWARD and model.other_methods:
@@ -155,8 +184,9 @@ def _capture(upload: Upload) -> Captured:
         other_methods=model.other_methods,
         call=CallStructure(arguments=model.call.arguments, returns=returns),
     )
-    stateful = _exposed_state(program)
-    if stateful is not None:
+    stateful = _exposed_state(program, shared)
+    captured = replace(captured, buffers=stateful.use)
+    if stateful.buffers:
         further = (random_inputs(specs, limits, seed + number) for number in range(1, CALLS))
         return _with_parts(_with_seed(_with_state(captured, stateful, (inputs, *further))))
     if sets_attributes(model.original):
@@ -190,9 +220,9 @@ def _first_run(
     raise refusal
 
 
-def _exposed_state(program: ExportedProgram) -> StatefulProgram | None:
+def _exposed_state(program: ExportedProgram, shared: frozenset[str]) -> StatefulProgram:
     try:
-        return expose_state(program)
+        return expose_state(program, shared)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
 
