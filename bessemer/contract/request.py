@@ -1,5 +1,6 @@
 """The request for a compilation."""
 
+import math
 from typing import Annotated, Self
 
 from pydantic import (
@@ -49,7 +50,19 @@ EntryName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Method = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 
 ConstantText = Annotated[str, Field(strict=True, max_length=1024)]
-Constant = StrictBool | StrictInt | StrictFloat | ConstantText | None
+
+
+def _storable(value: object) -> object:
+    if not isinstance(value, bool | int | float | str | None):
+        raise ValueError("expected a number, a boolean, a text or null")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("expected a whole number of 64 bits")
+    return value
+
+
+Constant = Annotated[StrictBool | StrictInt | StrictFloat | ConstantText | None, BeforeValidator(_storable)]
 """The value of an argument that is not a tensor."""
 
 KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]

@@ -1,6 +1,7 @@
 """Submitting, reading, listing and cancelling compilations."""
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -88,6 +89,27 @@ async def test_an_unknown_word_is_answered_with_the_nearest_known_one(
     (error,) = response.json()["errors"]
     assert error["field"] == field
     assert f"did you mean '{hint}" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("NaN", "expected a finite number"),
+        ("1e400", "expected a finite number"),
+        (str(2**63), "expected a whole number of 64 bits"),
+        ("[1]", "expected a number, a boolean, a text or null"),
+    ],
+)
+@pytest.mark.parametrize("place", ["constants", "entries.first.constants"])
+async def test_a_constant_that_no_library_holds_is_refused(
+    api: httpx.AsyncClient, model: str, place: str, value: str, message: str
+) -> None:
+    constants = f'{{"constants": {{"x": {value}}}}}'
+    body = constants if place == "constants" else f'{{"entries": {{"first": {constants}}}}}'
+    text = json.dumps(request())[:-1] + f", {body[1:]}"
+    response = await api.post("/v1/compilations", content=text, headers={"Content-Type": "application/json"})
+    assert response.status_code == 422
+    assert response.json()["errors"] == [{"field": f"{place}.x", "message": message}]
 
 
 @pytest.mark.parametrize(
