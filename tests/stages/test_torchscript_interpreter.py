@@ -141,6 +141,12 @@ class WrittenSizes(nn.Module):
         return x.reshape(result, -1)
 
 
+class ByteMask(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = (x > 0.5).to(torch.uint8)
+        return torch.where(mask, x, 2.0) + torch.where(mask)[0].sum()
+
+
 class KnownAxes(nn.Module):
     """Takes axes from a range, as a norm over all but the first axis does."""
 
@@ -290,6 +296,11 @@ def test_torch_has_an_implementation_of_every_operator_on_numbers() -> None:
 
 def test_an_optional_input_is_used_when_given() -> None:
     assert_same(torch.jit.script(Branching()), X, torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8 condition")
+def test_a_byte_tensor_is_a_condition() -> None:
+    assert_same(torch.jit.script(ByteMask()), X)
 
 
 def test_a_union_with_tensors_takes_tensors() -> None:

@@ -66,11 +66,15 @@ def _convolution(*arguments: object) -> object:
     return torch.ops.aten.convolution.default(*arguments[:9])
 
 
+def _where(condition: Any, *operands: object) -> object:
+    return torch.where(condition.bool() if condition.dtype == torch.uint8 else condition, *operands)
+
+
 OF_NUMBERS = ("aten::tensor", "aten::as_tensor")
 """Operators that make a tensor of numbers; ``torch.ops`` does not take lists in their place."""
 
 # Operators that traces record in a form that torch.export does not support.
-SUBSTITUTES: dict[str, Operator] = {"aten::_convolution": _convolution}
+SUBSTITUTES: dict[str, Operator] = {"aten::_convolution": _convolution, "aten::where": _where}
 
 
 class UnknownOperatorError(Exception):
