@@ -39,7 +39,7 @@ from bessemer.client import Client, Job
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
-from bessemer.contract.request import MAIN_ENTRY, CompilationRequest
+from bessemer.contract.request import CompilationRequest
 from bessemer.errors import InvalidArgumentError
 from bessemer.gate.policy import (
     WARN_OUTPUT_PERCENT,
@@ -188,7 +188,6 @@ def gate(
         draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
-        _require_common_entry(draft.request, base.report)
         for left in reversed(range(retries + 1)):
             job = submitted(client, model, draft, results)
             _wait(job, queue_timeout)
@@ -262,19 +261,6 @@ def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
     if by_latency and Baseline.TORCH_EAGER not in request.benchmark.baselines:
         raise InvalidArgumentError(
             f"the latency bounds need {Baseline.TORCH_EAGER}; add it to benchmark.baselines"
-        )
-
-
-def _require_common_entry(request: CompilationRequest, base: Report | None) -> None:
-    """Refuse a base of other entry points, with which a gate would compare nothing and pass."""
-    if base is None or not base.entries:
-        return
-    before = (first_entry(base), *(entry.name for entry in base.entries))
-    now = tuple(request.entries) or (MAIN_ENTRY,)
-    if not set(before) & set(now):
-        raise InvalidArgumentError(
-            f"the base has the entry points {', '.join(before)}, and this model {', '.join(now)}: "
-            "name them alike, or make a new base with --report and without --compare"
         )
 
 

@@ -1,17 +1,15 @@
 """A gate's policy and its messages."""
 
-from contextlib import nullcontext
 from math import inf
 from xml.etree import ElementTree
 
 import pytest
 
-from bessemer.cli.gating import STATUSES, _require_common_entry
+from bessemer.cli.gating import STATUSES
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import EntryReport, Report
 from bessemer.contract.request import Entry
 from bessemer.contract.tensor import TensorSpec
-from bessemer.errors import InvalidArgumentError
 from bessemer.gate.outputs import OutputChange
 from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
 from bessemer.gate.summary import annotation, complaints, junit, markdown
@@ -427,18 +425,3 @@ def test_the_junit_report_is_well_formed_for_any_job_text() -> None:
 )
 def test_an_outcome_says_why_its_times_make_no_base(report: Report, doubt: str) -> None:
     assert judge("net", a_job(), report, None, Bounds()).doubt == doubt
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        (("prefill", "write"), ""),
-        (("encoder", "decoder"), "has the entry points prefill, decode, and this model encoder, decoder"),
-        ((), "has the entry points prefill, decode, and this model main"),
-    ],
-)
-def test_a_base_without_a_common_entry_point_is_refused(entries: tuple[str, ...], message: str) -> None:
-    asked = decoder().request.model_copy(update={"entries": {name: Entry() for name in entries}})
-    with pytest.raises(InvalidArgumentError, match=message) if message else nullcontext():
-        _require_common_entry(asked, decoder())
-    _require_common_entry(asked, BEFORE)
