@@ -147,6 +147,8 @@ class Sizes:
         self._dimensions = {entry["name"]: entry for entry in dynamic.get("dimensions", ())}
         self._inputs = _by_place(dynamic.get("inputs", ()))
         self._outputs = _by_place(dynamic.get("outputs", ()))
+        if any(entry.get("factor") == 0 for entry in self._inputs.values()):
+            raise BundleError("manifest.json is damaged: the factor of a dynamic size is 0")
         self._of_data = {entry["name"]: entry["maximum"] for entry in dynamic.get("of_data", ())}
 
     def choose(self, shapes: Sequence[tuple[Spec, tuple[int, ...]]]) -> dict[str, int]:

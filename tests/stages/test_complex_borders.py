@@ -157,6 +157,27 @@ def test_sizes_of_complex_inputs_may_be_dynamic(tmp_path: Path) -> None:
     assert all(sample.inputs[0].shape[1:] == (4, 2) for sample in captured.samples)
 
 
+class Unturned(nn.Module):
+    """Holds a complex buffer that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("phase", torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize("save", [exported, scripted])
+def test_an_unused_complex_buffer_is_left_out(
+    save: Callable[..., Path], context: StageContext, tmp_path: Path
+) -> None:
+    given = ("x=3",) if save is scripted else ()
+    captured = capture_file(save(Unturned().eval(), (torch.ones(3),), tmp_path / "model"), *given)
+    assert not captured.program.state_dict
+    assert optimized(captured, context)
+
+
 class Halving(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.to(torch.complex32)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tensor_samples import tensor
 
-from bessemer.bundle.run import InputError, Sizes, Spec
+from bessemer.bundle.run import BundleError, InputError, Sizes, Spec
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape
 from worker.compiler.frontend.dynamic_shapes import choose_samples, sizes_of, specs_at
 
@@ -85,3 +85,9 @@ def test_the_runner_refuses_other_sizes_and_names_the_accepted_ones(
 def test_output_sizes_follow_from_the_inputs(shape: tuple[int, ...], suits: bool) -> None:
     sizes: Any = Sizes(SHAPES.model_dump(mode="json"))
     assert sizes.suits(Spec("output", (7, 3), "float32"), shape, {"x_0": 4, "x_1": 8}) is suits
+
+
+def test_a_factor_of_zero_is_a_damaged_manifest() -> None:
+    entry = {"tensor": "x", "axis": 0, "dimension": "n", "factor": 0, "offset": 0}
+    with pytest.raises(BundleError, match="factor of a dynamic size is 0"):
+        Sizes({"inputs": [entry]})

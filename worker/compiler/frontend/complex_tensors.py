@@ -19,10 +19,13 @@ from torch.fx import Node
 from worker.compiler.frontend.program_edits import fake_mode, with_signature
 
 _aten = torch.ops.aten
+_HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def take_parts(program: ExportedProgram) -> ExportedProgram:
     """The program with real inputs and outputs; itself if it has no complex ones.
+
+    Complex parameters, buffers and constants without a use are left out: TVM has no type for them.
 
     Args:
         program: takes and returns flat tuples of tensors.
@@ -39,7 +42,12 @@ def take_parts(program: ExportedProgram) -> ExportedProgram:
         for spec in signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT and _is_complex(nodes[spec.arg.name])
     }
-    if not given and not returned:
+    unused = {
+        spec.arg.name
+        for spec in signature.input_specs
+        if spec.kind in _HELD and _is_complex(nodes[spec.arg.name]) and not nodes[spec.arg.name].users
+    }
+    if not given and not returned and not unused:
         return program
     with fake_mode(graph):
         _join_inputs(graph, given)
@@ -48,7 +56,10 @@ def take_parts(program: ExportedProgram) -> ExportedProgram:
         replace(spec, arg=TensorArgument(name)) if spec.kind == OutputKind.USER_OUTPUT else spec
         for spec, name in zip(signature.output_specs, parts, strict=True)
     ]
-    return with_signature(program, graph, list(signature.input_specs), outputs)
+    for name in unused:
+        graph.erase_node(nodes[name])
+    inputs = [spec for spec in signature.input_specs if spec.arg.name not in unused]
+    return with_signature(program, graph, inputs, outputs)
 
 
 def _is_complex(node: Node) -> bool:

@@ -299,7 +299,8 @@ def _with_parts(captured: Captured) -> Captured:
     """Replace complex inputs and outputs by real ones with a last axis for the parts."""
     specs = (*captured.input_specs, *captured.output_specs)
     names = frozenset(spec.name for spec in specs if spec.dtype.is_complex)
-    if not names:
+    held = {**captured.program.state_dict, **captured.program.constants}.values()
+    if not names and not any(isinstance(one, torch.Tensor) and one.is_complex() for one in held):
         return captured
     try:
         program = take_parts(captured.program)
