@@ -161,6 +161,10 @@ def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) 
         for each in missing
     )
     detail = f"{'; '.join(f'{each.name} has the type {each.type} and no default' for each in missing)}."
+    names = [each.name for each in signature.constants]
+    unknown = [name for name in constants if name not in names and not signature.covers(name)]
+    if unknown:
+        detail += f" The model has no constant {', '.join(unknown)}; it has {', '.join(names)}."
     return make_problem(ErrorCode.CONSTANTS_MISSING, detail, errors=errors)
 
 

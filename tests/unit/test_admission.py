@@ -242,3 +242,10 @@ def test_an_entry_with_a_name_close_to_a_methods_is_refused(name: str, refused: 
     assert (code(problem) is ErrorCode.METHOD_MISSING) is refused
     if problem is not None and refused:
         assert "did you mean 'encode'? encod=forward runs 'forward'" in problem.detail
+
+
+def test_an_unknown_constant_is_named_with_the_known_ones() -> None:
+    asked = request("images.0=3").model_copy(update={"constants": {"size": 8}})
+    problem = refusal(asked, ready_model(CONTAINERS))
+    assert problem is not None
+    assert "The model has no constant size; it has sizes." in problem.detail
