@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import EXPORT_DYNAMIC
-from bessemer.contract.model import Inspection, Model, ModelFormat, Signature
+from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest, Constant
@@ -63,6 +63,10 @@ def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspectio
         detail = f"entry '{name}': the model has {', '.join(map(repr, methods))}, but no '{asked}'"
         errors = (FieldError(field=f"entries.{name}.method", message=f"the model has no method '{asked}'"),)
         return make_problem(ErrorCode.METHOD_MISSING, detail, errors=errors)
+    meant = misspelled_method(name, methods, inspection.method) if asked is None else ""
+    if meant:
+        errors = (FieldError(field=f"entries.{name}", message=f"the model has no method '{name}'"),)
+        return make_problem(ErrorCode.METHOD_MISSING, f"entry {meant}", errors=errors)
     chosen = asked or (name if name in methods else inspection.method)
     return _arguments_refusal(request.for_entry(name), inspection) if chosen == inspection.method else None
 
@@ -157,6 +161,10 @@ def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) 
         for each in missing
     )
     detail = f"{'; '.join(f'{each.name} has the type {each.type} and no default' for each in missing)}."
+    names = [each.name for each in signature.constants]
+    unknown = [name for name in constants if name not in names and not signature.covers(name)]
+    if unknown:
+        detail += f" The model has no constant {', '.join(unknown)}; it has {', '.join(names)}."
     return make_problem(ErrorCode.CONSTANTS_MISSING, detail, errors=errors)
 
 

@@ -110,6 +110,7 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum numbe
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
+ENTRY_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries"})
 _PLACEHOLDER_DIGEST = "0" * 64
 
@@ -297,9 +298,20 @@ def _read_entries(texts: Sequence[str]) -> tuple[dict[str, Any], dict[str, Path]
             files[name], method = Path(method), ""
         if name in found:
             raise InvalidArgumentError(f"--entry {name} is given twice")
+        if not ENTRY_NAME.fullmatch(name):
+            meant = files.get(name, method or name)
+            raise InvalidArgumentError(_entry_name_refusal(name, str(meant)))
         specs = tuple(_read(f"--entry {text}", parse_input_spec, each) for each in inputs)
         found[name] = {**({"method": method} if method else {}), **({"inputs": specs} if specs else {})}
     return found, files
+
+
+def _entry_name_refusal(name: str, meant: str) -> str:
+    """Why a name is not allowed, and how to name the ``meant`` method or file."""
+    said = f"--entry '{name}': names have lower-case letters, digits and underscores, and begin with a letter"
+    if ENTRY_NAME.fullmatch(name.lower()):
+        return f"{said}; pass --entry {name.lower()}={meant} to run {meant}"
+    return f"{said}; --entry NAME=METHOD runs a method of another name"
 
 
 def _read(argument: str, parse: Callable[[str], Value], text: str) -> Value:

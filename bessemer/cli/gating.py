@@ -50,6 +50,7 @@ from bessemer.gate.policy import (
     first_entry,
     judge,
     should_repeat,
+    uncompared,
     unfit_as_base,
 )
 from bessemer.gate.summary import complaints, shown_change
@@ -190,6 +191,7 @@ def gate(
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):
             job = submitted(client, model, draft, results)
+            _require_common_entry(job, base, bounds)
             _wait(job, queue_timeout)
             outcome = _judged(model, job, base, bounds)
             if not left or not should_repeat(outcome, base.report, makes_base=report is not None):
@@ -236,6 +238,21 @@ def _wait(job: Job, queue_timeout: float | None) -> None:
         if job.document.stage:
             interruption.add_note(f"it was in stage {job.document.stage}")
         raise
+
+
+def _require_common_entry(job: Job, base: Base, bounds: Bounds) -> None:
+    """Check that bounds on changes apply to an entry point; else cancel the job.
+
+    Raises:
+        InvalidArgumentError: the base has none of the model's entry points.
+    """
+    if base.report is None:
+        return
+    reason = uncompared(job.document.request.entries, base.report, bounds)
+    if reason:
+        if not job.state.final:
+            ask_to_cancel(job.id, job.cancel)
+        raise InvalidArgumentError(reason)
 
 
 def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:

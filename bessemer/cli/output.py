@@ -119,7 +119,11 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     where = f" (stage {problem.stage})" if problem.stage else ""
     yield f"error: {problem.title}{where} [{problem.code}]"
     yield from (f"  {line}" for line in problem.detail.splitlines())
-    yield from (f"  • {entry.field}: {entry.message}" for entry in problem.errors)
+    yield from (
+        f"  • {entry.field}: {entry.message}"
+        for entry in problem.errors
+        if entry.message not in problem.detail
+    )
     yield from (f"  • {place}" for place in problem.places if str(place) not in problem.detail)
     again = " A retry can help." if problem.retryable else ""
     yield f"  → {problem.advice}{again}"

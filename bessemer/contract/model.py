@@ -1,6 +1,8 @@
 """Uploaded models."""
 
+from collections.abc import Collection
 from datetime import datetime
+from difflib import get_close_matches
 
 from pydantic import Field
 
@@ -109,4 +111,15 @@ class ModelPage(Document):
     items: tuple[Model, ...] = Field(description="Up to `limit` entries.")
     next: str | None = Field(
         default=None, description="Pass this as `cursor` to get the next page; null on the last page."
+    )
+
+
+def misspelled_method(name: str, methods: Collection[str], default: str) -> str:
+    """Why an entry's name is a misspelled method, other than the ``default`` one; else empty."""
+    others = [method for method in methods if method != default]
+    close = [] if name in methods else get_close_matches(name, others, n=1, cutoff=0.8)
+    if not close:
+        return ""
+    return (
+        f"'{name}' names no method of the model: did you mean '{close[0]}'? {name}={default} runs '{default}'"
     )

@@ -5,7 +5,7 @@ torch eager, which was measured in alternation with the library. But a model tha
 ratio, so the gate also judges milliseconds if both reports come from the same kind of machine.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isinf
@@ -290,6 +290,22 @@ class EntryPair:
 def first_entry(report: Report) -> str:
     """The name of the first entry point."""
     return next(iter(report.request.entries), MAIN_ENTRY)
+
+
+def uncompared(entries: Collection[str], previous: Report, bounds: Bounds) -> str:
+    """Why a bound on a change cannot hold for any of the ``entries``; empty if it applies to one of them.
+
+    A base with a single entry point is compared with the first.
+    """
+    if bounds.regress_percent is None and bounds.output_percent is None:
+        return ""
+    now, before = tuple(entries) or (MAIN_ENTRY,), tuple(_alone(previous))
+    if len(before) == 1 or set(now) & set(before):
+        return ""
+    return (
+        f"nothing can be compared: the base has the entry points {', '.join(before)}, but the model has "
+        f"{', '.join(now)}; make a new base with --report and without --compare, or rename the entry points"
+    )
 
 
 def _alone(report: Report) -> dict[str, Report]:

@@ -229,3 +229,23 @@ def test_each_entry_is_checked_against_the_method_that_was_inspected(
     asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", "entries": entries})
     problem = refusal(asked, model.model_copy(update={"inspection": inspection}))
     assert (None if problem is None else problem.errors[0].field) == field
+
+
+@pytest.mark.parametrize(("name", "refused"), [("encod", True), ("small", False), ("forwar", False)])
+def test_an_entry_with_a_name_close_to_a_methods_is_refused(name: str, refused: bool) -> None:
+    model = ready_model(NAMES_ONLY, ModelFormat.TORCHSCRIPT)
+    assert model.inspection is not None
+    inspection = model.inspection.model_copy(update={"other_methods": ("decode", "encode")})
+    entries = {name: {"inputs": [{"name": "x", "shape": [1]}]}}
+    asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", "entries": entries})
+    problem = refusal(asked, model.model_copy(update={"inspection": inspection}))
+    assert (code(problem) is ErrorCode.METHOD_MISSING) is refused
+    if problem is not None and refused:
+        assert "did you mean 'encode'? encod=forward runs 'forward'" in problem.detail
+
+
+def test_an_unknown_constant_is_named_with_the_known_ones() -> None:
+    asked = request("images.0=3").model_copy(update={"constants": {"size": 8}})
+    problem = refusal(asked, ready_model(CONTAINERS))
+    assert problem is not None
+    assert "The model has no constant size; it has sizes." in problem.detail

@@ -142,7 +142,8 @@ def test_an_entry_may_name_a_file_and_inputs() -> None:
     [
         (("a", "a"), "--entry a is given twice"),
         (("a,x",), "--entry a,x: 'x' is not of the form"),
-        (("A",), "entries.A"),
+        (("Peek",), "begin with a letter; pass --entry peek=Peek to run Peek"),
+        (("_peek",), "--entry '_peek': names have lower-case letters, digits and underscores"),
         (("a=b-c",), "entries.a.method"),
     ],
 )

@@ -380,3 +380,9 @@ typer.run(lines)
     command = f"{sys.executable} -c '{program}' | head -n 1"
     ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
     assert (ran.stdout, ran.stderr) == ("line\n", "")
+
+
+def test_a_field_that_the_detail_explains_is_not_printed_twice() -> None:
+    error = FieldError(field="entry", message="no entry point 'nope'")
+    problem = make_problem(ErrorCode.REQUEST_INVALID, "entry: no entry point 'nope'", errors=(error,))
+    assert sum("nope" in line for line in problem_lines(problem)) == 1

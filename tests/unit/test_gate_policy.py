@@ -11,7 +11,7 @@ from bessemer.contract.report import EntryReport, Report
 from bessemer.contract.request import Entry
 from bessemer.contract.tensor import TensorSpec
 from bessemer.gate.outputs import OutputChange
-from bessemer.gate.policy import Bounds, Outcome, Verdict, judge
+from bessemer.gate.policy import Bounds, Outcome, Verdict, judge, uncompared
 from bessemer.gate.summary import annotation, complaints, junit, markdown
 from tests.unit.gate_samples import a_job, a_report
 
@@ -377,6 +377,26 @@ def test_an_entry_point_that_the_base_lacks_is_noted(base: Report, notes: tuple[
     assert (found.verdict, found.warnings) == (Verdict.PASSED, notes)
     first = next(measure for measure in found.measures if measure.name == "prefill: latency p50")
     assert first.change_percent == 0
+
+
+@pytest.mark.parametrize(
+    ("entries", "base", "bounds", "refused"),
+    [
+        (("encoder",), decoder(), {"regress_percent": 5}, True),
+        ((), decoder(), {"output_percent": 5}, True),
+        (("encoder",), decoder(), {"latency_ms": 5}, False),
+        (("encoder", "decode"), decoder(), {"regress_percent": 5}, False),
+        (("encoder",), BEFORE, {"regress_percent": 5}, False),
+    ],
+)
+def test_a_bound_on_a_change_needs_an_entry_point_of_the_base(
+    entries: tuple[str, ...], base: Report, bounds: dict[str, float], refused: bool
+) -> None:
+    reason = uncompared(entries, base, Bounds(**bounds))  # type: ignore[arg-type]
+    assert bool(reason) is refused
+    if refused:
+        named = ", ".join(entries) or "main"
+        assert f"the entry points prefill, decode, but the model has {named}; make a new base" in reason
 
 
 def test_an_annotation_is_one_line_with_its_percent_signs_escaped() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.dynamic import DynamicAxis
-from bessemer.contract.model import ConstantSpec, ModelFormat
+from bessemer.contract.model import ConstantSpec, ModelFormat, misspelled_method
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import DType, TensorSpec
@@ -91,7 +91,8 @@ def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
     """The method to run: the one that is asked for, else ``forward``, else the first.
 
     Raises:
-        JobError: ``method-missing``: no such method; ``model-forward-missing``: no method at all.
+        JobError: ``method-missing``: no such method, or a name close to another method's;
+            ``model-forward-missing``: no method at all.
     """
     if not methods:
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, "the model has no public method")
@@ -100,7 +101,11 @@ def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
     if asked is not None and asked.required:
         listed = ", ".join(map(repr, methods))
         raise JobError(ErrorCode.METHOD_MISSING, f"the model has {listed}, but no '{asked.name}'")
-    return FORWARD if FORWARD in methods else min(methods)
+    default = FORWARD if FORWARD in methods else min(methods)
+    meant = misspelled_method(asked.name, methods, default) if asked is not None else ""
+    if meant:
+        raise JobError(ErrorCode.METHOD_MISSING, meant)
+    return default
 
 
 def tensor_spec(name: str, tensor: torch.Tensor) -> TensorSpec:
