@@ -11,11 +11,11 @@ from typing import Any, Self
 from benchmarks.decoder.results import Case, Clock
 from benchmarks.decoder.runtimes import Logits, Step
 from benchmarks.models.side import (
-    LOAD_SECONDS,
     RUN_SECONDS,
     MissingError,
     SideFailedError,
     Unready,
+    first_answer,
     print_to,
     receive,
     stop,
@@ -47,16 +47,7 @@ class DecoderSide:
             SideFailedError: it is missing, raised, died or timed out.
         """
         process = fork_process(_work(load, prompt, steps, log))
-        try:
-            answer = receive(process, LOAD_SECONDS)
-        except SideFailedError:
-            process.kill()
-            raise
-        if isinstance(answer, Unready):
-            process.kill()
-            raise SideFailedError(answer.reason, answer.missing)
-        stop(process)
-        return cls(process, answer)
+        return cls(process, first_answer(process))
 
     def time(self, case: Case, prompt: Sequence[int], runs: int, clock: Clock) -> tuple[float, ...]:
         """Seconds of each of ``runs`` runs, after one that is not counted. Raises ``SideFailedError``."""

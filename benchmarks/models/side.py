@@ -100,16 +100,7 @@ class SideProcess:
             SideFailedError: it is missing, raised, died or timed out.
         """
         process = fork_process(side_work(load, log))
-        try:
-            answer = receive(process, LOAD_SECONDS)
-        except SideFailedError:
-            process.kill()
-            raise
-        if isinstance(answer, Unready):
-            process.kill()
-            raise SideFailedError(answer.reason, answer.missing)
-        stop(process)
-        return cls(process, answer)
+        return cls(process, first_answer(process))
 
     def time(self, runs: int) -> tuple[float, ...]:
         """See ``worker.measure.rounds.Side.time``."""
@@ -144,6 +135,24 @@ def stop(process: ForkedProcess) -> None:
     """Stop a process; returns when all of its threads have stopped."""
     process.pause()
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+def first_answer(process: ForkedProcess) -> Any:
+    """The first answer of a process that loads a model, which then stops until it is resumed.
+
+    Raises:
+        SideFailedError: the model is missing, or the process raised, died or timed out. It is killed.
+    """
+    try:
+        answer = receive(process, LOAD_SECONDS)
+    except SideFailedError:
+        process.kill()
+        raise
+    if isinstance(answer, Unready):
+        process.kill()
+        raise SideFailedError(answer.reason, answer.missing)
+    stop(process)
+    return answer
 
 
 def receive(process: ForkedProcess, seconds: float) -> Any:
