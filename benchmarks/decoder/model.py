@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.architectures.torchvision_models import declare_operators
+
 MAX_LENGTH = 512
 PIECE = 64
 """Tokens of a piece of the prompt."""
@@ -26,6 +28,7 @@ PROMPT = tuple(1 + 7919 * at % (WORDS - 1) for at in range(PIECE))
 
 def build() -> Any:
     """The model, as transformers' ``LlamaForCausalLM``."""
+    declare_operators()  # transformers imports torchvision where it is installed
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -56,9 +59,9 @@ class LastToken(nn.Module):
 
 def with_static_cache() -> nn.Module:
     """The model as ``forward(input_ids, cache_position)``, which keeps its cache: the last token's logits."""
+    model = build()
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    model = build()
     model.lm_head = nn.Sequential(LastToken(), model.lm_head)
     return TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=MAX_LENGTH)
 
