@@ -10,6 +10,7 @@ from torch import nn
 from worker.compiler.frontend.outputs import export_flat
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, convert_script
 from worker.compiler.frontend.torchscript.interpreter import ScriptInterpreter
+from worker.compiler.frontend.torchscript.module_state import ModuleState
 from worker.compiler.frontend.torchscript.plain_values import ON_NUMBERS
 from worker.compiler.frontend.torchscript.primitives import ScriptRaisedError
 from worker.compiler.frontend.torchscript.script_arguments import script_arguments
@@ -223,7 +224,7 @@ X = torch.arange(12.0).reshape(4, 3) / 7
 def assert_same(script: torch.jit.ScriptModule, *inputs: torch.Tensor) -> None:
     expected = saved(script)(*inputs)
     with torch.no_grad():
-        torch.testing.assert_close(ScriptInterpreter(saved(script))(*inputs), expected, rtol=0, atol=0)
+        torch.testing.assert_close(ScriptInterpreter(saved(script)).run(*inputs), expected, rtol=0, atol=0)
         program = convert_script(saved(script), inputs)
         torch.testing.assert_close(program.module()(*inputs), expected, rtol=0, atol=0)
 
@@ -278,7 +279,7 @@ def test_a_buffer_that_a_run_changes_is_not_taken_for_its_first_value() -> None:
             return x[: int(self.count)]
 
     with torch.no_grad():
-        module = export_flat(ScriptInterpreter(saved(torch.jit.script(Counting()))), (X,)).module()
+        module = export_flat(ScriptInterpreter(saved(torch.jit.script(Counting()))).module, (X,)).module()
     assert [len(module(X)) for _ in range(3)] == [2, 3, 4]
 
 
@@ -328,13 +329,33 @@ def test_shared_weights_stay_shared() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.second(self.first(x))
 
-    interpreter = ScriptInterpreter(saved(torch.jit.script(Tied())))
-    assert interpreter.first.weight is interpreter.second.weight
+    module = ScriptInterpreter(saved(torch.jit.script(Tied()))).module
+    assert module.first.weight is module.second.weight
+
+
+def test_a_script_may_use_the_names_of_the_interpreter() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in sorted({*dir(ScriptInterpreter), *dir(ModuleState)} - set(dir(nn.Module))):
+                self.register_buffer(name, torch.ones(3))
+            self.register_buffer("_state", torch.ones(3))
+            self.module = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self._state = self._state + 1
+            return self.module(x) + self._state + self.read
+
+    with torch.no_grad():
+        script, x = torch.jit.script(Named()), torch.ones(2, 3)
+        module = convert_script(saved(script), (x,)).module()
+        for _ in range(3):
+            torch.testing.assert_close(module(x), script(x))
 
 
 def test_state_that_a_forward_writes_is_forgotten() -> None:
     interpreter = ScriptInterpreter(saved(torch.jit.script(Attributes().eval())))
-    torch.testing.assert_close(interpreter(X), interpreter(X), rtol=0, atol=0)
+    torch.testing.assert_close(interpreter.run(X), interpreter.run(X), rtol=0, atol=0)
 
 
 def test_a_branch_on_data_goes_through_torchs_converter() -> None:
@@ -357,7 +378,7 @@ def test_an_error_raised_by_a_script_keeps_its_message() -> None:
             return x
 
     with pytest.raises(ScriptRaisedError, match="three axes, please"):
-        ScriptInterpreter(saved(torch.jit.script(Strict())))(X)
+        ScriptInterpreter(saved(torch.jit.script(Strict()))).run(X)
 
 
 def test_a_failed_conversion_names_the_place() -> None:

@@ -44,7 +44,7 @@ def convert_script(
     """
     interpreter = ScriptInterpreter(script, call)
     try:
-        return export_flat(interpreter, inputs, dynamic_shapes)
+        return export_flat(interpreter.module, inputs, dynamic_shapes)
     except ControlFlowError as error:
         raise ScriptConversionError(str(error), interpreter.failed) from error
     except Exception as error:

@@ -4,13 +4,12 @@ The graph of ``forward`` is inlined. Sizes are plain integers, or symbols if the
 flow on them is followed. Control flow on the values of tensors makes ``torch.export`` fail.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import SourcePlace
@@ -21,7 +20,7 @@ from worker.compiler.frontend.torchscript.data_control_flow import ENDLESS, Data
 from worker.compiler.frontend.torchscript.data_numbers import DataNumber, decided
 from worker.compiler.frontend.torchscript.data_places import DataPlaces
 from worker.compiler.frontend.torchscript.known_values import KnownValues
-from worker.compiler.frontend.torchscript.module_state import ModuleState, writable
+from worker.compiler.frontend.torchscript.module_state import ModuleState, ScriptModule, writable
 from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
 from worker.compiler.frontend.torchscript.plain_values import NUMBER_DTYPES, ScalarConstant, as_number
 from worker.compiler.frontend.torchscript.primitives import PRIMITIVES
@@ -55,21 +54,30 @@ class ScriptCall:
     is_flat: bool = True
 
 
-class ScriptInterpreter(ModuleState):
-    """A plain module with a script module's state that computes the same as one of its methods."""
+class ScriptInterpreter:
+    """Runs one of a script module's methods step by step.
+
+    Attributes:
+        module: a plain module with the script module's state that computes the same as the method.
+        failed: the step that raised the first error.
+        tracker: what becomes of dynamic sizes.
+    """
 
     def __init__(self, script: torch.jit.ScriptModule, call: ScriptCall | None = None) -> None:
-        super().__init__(script)
+        self._root = ModuleState(script, ScriptModule(self.run))
+        self.module = self._root.module
         method = FORWARD if call is None else call.method
         arguments = getattr(script, method).schema.arguments[1:]
         self._signature = tuple((argument.name, argument.default_value) for argument in arguments)
         self._call = call
-        self._graph = self.method_graph(method)
+        self._graph = self._root.method_graph(method)
         self._body = parse_graph(self._graph)
         self._register_assigned()
-        self._changed = frozenset(self._changed_attributes())
+        self._changed = frozenset(self._owners(self._body.changed()))
         self._constants = {step.outputs[0]: self._register_constant(step) for step in _constants(self._body)}
-        self._state = _RunState()
+        self.failed: Step | None = None
+        self._known, self._places = KnownValues(), DataPlaces()
+        self._attributes: Environment | None = None
         self._on_data = DataControlFlow(self._run_aside, self._change, self._relate, self._wrote)
         self.tracker = SizeTracker()
         self._with_scope: dict[str, Callable[[Step, list[object], Scope], Values]] = {
@@ -82,12 +90,7 @@ class ScriptInterpreter(ModuleState):
             "prim::Loop": self._loop,
         }
 
-    @property
-    def failed(self) -> Step | None:
-        """The step that raised the first error."""
-        return self._state.failed
-
-    def forward(self, *inputs: object) -> object:
+    def run(self, *inputs: object) -> object:
         """Run the script module's method. Missing inputs take the defaults of its signature.
 
         Raises:
@@ -95,14 +98,14 @@ class ScriptInterpreter(ModuleState):
             UnknownOperatorError: a step calls an unknown operator.
         """
         self.tracker.begin(inputs)
-        self._state.known, self._state.places = KnownValues(), DataPlaces()
+        self._known, self._places = KnownValues(), DataPlaces()
         try:
-            arguments = [self, *self._arguments(inputs)]
+            arguments = [self._root, *self._arguments(inputs)]
             results = [_as_result(result) for result in self._run(self._body, arguments, {})]
-            if self.keep():
+            if self._root.keep():
                 results = pytree.tree_map_only(torch.Tensor, torch.clone, results)  # one may be an old value
         finally:
-            self.forget()
+            self._root.forget()
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: tuple[object, ...]) -> Iterator[object]:
@@ -117,26 +120,24 @@ class ScriptInterpreter(ModuleState):
 
     def _register_assigned(self) -> None:
         """Register tensors that ``forward`` assigns to attributes of types such as Optional[Tensor]."""
-        for path, _ in self._body.assignments():
-            owner_path, _, name = path.rpartition(".")
-            owner = self.get_submodule(owner_path)
-            value = owner.read(name) if isinstance(owner, ModuleState) else None
-            if isinstance(value, torch.Tensor) and name not in owner._buffers:
-                owner.register_buffer(name, writable(value), persistent=False)
+        for owner, name in self._owners(path for path, _ in self._body.assignments()):
+            value = owner.read(name)
+            if isinstance(value, torch.Tensor) and name not in owner.module._buffers:
+                owner.module.register_buffer(name, writable(value), persistent=False)
 
-    def _changed_attributes(self) -> Iterator[tuple[nn.Module, str]]:
-        """The attributes that ``forward`` changes: their values differ from run to run."""
-        owners = dict(self.named_modules(remove_duplicate=False))
-        for path in self._body.changed():
+    def _owners(self, paths: Iterable[str]) -> Iterator[tuple[ModuleState, str]]:
+        """The owner and the name of each attribute."""
+        for path in paths:
             owner_path, _, name = path.rpartition(".")
-            if owner_path in owners:
-                yield owners[owner_path], name
+            owner = self._root.descendant(owner_path)
+            if owner is not None:
+                yield owner, name
 
     def _register_constant(self, step: Step) -> object:
         if not isinstance(step.constant, torch.Tensor):
             return step.constant
         name = f"{CONSTANT_PREFIX}{step.outputs[0].replace('.', '_')}"
-        self.register_buffer(name, step.constant, persistent=False)
+        self.module.register_buffer(name, step.constant, persistent=False)
         if step.constant.dim() == 0 and step.constant.dtype in NUMBER_DTYPES:
             number, dtype = step.constant.item(), step.constant.dtype
             return ScalarConstant(number, lambda: self._scalar(name, number, dtype))
@@ -149,7 +150,7 @@ class ScriptInterpreter(ModuleState):
             try:
                 results = self._compute(step, values, scope)
             except Exception:
-                self._state.failed = self._state.failed or step
+                self.failed = self.failed or step
                 raise
             finally:
                 self.tracker.after(step.place)
@@ -161,24 +162,24 @@ class ScriptInterpreter(ModuleState):
             return self._with_scope[step.kind](step, values, scope)
         if step.kind in PRIMITIVES:
             return PRIMITIVES[step.kind](step, values)
-        state, inside = self._state, self._state.attributes is not None
-        arguments = (step.kind, step.schema, values, state.known, state.places, inside)
+        inside = self._attributes is not None
+        arguments = (step.kind, step.schema, values, self._known, self._places, inside)
         result = call_at(step.place(), call_operator, *arguments)
         if len(step.outputs) == 1:
             return [result]
         return result if isinstance(result, tuple) else []
 
     def _scalar(self, name: str, number: int | float | bool, dtype: torch.dtype) -> torch.Tensor:
-        if self._state.attributes is None:
-            return self._buffers[name]
+        if self._attributes is None:
+            return self.module._buffers[name]
         return torch.scalar_tensor(number, dtype=dtype)
 
     def _constant(self, step: Step, values: list[object], scope: Scope) -> Values:
         value = self._constants.get(step.outputs[0], step.constant)
         if not isinstance(value, _Buffer):
             return [value]
-        tensor = self._attribute(self, value.name)
-        self._state.known.add(tensor, step.constant)
+        tensor = self._attribute(self._root, value.name)
+        self._known.add(tensor, step.constant)
         return [tensor]
 
     def _get_attribute(self, step: Step, values: list[object], scope: Scope) -> Values:
@@ -187,12 +188,12 @@ class ScriptInterpreter(ModuleState):
             return [getattr(owner, step.name)]
         value = self._attribute(owner, step.name)
         if (owner, step.name) not in self._changed:
-            self._state.known.add(value, owner.original_buffer(step.name))
+            self._known.add(value, owner.original_buffer(step.name))
         return [value]
 
     def _attribute(self, owner: ModuleState, name: str) -> object:
         """An attribute as the innermost branch or loop sees it."""
-        attributes = self._state.attributes
+        attributes = self._attributes
         if attributes is not None and (owner, name) in attributes:
             return attributes[owner, name]
         return owner.read(name)
@@ -204,10 +205,10 @@ class ScriptInterpreter(ModuleState):
         return []
 
     def _write(self, owner: ModuleState, name: str, value: object) -> None:
-        if self._state.attributes is None:
+        if self._attributes is None:
             owner.write(name, value)
         else:
-            self._state.attributes[owner, name] = value
+            self._attributes[owner, name] = value
 
     def _call_method(self, step: Step, values: list[object], scope: Scope) -> Values:
         owner = values[0]
@@ -215,7 +216,7 @@ class ScriptInterpreter(ModuleState):
         return self._run(parse_graph(owner.method_graph(step.name)), values, {})
 
     def _to_list(self, step: Step, values: list[object], scope: Scope) -> Values:
-        known = self._state.known
+        known = self._known
         if not known.has(values[0]):
             raise UnknownOperatorError("tolist of a tensor that is not a constant")
         return [known.computed(torch.Tensor.tolist, [known.of(values[0])], {})]
@@ -279,28 +280,26 @@ class ScriptInterpreter(ModuleState):
                 owner = seen.get(each.inputs[0])
             constant = self._constants.get(each.outputs[0]) if each.kind == "prim::Constant" else None
             if isinstance(constant, _Buffer):
-                owner, name = self, constant.name
+                owner, name = self._root, constant.name
             if not isinstance(owner, ModuleState):
                 continue
             value = self._attribute(owner, name)
             if each.kind == "prim::GetAttr":
                 seen[each.outputs[0]] = value
-            if not isinstance(value, nn.Module):
+            if not isinstance(value, ModuleState):
                 found[owner, name] = value
         return found
 
     def _run_aside(self, body: Body, arguments: Values, environment: Environment) -> list[object]:
         """Run a block that sees an environment only."""
-        around = self._state.attributes
-        self._state.attributes = {
-            key: value for key, value in environment.items() if not isinstance(key, str)
-        }
+        around = self._attributes
+        self._attributes = {key: value for key, value in environment.items() if not isinstance(key, str)}
         scope = {key: value for key, value in environment.items() if isinstance(key, str)}
         try:
             outputs = list(self._run(body, arguments, scope))
-            environment.update(self._state.attributes)
+            environment.update(self._attributes)
         finally:
-            self._state.attributes = around
+            self._attributes = around
         return outputs
 
     def _change(self, key: Key, old: object, new: object) -> None:
@@ -315,20 +314,11 @@ class ScriptInterpreter(ModuleState):
             old.update(new)
 
     def _relate(self, old: object, new: object) -> None:
-        if self._state.known.has(old):
-            self._state.known.add(new, self._state.known.of(old))
+        if self._known.has(old):
+            self._known.add(new, self._known.of(old))
 
     def _wrote(self, tensor: torch.Tensor) -> None:
-        self._state.places.written(tensor)
-
-
-class _RunState:
-    """What a run notes outside of the module, whose attributes ``torch.export`` restores."""
-
-    failed: Step | None = None
-    known: KnownValues = KnownValues()
-    places: DataPlaces = DataPlaces()
-    attributes: Environment | None = None
+        self._places.written(tensor)
 
 
 class _Buffer:

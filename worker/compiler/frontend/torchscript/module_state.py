@@ -4,7 +4,9 @@
 modules. So they are registered again: the same tensors under the same names.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,26 +14,43 @@ import torch
 from torch import nn
 
 
-class ModuleState(nn.Module):
-    """The state of one script module. Attributes that are not tensors are read from the original.
+class ScriptModule(nn.Module):
+    """What ``torch.export`` sees of a script module: the names that the script uses, and one more."""
+
+    def __init__(self, run: Callable[..., object]) -> None:
+        super().__init__()
+        self._bessemer_run = run
+
+    def forward(self, *inputs: object) -> object:
+        """Run the script."""
+        return self._bessemer_run(*inputs)
+
+
+class ModuleState:
+    """The state of one script module, registered on a plain module. Other attributes are the original's.
 
     Loading a script splits a shared parameter into two; ``known`` joins them again.
     """
 
     def __init__(
-        self, source: torch.jit.ScriptModule, known: dict[object, nn.Parameter] | None = None
+        self,
+        source: torch.jit.ScriptModule,
+        module: nn.Module,
+        known: dict[object, nn.Parameter] | None = None,
     ) -> None:
-        super().__init__()
         known = {} if known is None else known
+        self.module = module
         self._read = partial(getattr, source)
         self._written: dict[str, object] = {}
+        self._children: dict[str, ModuleState] = {}
         for name, parameter in source.named_parameters(recurse=False):
-            self.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
+            module.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
         for name, buffer in source.named_buffers(recurse=False):
-            self.register_buffer(name, writable(buffer))
+            module.register_buffer(name, writable(buffer))
         for name, child in source.named_children():
-            self.add_module(name, ModuleState(child, known))
-        self.training = source.training
+            self._children[name] = ModuleState(child, nn.Module(), known)
+            module.add_module(name, self._children[name].module)
+        module.training = source.training
 
     def read(self, name: str) -> object:
         """The value of an attribute: a tensor, the state of a submodule, or a plain value.
@@ -39,36 +58,46 @@ class ModuleState(nn.Module):
         Raises:
             AttributeError: the script module has no such attribute.
         """
-        if name in self._written:
-            return self._written[name]
-        for registered in (self._parameters, self._buffers, self._modules):
-            if name in registered:
-                return registered[name]
+        for known in (self._written, self.module._parameters, self.module._buffers, self._children):
+            if name in known:
+                return known[name]
         return self._read(name)
 
     def original_buffer(self, name: str) -> object:
         """The script module's own tensor of a buffer that the run has not written; else None."""
-        return self._read(name) if name in self._buffers and name not in self._written else None
+        return self._read(name) if name in self.module._buffers and name not in self._written else None
 
     def write(self, name: str, value: object) -> None:
         """Set an attribute until ``forget``, so that a run does not change the exported program."""
         self._written[name] = value
+
+    def descendant(self, path: str) -> ModuleState | None:
+        """The state of a submodule by its path; None if there is none."""
+        if not path:
+            return self
+        name, _, rest = path.partition(".")
+        child = self._children.get(name)
+        return None if child is None else child.descendant(rest)
 
     def keep(self) -> bool:
         """Copy written tensors into the buffers of their names, so that an export sees mutated buffers.
 
         A value that differs from its buffer in shape or dtype stays out. Returns whether any was copied.
         """
-        states = [module for module in self.modules() if isinstance(module, ModuleState)]
-        pairs = [pair for state in states for pair in state._written_buffers()]
+        pairs = [pair for state in self._all() for pair in state._written_buffers()]
         for buffer, value in pairs:
             buffer.copy_(value)
         return bool(pairs)
 
+    def _all(self) -> Iterator[ModuleState]:
+        yield self
+        for child in self._children.values():
+            yield from child._all()
+
     def _written_buffers(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Each buffer with a copy of its new value, which may be a view of another buffer."""
         for name, value in self._written.items():
-            buffer = self._buffers.get(name)
+            buffer = self.module._buffers.get(name)
             if buffer is None or not isinstance(value, torch.Tensor):
                 continue
             if buffer.shape == value.shape and buffer.dtype == value.dtype:
@@ -76,9 +105,8 @@ class ModuleState(nn.Module):
 
     def forget(self) -> None:
         """Undo every ``write``, including those in submodules."""
-        for module in self.modules():
-            if isinstance(module, ModuleState):
-                module._written.clear()
+        for state in self._all():
+            state._written.clear()
 
     def method_graph(self, name: str) -> torch.Graph:
         """The inlined graph of a method of the script module."""
