@@ -23,7 +23,7 @@ from worker.compiler.schedules.processors import machine_of
 from worker.compiler.schedules.recurrence import plan
 from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, Cell
 from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
-from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
+from worker.compiler.schedules.recurrence.plan import Plan, Recurrence, Tiling, plan_recurrence
 from worker.compiler.target import compile_target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -260,6 +260,25 @@ def test_threads_may_divide_each_step(
     assert "parallel_barrier" in ready.module.script()
     for one, expected in zip(found, ready.captured.references, strict=True):
         assert np.allclose(one, expected, atol=1e-5)
+
+
+def test_threads_that_take_the_same_rows_do_not_share_states() -> None:
+    asked = Recurrence(
+        GRU,
+        directions=2,
+        units=UNITS,
+        projected=None,
+        length=5,
+        batch=7,
+        batch_first=True,
+        has_lengths=False,
+        dtype="float32",
+    )
+    tiles_of_four_rows = Plan(rows=4, units=Tiling(UNITS, 1, 16), projected=None, parallel=True, shared=False)
+
+    text = write_recurrence(asked, tiles_of_four_rows).script()
+
+    assert f"hidden = T.alloc_buffer((2, 2, 8, {UNITS}))" in text
 
 
 LENGTHS = [4, 6, 1]

@@ -23,10 +23,11 @@ divide the tiles of each step, and meet once after it. A thread gets the same ti
 weights stay in its own L2: for an LSTM of 256 units and two threads, 512 KiB each. The loop over ``depth``
 reads them at the speed of L2, which bounds a step. Steps of very little work stay on one thread.
 
-Edges: the last tile of rows or units moves back over its neighbor. It computes some elements twice, from the
-old states to the same new ones, since states have two copies. An open batch has a version for at least a
-tile's rows, and one for single rows. With lengths, a row's states stop at its length, its outputs are zero
-from there on, and the second direction begins at its last element, as in packed sequences.
+Edges: the last tile of rows or units moves back over its neighbor, and computes some elements twice. Tiles of
+rows have states of their own, since two threads may be at different steps of the same rows. Tiles of units go
+from the old states to the same new ones, since states have two copies. An open batch has a version for at
+least a tile's rows, and one for single rows. With lengths, a row's states stop at its length, its outputs are
+zero from there on, and the second direction begins at its last element, as in packed sequences.
 
 Source: J. Appleyard et al., "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, section 3.
 """
@@ -90,10 +91,11 @@ def write_recurrence(asked: Recurrence, plan: Plan) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class Task:
-    """Rows of one direction: the direction, the first row, and the number of rows."""
+    """Some rows of one direction: the first in the batch, the first in the states, and their number."""
 
     direction: Any
     row: Any
+    state_row: Any
     rows: int
 
 
@@ -105,7 +107,7 @@ class _LayerWriter:
     ) -> None:
         self._asked, self._plan, self._tensors = asked, plan, tensors
         self._length, self._batch = length, batch
-        states = (2, asked.directions, batch)
+        states = (2, asked.directions, nest.ceil_div(batch, plan.rows) * plan.rows)
         self._hidden = nest.workspace((*states, asked.outputs), asked.dtype, "hidden")
         self._kept = nest.workspace((*states, asked.units), asked.dtype, "kept")
         self._inner = nest.workspace((*states[1:], asked.units), asked.dtype, "inner")
@@ -129,10 +131,10 @@ class _LayerWriter:
 
         def task(number: Any) -> Task:
             directions = self._asked.directions
-            row = number // directions * rows
+            row = state_row = number // directions * rows
             if rows > 1 and not (isinstance(self._batch, int) and self._batch % rows == 0):
                 row = tirx.min(row, nest.constant(0, INDEX) + (self._batch - rows))
-            return Task(number % directions, row, rows)
+            return Task(number % directions, row, state_row, rows)
 
         loops = self._shared if self._plan.shared else self._apart
         return loops(self._asked.directions * groups, task)
@@ -186,8 +188,8 @@ class _LayerWriter:
     def _begin(self, task: Task) -> tirx.Stmt:
         def copy(states: Any, first: Any, size: int) -> tirx.Stmt:
             def element(row: Any, unit: Any) -> tirx.Stmt:
-                at = (task.direction, task.row + row, unit)
-                return nest.store(states, first[at], 0, *at)
+                value = first[task.direction, task.row + row, unit]
+                return nest.store(states, value, 0, task.direction, task.state_row + row, unit)
 
             return self._each(task, size, element)
 
@@ -198,8 +200,8 @@ class _LayerWriter:
 
         def copy(states: Any, last: Any, size: int) -> tirx.Stmt:
             def element(row: Any, unit: Any) -> tirx.Stmt:
-                at = (task.direction, task.row + row, unit)
-                return nest.store(last, states[(final, *at)], *at)
+                value = states[final, task.direction, task.state_row + row, unit]
+                return nest.store(last, value, task.direction, task.row + row, unit)
 
             return self._each(task, size, element)
 
@@ -230,7 +232,7 @@ class _LayerWriter:
             return nest.store(sums, value, row, gate, vector, lane)
 
         def add(k: Any, row: Any, gate: Any, vector: Any, lane: Any) -> tirx.Stmt:
-            old = self._hidden[step % 2, task.direction, task.row + row, k]
+            old = self._hidden[step % 2, task.direction, task.state_row + row, k]
             weight = self._tensors["weights"][task.direction, tile, k, gate, vector * tiling.lanes + lane]
             at = (row, gate, vector, lane)
             return nest.store(sums, sums[at] + old * weight, *at)
@@ -240,7 +242,7 @@ class _LayerWriter:
             gates = [nest.constant(gate, INDEX) for gate in range(cell.gates)]
             found = [sums[row, gate, vector, lane] for gate in gates]
             given = [self._input(task, step, row, gate, unit) for gate in gates]
-            at = (task.direction, task.row + row, unit)
+            at = (task.direction, task.state_row + row, unit)
             if cell.keep is None:
                 return self._show(
                     task, step, row, unit, cell.show(found, given, self._hidden[(step % 2, *at)])
@@ -270,7 +272,7 @@ class _LayerWriter:
             return nest.store(sums, nest.constant(0, self._asked.dtype), *at)
 
         def add(k: Any, row: Any, vector: Any, lane: Any) -> tirx.Stmt:
-            inner = self._inner[task.direction, task.row + row, k]
+            inner = self._inner[task.direction, task.state_row + row, k]
             weight = self._tensors["projection"][task.direction, tile, k, vector * tiling.lanes + lane]
             return nest.store(sums, sums[row, vector, lane] + inner * weight, row, vector, lane)
 
@@ -288,11 +290,11 @@ class _LayerWriter:
 
     def _show(self, task: Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
         if self._asked.projected is not None:
-            return nest.store(self._inner, value, task.direction, task.row + row, unit)
+            return nest.store(self._inner, value, task.direction, task.state_row + row, unit)
         return self._output(task, step, row, unit, value)
 
     def _output(self, task: Task, step: Any, row: Any, unit: Any, value: Any) -> tirx.Stmt:
-        at = (task.direction, task.row + row, unit)
+        at = (task.direction, task.state_row + row, unit)
         old, new = self._hidden[(step % 2, *at)], (1 - step % 2, *at)
         shown = self._hidden[new]
         if self._asked.has_lengths:
