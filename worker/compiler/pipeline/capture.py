@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import image_channels
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.structure import CallStructure, Structure, shown
@@ -84,6 +85,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     """
     first, *others = _with_shared_state(upload.entries)
     refuse_contradicting_states((first, *others))
+    refuse_missing_images(upload.request.inspect.images, (first, *others))
     return replace(first, others=tuple(others))
 
 
@@ -131,6 +133,24 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
                     f"{list(value.shape)} with other values than in an earlier entry"
                 )
                 raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+
+
+def refuse_missing_images(images: Mapping[str, tuple[int, int]], entries: Sequence[Captured]) -> None:
+    """Refuse to show images of inputs that hold none of that size.
+
+    Raises:
+        JobError: ``inputs-mismatch``.
+    """
+    shapes = {spec.name: spec.shape for entry in reversed(entries) for spec in entry.input_specs}
+    for name, (height, width) in images.items():
+        wanted = f"`inspect.images` shows '{name}' as {height} by {width} pixels"
+        if name not in shapes:
+            detail = f"{wanted}, but the model has no such input; it has {', '.join(map(repr, shapes))}"
+            raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
+        if image_channels(shapes[name], height, width) is None:
+            shape = "x".join(map(str, shapes[name]))
+            detail = f"{wanted}, but {shape} is neither one image of 1 or 3 channels nor a batch of them"
+            raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
 
 
 def _same_value(one: np.ndarray, other: np.ndarray) -> bool:
