@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target
 from worker.compiler.values import Benchmarked, Captured, StageContext, Upload, Verified
+from worker.errors import JobError
 from worker.package.document import make_report
 from worker.parameters import PREPARE, write_parameters
 from worker.report.render import render
@@ -220,6 +222,54 @@ def test_entry_points_that_only_read_or_write_a_state_share_it(
         expected = [getattr(original, name)(torch.arange(4.0) + at) for at, name in enumerate(order)]
     for one, other in zip(json.loads(ran.stdout), expected, strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def accumulator(path: Path) -> Path:
+    torch.manual_seed(0)
+    torch.jit.save(torch.jit.script(Accumulator().eval()), path)
+    return path
+
+
+THREE_METHODS = {name: {"inputs": [spec("x", 4)]} for name in ("step", "peek", "write")}
+
+
+@pytest.mark.parametrize(("make", "entries"), [(accumulator, THREE_METHODS), (programs, PREFILL_AND_DECODE)])
+def test_originals_take_turns_with_their_shared_state(
+    make: Callable[[Path], Path], entries: dict[str, Any], tmp_path: Path
+) -> None:
+    captured = capture_file(make(tmp_path / "model"), entries=entries)
+
+    names = [turn.entry for turn in captured.turns]
+    assert len(names) >= 8
+    assert {*pairwise(names)} >= {*pairwise(entries), *pairwise(reversed(entries))}
+    last: dict[str, np.ndarray] = {}
+    for turn in captured.turns:
+        (entry,) = (each for each in captured.entries if each.name == turn.entry)
+        (state,) = entry.initial_state
+        np.testing.assert_array_equal(turn.sample.inputs[-1], last.get(state, entry.initial_state[state]))
+        last[state] = turn.sample.references[-1]
+
+
+def test_an_entry_point_that_misses_a_shared_state_fails_the_verification(
+    context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.compiler.pipeline.capture.shared_state", lambda uses: frozenset[str]())
+    captured = capture_file(accumulator(tmp_path / "model"), entries=THREE_METHODS)
+    built = build(tune(optimized(captured, context), context), context)
+
+    with pytest.raises(JobError) as caught:
+        verify(built, context)
+
+    assert caught.value.code is ErrorCode.VERIFY_MISMATCH
+    assert caught.value.detail.startswith(
+        "in call 2 of entry points that take turns (step, peek): output 'output': 4 of 4 elements differ"
+    )
+
+
+@pytest.mark.parametrize("entries", [{}, TWO_SIZES])
+def test_there_are_no_turns_without_state(entries: dict[str, Any], tmp_path: Path) -> None:
+    inputs = () if entries else ("input=1x256",)
+    assert not capture_file(perceptron(tmp_path / "model"), *inputs, entries=entries).turns
 
 
 def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:

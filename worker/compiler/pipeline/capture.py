@@ -50,10 +50,10 @@ from worker.compiler.frontend.sample_inputs import (
 )
 from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.state import expose_state, shared_state
+from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
-from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Upload
+from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 CALLS = 8
-"""The runs of a model with state that are compared."""
+"""The runs of a model with state that are compared, and the least number of turns of its entry points."""
 
 
 def capture(upload: Upload, context: StageContext) -> Captured:
@@ -76,7 +76,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     runs of the original agree on the references. If it draws random numbers, it takes their seed, and the
     references are its outputs: the original agrees with the export while both draw from torch's generator.
     Sizes that the file leaves dynamic stay so, unless the request names inputs. Entry points agree on the
-    first values of a state that they share.
+    first values of a state that they share; ``turns`` has what the originals return when they run in turn.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
@@ -84,7 +84,49 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     """
     first, *others = _with_shared_state(upload.entries)
     refuse_contradicting_states((first, *others))
-    return replace(first, others=tuple(others))
+    return replace(first, others=tuple(others), turns=tuple(_turns((first, *others))))
+
+
+def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
+    """Run the originals, loaded anew, in turn: forward, backward, and so on, each from the last one's state.
+
+    There are no turns if no run changes a buffer. The original does not draw the numbers that follow from a
+    seed, so entry points with a seed take no part.
+    """
+    players = [entry for entry in entries if entry.seed is None]
+    if len(players) < 2 or not any(entry.buffers.writes for entry in entries):
+        return
+    models = {entry.name: _loaded_anew(entry) for entry in players}
+    names = {name.removeprefix(STATE_PREFIX) for entry in players for name in entry.initial_state}
+    shared = SharedTensors([model.original for model in models.values()], names)
+    for number in range(-(-CALLS // len(players))):
+        for entry in players[:: -1 if number % 2 else 1]:
+            model, samples = models[entry.name], (entry.example, *entry.samples)
+            shared.give(model.original)
+            with in_entry(entry.upload.entry):
+                yield Turn(entry.name, _after_others(entry, model, samples[number % len(samples)]))
+            shared.take(model.original)
+
+
+def _after_others(entry: Captured, model: LoadedModel, sample: Sample) -> Sample:
+    """Run the original on the inputs of a sample from the state that it is in."""
+    inputs = replace(entry, inputs=sample.inputs).with_complex.inputs[: entry.own_inputs]
+    before = _state(entry, model)
+    outputs = _run(model, tuple(map(as_tensor, inputs)))
+    returned = (*map(as_array, outputs), *_state(entry, model))
+    given = (*inputs, *before)
+    return Sample(sample.sizes, tuple(map(_parts, given)), tuple(map(_parts, returned)), follows=True)
+
+
+def _state(entry: Captured, model: LoadedModel) -> tuple[np.ndarray, ...]:
+    return tuple(
+        as_array(held_or_zeros(model.original, name.removeprefix(STATE_PREFIX), as_tensor(first)))
+        for name, first in entry.initial_state.items()
+    )
+
+
+def _loaded_anew(entry: Captured) -> LoadedModel:
+    return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
 
 
 def _with_shared_state(uploads: Sequence[Upload]) -> list[Captured]:
@@ -233,8 +275,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     Raises:
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
-    upload = captured.upload
-    model = load_model(upload.path, replace(upload.selection, method=captured.method))
+    model = _loaded_anew(captured)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []
