@@ -32,6 +32,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 )
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
+from worker.compiler.frontend.missing_values import with_missing_values
 from worker.compiler.frontend.model_errors import model_raised
 from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
@@ -451,7 +452,8 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
-        raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
+        raised = packing_refusal(model.original) or model_raised(error, model.original, inputs)
+        raise with_missing_values(raised, error, model.call) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
