@@ -441,8 +441,7 @@ class Call:
                 name = str(argument["name"])
                 _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
         except InputError as error:
-            takes = ", ".join(map(_shown_argument, self._arguments))
-            raise InputError(f"{error}; the model takes ({takes})") from None
+            raise InputError(f"{error}; the model takes ({', '.join(self._shown())})") from None
         return arrays
 
     def restore(self, outputs: Arrays) -> Any:
@@ -451,6 +450,14 @@ class Call:
         A dataclass or an object of another class becomes a ``SimpleNamespace`` with its fields.
         """
         return _restored(self._returns, outputs)
+
+    def _shown(self) -> list[str]:
+        """The arguments, with a star before the first that is passed by name only."""
+        texts = list(map(_shown_argument, self._arguments))
+        by_name = [index for index, each in enumerate(self._arguments) if each["keyword_only"]]
+        if by_name:
+            texts.insert(by_name[0], "*")
+        return texts
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):

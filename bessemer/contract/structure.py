@@ -69,7 +69,7 @@ class ArgumentStructure(Document):
     structure: Structure | None = Field(
         default=None,
         description="What it is made of. Null if the inputs of a request decide: those of a `List[Tensor]` "
-        "named `images` are `images.0`, `images.1`, and so on.",
+        "named `images` are `images.0`, `images.1`, and so on. Null, too, if a constant has no value yet.",
     )
     keyword_only: bool = Field(default=False, description="Whether a call passes it by name only.")
 
@@ -101,9 +101,13 @@ class CallStructure(Document):
         return all(leaf is None or isinstance(leaf, TensorLeaf) for leaf in leaves)
 
     def __str__(self) -> str:
-        """As Python might write it: ``(images: [images.0, images.1]) -> {'scores': scores}``."""
+        """As Python might write it: ``(images: [images.0], *, mask: None) -> {'scores': scores}``."""
         returned = "" if self.returns is None else f" -> {shown(self.returns)}"
-        return f"({', '.join(map(str, self.arguments))}){returned}"
+        texts = list(map(str, self.arguments))
+        by_name = [index for index, argument in enumerate(self.arguments) if argument.keyword_only]
+        if by_name:
+            texts.insert(by_name[0], "*")
+        return f"({', '.join(texts)}){returned}"
 
 
 def shown(structure: Structure) -> str:

@@ -184,7 +184,7 @@ def test_a_program_has_the_structure_and_the_values_of_its_example(program: Path
     assert str(captured.call) == (
         "(x, batch: (image=batch.image, masks=[batch.masks.0], scale=2.0, mask=None), "
         "more_0: (left=more_0.left, right=more_0.right), "
-        "features: {'a b': features.a_b, 'sizes': (features.sizes.0, 7)}, gain: 3)"
+        "*, features: {'a b': features.a_b, 'sizes': (features.sizes.0, 7)}, gain: 3)"
         " -> ((image=output_0.image, masks=[output_0.masks.0, None], scale=3.0, mask=None), "
         "(left=output_1.left, right={'y': output_1.right.y}))"
     )
@@ -205,7 +205,7 @@ def test_an_inspection_shows_the_types_of_a_script(tmp_path: Path) -> None:
     signature = inspect_model(mixed(tmp_path / "model")).signature
     assert str(signature.call) == (
         "(images: List[Tensor], batch: Dict[str, Tensor], pair: (left=pair.left, right=None), "
-        "weighted: (weighted.0, None), mask: None, bias: None)"
+        "weighted: Tuple[Tensor, float], mask: None, bias: None)"
     )
     assert "weighted.1" in [constant.name for constant in signature.constants]
 
