@@ -630,7 +630,7 @@ class Entry:
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
-        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
+        arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
         return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
@@ -858,7 +858,8 @@ class Session:
 
         Args:
             args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
-                the model takes them. An object may be given as a dictionary of its fields.
+                the model takes them. An object may be given as a dictionary of its fields, and a scalar as a
+                Python number.
             kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed
                 of a model that draws random numbers is one more.
             entry: the entry point; by default, the first.
@@ -885,9 +886,10 @@ class Session:
         """Run once, and keep the new state.
 
         Args:
-            inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
-                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
+            inputs: one array for each of the entry point's inputs, with its dtype and shape, or a Python
+                number for a scalar; the shape may differ in dynamic sizes. Arrays with the names of the state
+                replace it before the run. Without the seed of a model that draws random numbers, the run
+                draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -1162,6 +1164,25 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
     absent = [name for name in names if name not in inputs]
     if absent:
         raise InputError(f"missing input {', '.join(absent)}: {takes}")
+
+
+NUMBER_KINDS = {bool: "biufc", int: "iufc", float: "fc", complex: "c"}
+"""The kinds of NumPy's dtypes that take a Python number, as by its casting rule ``same_kind``."""
+
+
+def as_input(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """The array of an input. A Python number becomes one of the input's dtype, which may round it."""
+    if spec.dtype == "bfloat16" or spec.numpy_dtype.kind not in NUMBER_KINDS.get(type(value), ""):
+        return np.asarray(value)
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value).astype(spec.numpy_dtype)
+    except OverflowError:
+        array = None
+    is_integer = spec.numpy_dtype.kind in "iu"
+    if array is None or (array != value if is_integer else np.isinf(array) and abs(value) != np.inf):
+        raise InputError(f"input '{spec.name}' is {value}, which is out of range for {spec.dtype}")
+    return array
 
 
 def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
