@@ -21,6 +21,7 @@ from tvm import relax
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
 from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import BenchmarkResult
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
@@ -423,6 +424,28 @@ def test_parameters_of_several_files_are_in_the_library_once(
     assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
 
 
+def test_the_report_counts_the_parameters_of_all_entry_points(context: StageContext, tmp_path: Path) -> None:
+    shifted = Cached().eval()
+    with torch.no_grad():
+        shifted.output.bias += 1
+    path = programs(tmp_path / "model", shifted)
+    verified = verify(
+        build(tune(optimized(capture_file(path, entries=PREFILL_AND_DECODE), context), context), context),
+        context,
+    )
+    report = make_report(Benchmarked(verified, *_results(verified)), context, now())
+    assert report.model_parameters == verified.captured.parameters + shifted.output.bias.numel()
+    page = render(report)
+    assert '<th scope="row">prefill: <code>output=8x64:float32' in page
+    assert '<th scope="row">decode: <code>output=1x64:float32' in page
+    assert "over 2 outputs of 2 entry points" in page
+
+
+def _results(verified: Verified) -> tuple[BenchmarkResult, tuple[BenchmarkResult, ...]]:
+    result = benchmark_result(verified.built.library)
+    return result, (result,) * len(verified.captured.others)
+
+
 @pytest.mark.parametrize(
     ("make", "entries", "code", "message"),
     [
@@ -466,7 +489,11 @@ def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tm
             pytest.approx(1000 * tokens / peer.latency.p50_ms) for peer in result.baselines
         ]
     measured = Benchmarked(Verified(built, captured, (), ((),)), results[0], results[1:])
-    page = render(make_report(measured, context, now()))
+    report = make_report(measured, context, now())
+    assert report.model_parameters == captured.parameters
+    page = render(report)
+    for row in ("Input of prefill", "Input of decode", "State of prefill", "State of decode"):
+        assert f'<th scope="row">{row}</th>' in page
     assert "<h2>Tokens per second</h2>" in page
     assert '<th scope="row">prefill</th><td>reads 8 tokens of a prompt</td>' in page
     assert '<th scope="row">decode</th><td>writes the next token</td>' in page
