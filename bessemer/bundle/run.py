@@ -484,21 +484,28 @@ def _take(structure: Any, value: Any, place: str, arrays: dict[str, Any]) -> Non
             raise InputError(f"'{place}' is a {type(value).__name__}, expected an array")
         arrays[structure["tensor"]] = value
     elif "constant" in structure:
-        if value is not _ABSENT and not _is_constant(value, structure["constant"]):
+        constant = _constant(structure)
+        if value is not _ABSENT and not _is_constant(value, constant):
             given = repr(value) if np.isscalar(value) or value is None else f"a {type(value).__name__}"
-            raise InputError(
-                f"'{place}' is {given}, but the library is compiled for {structure['constant']!r}"
-            )
+            raise InputError(f"'{place}' is {given}, but the library is compiled for {constant!r}")
     else:
         for key, item, part in _parts(structure, value, place):
             _take(item, part, f"{place}.{key}", arrays)
+
+
+def _constant(structure: Mapping[str, Any]) -> Any:
+    """The value of a constant; JSON has no infinities and no NaN."""
+    text = structure.get("not_finite")
+    return structure["constant"] if text is None else float(text)
 
 
 def _is_constant(value: Any, constant: Any) -> bool:
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(constant, bool) or isinstance(plain, bool):
         return plain is constant
-    return isinstance(plain, (int, float, str, type(None))) and bool(plain == constant)
+    if not isinstance(plain, (int, float, str, type(None))):
+        return False
+    return plain == constant or (plain != plain and constant != constant)
 
 
 def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -527,7 +534,7 @@ def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
     if "tensor" in structure:
         return arrays[structure["tensor"]]
     if "constant" in structure:
-        return structure["constant"]
+        return _constant(structure)
     kind, keys = structure["container"], structure["keys"]
     values = [_restored(item, arrays) for item in structure["items"]]
     if kind == "dict":
@@ -554,7 +561,7 @@ def _shown(structure: Mapping[str, Any]) -> str:
     if "tensor" in structure:
         return str(structure["tensor"])
     if "constant" in structure:
-        return repr(structure["constant"])
+        return repr(_constant(structure))
     kind, keys = structure["container"], structure["keys"]
     texts = list(map(_shown, structure["items"]))
     if kind == "list":

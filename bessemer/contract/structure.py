@@ -9,6 +9,7 @@ argument ``batch={"image": x, "masks": [m, None]}`` is::
         {"container": "list", "items": [{"tensor": "batch.masks.0"}, {"constant": null}]}]}
 """
 
+import math
 from collections.abc import Iterator
 from typing import Union
 
@@ -30,6 +31,14 @@ class ContainerKind(GrowingEnum):
     OBJECT = "object"
 
 
+class NotFinite(GrowingEnum):
+    """A float that JSON does not have."""
+
+    INFINITY = "inf"
+    NEGATIVE_INFINITY = "-inf"
+    NAN = "nan"
+
+
 class TensorLeaf(Document):
     """A tensor that the library takes or returns."""
 
@@ -40,6 +49,21 @@ class ConstantLeaf(Document):
     """A value that is not a tensor. The library is compiled for it."""
 
     constant: Key | None = Field(description="The number, boolean, text or null.")
+    not_finite: NotFinite | None = Field(
+        default=None, description="The float, if it is one that JSON does not have; `constant` is null then."
+    )
+
+    @classmethod
+    def of(cls, value: Key | None) -> "ConstantLeaf":
+        """The leaf of a value."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return cls(constant=None, not_finite=NotFinite(str(value)))
+        return cls(constant=value)
+
+    @property
+    def value(self) -> Key | None:
+        """The value itself."""
+        return self.constant if self.not_finite is None else float(self.not_finite.value)
 
 
 class Container(Document):
@@ -115,8 +139,8 @@ def shown(structure: Structure) -> str:
     match structure:
         case TensorLeaf(tensor=name):
             return name
-        case ConstantLeaf(constant=value):
-            return repr(value)
+        case ConstantLeaf():
+            return repr(structure.value)
         case Container(container=kind, keys=keys, items=items):
             texts = list(map(shown, items))
             match kind:

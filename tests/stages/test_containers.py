@@ -348,3 +348,22 @@ def test_a_key_of_the_models_own_dictionary_stays_its_error(tmp_path: Path) -> N
 
     error = refusal(scripted(Own(), tmp_path / "model"), "x=2x3", constants={"key": "b"})
     assert (error.code, "KeyError: b" in error.detail) == (ErrorCode.MODEL_RAISED, True)
+
+
+class Filling(nn.Module):
+    def forward(self, x: torch.Tensor, fill: float = float("inf")) -> tuple[torch.Tensor, float]:
+        return x.clamp(max=fill), fill
+
+
+def exported_filling(path: Path) -> Path:
+    torch.export.save(torch.export.export(Filling(), (X, float("inf")), strict=False), path)
+    return path
+
+
+@pytest.mark.parametrize("save", [exported_filling, lambda path: scripted(Filling(), path)])
+def test_an_infinite_constant_is_in_the_structure(save: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = save(tmp_path / "model")
+    assert str(inspect_model(path).signature.call).startswith("(x, fill: inf)")
+    captured = capture_file(path, "x=2x3")
+    call = type(captured.call).model_validate_json(captured.call.model_dump_json())
+    assert str(call) == "(x, fill: inf) -> (output, inf)"
