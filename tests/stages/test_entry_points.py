@@ -287,6 +287,34 @@ def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_p
     assert json.loads(ran.stdout)["tokens"] == expected[len(prompt) :]
 
 
+class Padded(nn.Module):
+    """Token 0 is padding, whose row in the cache is what the cache begins with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(64, 32, padding_idx=0)
+        self.register_buffer("cache", torch.zeros(LENGTH, 32))
+
+    def forward(self, tokens: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, position, self.embed(tokens))
+        return self.cache.sum(0, keepdim=True) @ self.embed.weight.T
+
+
+@pytest.mark.parametrize(("steps", "status"), [(LENGTH - 1, 0), (LENGTH, 2)])
+def test_the_length_of_a_cache_does_not_depend_on_the_first_token(
+    steps: int, status: int, context: StageContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    torch.export.save(torch.export.export(Padded().eval(), (torch.arange(1), torch.arange(1))), path)
+    folder = bundle(capture_file(path), context, tmp_path)
+    command = ("generate", folder, "--tokens", "3,5", "--steps", str(steps))
+    ran = execute([sys.executable, "-m", "bessemer", *command], Path.cwd())
+    assert ran.returncode == status, ran.stderr
+    if status:
+        assert f"the decoder's cache holds {LENGTH} tokens" in ran.stderr
+
+
 def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(perceptron(tmp_path / "model"), "input=1x256")
     folder = bundle(captured, context, tmp_path)
