@@ -441,8 +441,7 @@ class Call:
                 name = str(argument["name"])
                 _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
         except InputError as error:
-            takes = ", ".join(map(_shown_argument, self._arguments))
-            raise InputError(f"{error}; the model takes ({takes})") from None
+            raise InputError(f"{error}; the model takes ({', '.join(self._shown())})") from None
         return arrays
 
     def restore(self, outputs: Arrays) -> Any:
@@ -451,6 +450,14 @@ class Call:
         A dataclass or an object of another class becomes a ``SimpleNamespace`` with its fields.
         """
         return _restored(self._returns, outputs)
+
+    def _shown(self) -> list[str]:
+        """The arguments, with a star before the first that is passed by name only."""
+        texts = list(map(_shown_argument, self._arguments))
+        by_name = [index for index, each in enumerate(self._arguments) if each["keyword_only"]]
+        if by_name:
+            texts.insert(by_name[0], "*")
+        return texts
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
@@ -477,21 +484,28 @@ def _take(structure: Any, value: Any, place: str, arrays: dict[str, Any]) -> Non
             raise InputError(f"'{place}' is a {type(value).__name__}, expected an array")
         arrays[structure["tensor"]] = value
     elif "constant" in structure:
-        if value is not _ABSENT and not _is_constant(value, structure["constant"]):
+        constant = _constant(structure)
+        if value is not _ABSENT and not _is_constant(value, constant):
             given = repr(value) if np.isscalar(value) or value is None else f"a {type(value).__name__}"
-            raise InputError(
-                f"'{place}' is {given}, but the library is compiled for {structure['constant']!r}"
-            )
+            raise InputError(f"'{place}' is {given}, but the library is compiled for {constant!r}")
     else:
         for key, item, part in _parts(structure, value, place):
             _take(item, part, f"{place}.{key}", arrays)
+
+
+def _constant(structure: Mapping[str, Any]) -> Any:
+    """The value of a constant; JSON has no infinities and no NaN."""
+    text = structure.get("not_finite")
+    return structure["constant"] if text is None else float(text)
 
 
 def _is_constant(value: Any, constant: Any) -> bool:
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(constant, bool) or isinstance(plain, bool):
         return plain is constant
-    return isinstance(plain, (int, float, str, type(None))) and bool(plain == constant)
+    if not isinstance(plain, (int, float, str, type(None))):
+        return False
+    return plain == constant or (plain != plain and constant != constant)
 
 
 def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -520,7 +534,7 @@ def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
     if "tensor" in structure:
         return arrays[structure["tensor"]]
     if "constant" in structure:
-        return structure["constant"]
+        return _constant(structure)
     kind, keys = structure["container"], structure["keys"]
     values = [_restored(item, arrays) for item in structure["items"]]
     if kind == "dict":
@@ -547,7 +561,7 @@ def _shown(structure: Mapping[str, Any]) -> str:
     if "tensor" in structure:
         return str(structure["tensor"])
     if "constant" in structure:
-        return repr(structure["constant"])
+        return repr(_constant(structure))
     kind, keys = structure["container"], structure["keys"]
     texts = list(map(_shown, structure["items"]))
     if kind == "list":
@@ -623,7 +637,7 @@ class Entry:
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
-        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
+        arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
         return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
@@ -851,7 +865,8 @@ class Session:
 
         Args:
             args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
-                the model takes them. An object may be given as a dictionary of its fields.
+                the model takes them. An object may be given as a dictionary of its fields, and a scalar as a
+                Python number.
             kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed
                 of a model that draws random numbers is one more.
             entry: the entry point; by default, the first.
@@ -878,9 +893,10 @@ class Session:
         """Run once, and keep the new state.
 
         Args:
-            inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
-                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
+            inputs: one array for each of the entry point's inputs, with its dtype and shape, or a Python
+                number for a scalar; the shape may differ in dynamic sizes. Arrays with the names of the state
+                replace it before the run. Without the seed of a model that draws random numbers, the run
+                draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -1155,6 +1171,25 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
     absent = [name for name in names if name not in inputs]
     if absent:
         raise InputError(f"missing input {', '.join(absent)}: {takes}")
+
+
+NUMBER_KINDS = {bool: "biufc", int: "iufc", float: "fc", complex: "c"}
+"""The kinds of NumPy's dtypes that take a Python number, as by its casting rule ``same_kind``."""
+
+
+def as_input(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """The array of an input. A Python number becomes one of the input's dtype, which may round it."""
+    if spec.dtype == "bfloat16" or spec.numpy_dtype.kind not in NUMBER_KINDS.get(type(value), ""):
+        return np.asarray(value)
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value).astype(spec.numpy_dtype)
+    except OverflowError:
+        array = None
+    is_integer = spec.numpy_dtype.kind in "iu"
+    if array is None or (array != value if is_integer else np.isinf(array) and abs(value) != np.inf):
+        raise InputError(f"input '{spec.name}' is {value}, which is out of range for {spec.dtype}")
+    return array
 
 
 def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

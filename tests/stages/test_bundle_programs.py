@@ -93,7 +93,7 @@ def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Pa
         (): f"usage: main {files[0].name} {files[1].name}\n",
         (files[0], bundle / "README.md"): f"{bundle / 'README.md'} is not a .npy file\n",
         (files[0], tmp_path / "absent.npy"): f"cannot open {tmp_path / 'absent.npy'}\n",
-        (files[1], files[0]): "",
+        (files[1], files[0]): f"{files[1]} has the shape (7,), expected input_0=1x3x8x8:float32\n",
     }.items():
         ran = execute([bundle / "main", *wrong], tmp_path)
         assert ran.returncode == 1

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from bessemer.contract.base import now
 from bessemer.store.database import Database
-from bessemer.store.rows.filters import needs_model
+from bessemer.store.rows.filters import may_need_model
 from bessemer.store.rows.tables import INVOCATIONS, JOBS, MODELS
 
 BATCH = 200
@@ -31,9 +31,12 @@ class Removal:
             )
 
     def expire_models(self, unused_seconds: float) -> int:
-        """Delete some of the models unused for this long; returns how many, 0 if none are left."""
+        """Delete some of the models unused for this long; returns how many, 0 if none are left.
+
+        A model stays while a job that has not ended mentions its digest, in a label for example.
+        """
         before = now() - timedelta(seconds=unused_seconds)
-        needed = sa.exists().where(needs_model(MODELS.c.digest), JOBS.c.tenant == MODELS.c.tenant)
+        needed = sa.exists().where(may_need_model(MODELS.c.digest), JOBS.c.tenant == MODELS.c.tenant)
         unused = sa.select(MODELS.c.id).where(MODELS.c.used_at < before, ~needed).limit(BATCH)
         with self._database.write() as connection:
             self._database.lock_table(connection, JOBS)

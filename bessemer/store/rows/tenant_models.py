@@ -9,7 +9,7 @@ from bessemer.contract.base import Digest, now
 from bessemer.contract.listing import EVERY_MODEL, ModelFilter
 from bessemer.contract.model import Model, ModelPage, ModelState
 from bessemer.store.errors import ModelInUseError
-from bessemer.store.rows.filters import model_conditions, needs_model, starts_with
+from bessemer.store.rows.filters import may_need_model, model_conditions, models_of, starts_with
 from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE
 from bessemer.store.rows.paging import read_page
 from bessemer.store.rows.tables import JOBS, MODELS
@@ -102,16 +102,16 @@ class TenantModels(TenantRows[Model]):
             ModelInUseError: jobs that are not final need the model.
         """
         needing = (
-            sa.select(JOBS.c.id)
-            .where(needs_model(digest), JOBS.c.tenant == self.tenant)
+            sa.select(JOBS.c.id, JOBS.c.request)
+            .where(may_need_model(digest), JOBS.c.tenant == self.tenant)
             .order_by(JOBS.c.created_at)
-            .limit(MAX_SHOWN_JOBS)
         )
         with self._database.write() as connection:
             self._database.lock_table(connection, JOBS)
-            jobs = tuple(connection.execute(needing).scalars())
+            found = connection.execute(needing)
+            jobs = tuple(job for job, request in found if digest in models_of(request))
             if jobs:
-                raise ModelInUseError(digest, jobs)
+                raise ModelInUseError(digest, jobs[:MAX_SHOWN_JOBS])
             return connection.execute(sa.delete(MODELS).where(self._named(digest))).rowcount > 0
 
     def _update(self, condition: sa.ColumnElement[bool], values: dict[str, Any]) -> bool:

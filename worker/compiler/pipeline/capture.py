@@ -33,6 +33,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 )
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
+from worker.compiler.frontend.missing_values import with_missing_values
 from worker.compiler.frontend.model_errors import model_raised
 from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
@@ -51,10 +52,10 @@ from worker.compiler.frontend.sample_inputs import (
 )
 from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.state import expose_state, shared_state
+from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
-from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Upload
+from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
 
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 CALLS = 8
-"""The runs of a model with state that are compared."""
+"""The runs of a model with state that are compared, and the least number of turns of its entry points."""
 
 
 def capture(upload: Upload, context: StageContext) -> Captured:
@@ -77,7 +78,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     runs of the original agree on the references. If it draws random numbers, it takes their seed, and the
     references are its outputs: the original agrees with the export while both draw from torch's generator.
     Sizes that the file leaves dynamic stay so, unless the request names inputs. Entry points agree on the
-    first values of a state that they share.
+    first values of a state that they share; ``turns`` has what the originals return when they run in turn.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
@@ -86,7 +87,49 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     first, *others = _with_shared_state(upload.entries)
     refuse_contradicting_states((first, *others))
     refuse_missing_images(upload.request.inspect.images, (first, *others))
-    return replace(first, others=tuple(others))
+    return replace(first, others=tuple(others), turns=tuple(_turns((first, *others))))
+
+
+def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
+    """Run the originals, loaded anew, in turn: forward, backward, and so on, each from the last one's state.
+
+    There are no turns if no run changes a buffer. The original does not draw the numbers that follow from a
+    seed, so entry points with a seed take no part.
+    """
+    players = [entry for entry in entries if entry.seed is None]
+    if len(players) < 2 or not any(entry.buffers.writes for entry in entries):
+        return
+    models = {entry.name: _loaded_anew(entry) for entry in players}
+    names = {name.removeprefix(STATE_PREFIX) for entry in players for name in entry.initial_state}
+    shared = SharedTensors([model.original for model in models.values()], names)
+    for number in range(-(-CALLS // len(players))):
+        for entry in players[:: -1 if number % 2 else 1]:
+            model, samples = models[entry.name], (entry.example, *entry.samples)
+            shared.give(model.original)
+            with in_entry(entry.upload.entry):
+                yield Turn(entry.name, _after_others(entry, model, samples[number % len(samples)]))
+            shared.take(model.original)
+
+
+def _after_others(entry: Captured, model: LoadedModel, sample: Sample) -> Sample:
+    """Run the original on the inputs of a sample from the state that it is in."""
+    inputs = replace(entry, inputs=sample.inputs).with_complex.inputs[: entry.own_inputs]
+    before = _state(entry, model)
+    outputs = _run(model, tuple(map(as_tensor, inputs)))
+    returned = (*map(as_array, outputs), *_state(entry, model))
+    given = (*inputs, *before)
+    return Sample(sample.sizes, tuple(map(_parts, given)), tuple(map(_parts, returned)), follows=True)
+
+
+def _state(entry: Captured, model: LoadedModel) -> tuple[np.ndarray, ...]:
+    return tuple(
+        as_array(held_or_zeros(model.original, name.removeprefix(STATE_PREFIX), as_tensor(first)))
+        for name, first in entry.initial_state.items()
+    )
+
+
+def _loaded_anew(entry: Captured) -> LoadedModel:
+    return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
 
 
 def _with_shared_state(uploads: Sequence[Upload]) -> list[Captured]:
@@ -253,8 +296,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     Raises:
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
-    upload = captured.upload
-    model = load_model(upload.path, replace(upload.selection, method=captured.method))
+    model = _loaded_anew(captured)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []
@@ -430,7 +472,8 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
-        raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
+        raised = packing_refusal(model.original) or model_raised(error, model.original, inputs)
+        raise with_missing_values(raised, error, model.call) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
