@@ -17,10 +17,12 @@ import mmap
 import os
 import re
 import sys
+import threading
 import time
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -353,7 +355,8 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        return tuple(prepare([_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]))  # noqa: B905
+        tensors = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        return tuple(_with_helpers(prepare, tensors))
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
         """The tensors of a ``.safetensors`` file in the library's order, without a copy.
@@ -559,6 +562,36 @@ def _shown(structure: Mapping[str, Any]) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
+class _Fork(threading.local):
+    """What the current thread knows about the fork that it comes from.
+
+    The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then waits
+    for helpers that do not exist. A thread that the new process starts has helpers of its own.
+    """
+
+    happened = False
+    caller: ThreadPoolExecutor | None = None
+
+
+_fork = _Fork()
+
+
+def _note_fork() -> None:
+    _fork.happened, _fork.caller = True, None
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the runtime in this thread, or after a fork in a thread of the new process."""
+    if not _fork.happened:
+        return call(*arguments)
+    if _fork.caller is None:
+        _fork.caller = ThreadPoolExecutor(1)
+    return _fork.caller.submit(call, *arguments).result()
+
+
 class Sessions:
     """A pool of the library's virtual machines, because each can run only one call at a time.
 
@@ -576,7 +609,7 @@ class Sessions:
             session = self._idle.pop()
         except IndexError:
             session = self._start()
-        result = session(*arguments)
+        result = _with_helpers(session, *arguments)
         # after a failed call, the session is dropped
         self._idle.append(session)
         return result
