@@ -101,6 +101,8 @@ HUGE_PAGE_BYTES = 2 << 20
 MADV_COLLAPSE = 25
 MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
+SIZE_CHECK = "match_cast error"
+"""What the runtime's message of a refused size contains."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -565,8 +567,8 @@ def _shown(structure: Mapping[str, Any]) -> str:
 class _Fork(threading.local):
     """What the current thread knows about the fork that it comes from.
 
-    The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then waits
-    for helpers that do not exist. A thread that the new process starts has helpers of its own.
+    The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then
+    waits for helpers that do not exist. A thread that the new process starts has helpers of its own.
     """
 
     happened = False
@@ -1003,7 +1005,12 @@ def _guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        raise BundleError(f"the library failed: {error}") from error
+        reason = (
+            "a size that follows from the inputs' values is out of range: "
+            if SIZE_CHECK in str(error)
+            else ""
+        )
+        raise BundleError(f"the library failed: {reason}{error}") from error
 
 
 def _start_machine(library: Any) -> Any:
