@@ -19,6 +19,7 @@ from worker.candidates.client import CandidateClient, LibraryCrashedError
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.values import Captured
 from worker.tensors import as_array
 
@@ -227,3 +228,9 @@ def test_sizes_of_data_follow_dynamic_sizes(server: CandidateClient, tmp_path: P
     case = OF_DYNAMIC_SIZES[name]
     path = saved(tmp_path / "model", case.body, case.calls[0], ({0: ROWS},))
     check(server, compiled(capture_file(path), tmp_path), case)
+
+
+def test_truths_of_a_size_of_data_are_compared(tmp_path: Path) -> None:
+    captured = capture_file(saved(tmp_path / "model", lambda x: x[x[:, 0] > 0] > 1, MIXED))
+    (found,) = compare_outputs(captured.references, captured, captured.example)
+    assert found.reordered == 0
