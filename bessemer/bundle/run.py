@@ -17,10 +17,12 @@ import mmap
 import os
 import re
 import sys
+import threading
 import time
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -99,6 +101,8 @@ HUGE_PAGE_BYTES = 2 << 20
 MADV_COLLAPSE = 25
 MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
+SIZE_CHECK = "match_cast error"
+"""What the runtime's message of a refused size contains."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -353,7 +357,8 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        return tuple(prepare([_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]))  # noqa: B905
+        tensors = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        return tuple(_with_helpers(prepare, tensors))
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
         """The tensors of a ``.safetensors`` file in the library's order, without a copy.
@@ -573,6 +578,36 @@ def _shown(structure: Mapping[str, Any]) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
+class _Fork(threading.local):
+    """What the current thread knows about the fork that it comes from.
+
+    The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then
+    waits for helpers that do not exist. A thread that the new process starts has helpers of its own.
+    """
+
+    happened = False
+    caller: ThreadPoolExecutor | None = None
+
+
+_fork = _Fork()
+
+
+def _note_fork() -> None:
+    _fork.happened, _fork.caller = True, None
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the runtime in this thread, or after a fork in a thread of the new process."""
+    if not _fork.happened:
+        return call(*arguments)
+    if _fork.caller is None:
+        _fork.caller = ThreadPoolExecutor(1)
+    return _fork.caller.submit(call, *arguments).result()
+
+
 class Sessions:
     """A pool of the library's virtual machines, because each can run only one call at a time.
 
@@ -590,7 +625,7 @@ class Sessions:
             session = self._idle.pop()
         except IndexError:
             session = self._start()
-        result = session(*arguments)
+        result = _with_helpers(session, *arguments)
         # after a failed call, the session is dropped
         self._idle.append(session)
         return result
@@ -986,7 +1021,12 @@ def _guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        raise BundleError(f"the library failed: {error}") from error
+        reason = (
+            "a size that follows from the inputs' values is out of range: "
+            if SIZE_CHECK in str(error)
+            else ""
+        )
+        raise BundleError(f"the library failed: {reason}{error}") from error
 
 
 def _start_machine(library: Any) -> Any:

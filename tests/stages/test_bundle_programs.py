@@ -26,6 +26,22 @@ from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
 RUN = "  Tensors outputs = session.Run(inputs);\n"
+FORKED = """
+import os, sys
+import numpy as np
+from run import load
+
+model = load(".")
+inputs = model.reference_inputs()
+expected = model.run(inputs)
+child = os.fork()
+if child == 0:
+    loaded = load(".")
+    outputs = [model.run(inputs), model.session().run(inputs), loaded.run(inputs)]
+    equal = [np.array_equal(each[name], expected[name]) for each in outputs for name in expected]
+    os._exit(0 if all(equal) else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 THREADS = """\
   std::atomic<int> wrong{0};
   Tensors expected = session.Run(inputs);
@@ -80,6 +96,11 @@ def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(bundle: Pa
     ran = execute([sys.executable, CALLS, bundle, "8", "1000"], bundle)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
+
+
+def test_a_forked_process_runs_the_bundle_that_its_parent_ran(bundle: Path) -> None:
+    ran = execute(["timeout", "60", sys.executable, "-c", FORKED], bundle)
+    assert ran.returncode == 0, ran.stderr
 
 
 @NEEDS_COMPILER

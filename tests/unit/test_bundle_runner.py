@@ -22,10 +22,12 @@ STANDARD = {
     "os",
     "re",
     "sys",
+    "threading",
     "time",
     "zipfile",
     "types",
     "collections",
+    "concurrent",
     "dataclasses",
     "pathlib",
 }

@@ -172,13 +172,22 @@ def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arr
         if any(found[name].shape != references[name].shape for name in names):
             continue
         columns = [
-            Column(found[name], references[name], **options.tolerance(specs[name].dtype).model_dump())
+            Column(
+                _as_numbers(found[name]),
+                _as_numbers(references[name]),
+                **options.tolerance(specs[name].dtype).model_dump(),
+            )
             for name in names
         ]
         order = order_ties(columns)
         moved.update(dict.fromkeys(names, int(np.count_nonzero(order != np.arange(len(order))))))
         found.update({name: found[name][order] for name in names})
     return tuple(found.values()), moved
+
+
+def _as_numbers(array: Array) -> Array:
+    """The array, or integers for truths, which NumPy does not subtract."""
+    return array.astype(np.int8) if array.dtype == np.bool_ else array
 
 
 def _compare_rounded(
