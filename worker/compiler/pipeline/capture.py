@@ -44,6 +44,7 @@ from worker.compiler.frontend.requested_dimensions import (
     requested_dynamic_shapes,
 )
 from worker.compiler.frontend.sample_inputs import (
+    Lengths,
     Limits,
     data_limit_bytes,
     index_limits,
@@ -54,7 +55,7 @@ from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
 from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
-from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
+from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
@@ -263,15 +264,19 @@ def _first_run(
 ) -> tuple[Tensors, Limits, tuple[Tensors, tuple[str, ...], Structure]]:
     """Inputs that the model takes, limits of their numbers, and what it returns.
 
-    Offsets, for one, have to begin with 0, and floats may be numbers of categories, or shares.
+    Offsets, for one, have to begin with 0, floats may be numbers of categories, or shares, and lengths of
+    sequences begin at 1.
 
     Raises:
         JobError: of the first inputs, if the model raises for all.
     """
     zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
     shares: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_float}
+    lengths: Limits = {
+        spec.name: Lengths(1) for spec in specs if spec.dtype.is_integer and len(spec.shape) == 1
+    }
     refusal: JobError | None = None
-    for limits in ({}, zeros, shares, zeros | shares):
+    for limits in ({}, zeros, shares, zeros | shares, zeros | lengths):
         inputs = random_inputs(specs, limits, seed)
         try:
             return inputs, limits, _run_named(model, inputs)
@@ -472,7 +477,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
-        raised = packing_refusal(model.original) or model_raised(error, model.original, inputs)
+        raised = model_raised(error, model.original, inputs)
         raise with_missing_values(raised, error, model.call) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
@@ -491,8 +496,7 @@ def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: Err
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
-        failure = failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places)
-        raise packing_refusal(model.original) or failure from error
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places) from error
     except JobError:
         raise
     except Exception as error:
