@@ -3,58 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from bessemer.bundle.run import Model, load
 from bessemer.client import Client
 from bessemer.contract.options import InspectOptions
-from examples.course.session import logits_of, run, trained
-from examples.models import EXAMPLES
+from examples.course.session import run, trained
 from examples.models.clothes import CLASSES, DRAWINGS, SIDE, as_text, draw, read
 
 
 def show(client: Client, folder: Path) -> None:
-    """Both networks' libraries name every drawing rightly; given pictures are named instead."""
+    """The libraries of both networks name every drawing rightly; given pictures are named instead."""
     given = {path: read(Path(path)) for path in sys.argv[1:]} if __name__ == "__main__" else {}
-    named = _name(client, folder, given or {name: draw(name) for name in DRAWINGS})
-    for name, words in named.items():
-        assert given or set(words) == {name}, f"the networks call the drawing of {name} {words}"
+    mlp, cnn = (_compile(client, network, folder) for network in ("mlp", "cnn"))
+    for title, image in (given or {name: draw(name) for name in DRAWINGS}).items():
+        words = _word(mlp, image), _word(cnn, image)
+        print(f"\n{title}\n{as_text(image)}\nthe mlp says {words[0]}, the cnn says {words[1]}")
+        assert given or set(words) == {title}
 
 
-def _name(client: Client, folder: Path, images: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
-    """The words of the libraries of both networks for each image, which it prints."""
-    bundles = {name: _compile(client, name, folder) for name in ("mlp", "cnn")}
-    found = {}
-    for name, image in images.items():
-        print(f"\n{name}\n{as_text(image)}")
-        found[name] = [
-            _word(bundle, image.reshape(EXAMPLES[network].inputs[0].shape), folder)
-            for network, bundle in bundles.items()
-        ]
-        print(
-            ", ".join(
-                f"the {network} says {word}" for network, word in zip(bundles, found[name], strict=True)
-            )
-        )
-    return found
-
-
-def _compile(client: Client, network: str, folder: Path) -> Path:
-    """The bundle; its report shows the image that the library was verified with."""
-    shown = InspectOptions(images={"x": (SIDE, SIDE)})
-    bundle = (
-        client.submit(trained(network, folder), target="host", inspect=shown)
-        .wait()
-        .download(folder / network)
-    )
+def _compile(client: Client, network: str, folder: Path) -> Model:
+    """The library; its report shows the image that it was verified with."""
+    options = InspectOptions(images={"x": (SIDE, SIDE)})
+    job = client.submit(trained(network, folder), target="host", inspect=options).wait()
+    bundle = job.download(folder / network)
     assert '<img src="data:image/png;base64,' in (bundle / "report.html").read_text()
-    return bundle
+    return load(bundle)
 
 
-def _word(bundle: Path, image: torch.Tensor, folder: Path) -> str:
-    return CLASSES[int(logits_of(bundle, image, folder).argmax())]
+def _word(library: Model, image: torch.Tensor) -> str:
+    (logits,) = library.run({"x": image.reshape(library.inputs[0].shape).numpy()}).values()
+    return CLASSES[int(logits.argmax())]
 
 
 if __name__ == "__main__":
