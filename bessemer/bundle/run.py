@@ -983,6 +983,7 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
             _load_runtime(folder, manifest, name)
         _check_file(folder, manifest, manifest["library"])
         documents = (manifest, *manifest.get("entries", ()))
+        _register_effects()
         with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
             library = tvm_ffi.load_module(str(path))
             prepared = _prepared_parameters(folder, manifest, library, parameters)
@@ -995,6 +996,31 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
     with _using(folder):
         entries = [Entry(folder, each, function) for each, function in zip(documents, functions)]  # noqa: B905
         return Model(folder, manifest, entries, threads)
+
+
+def _register_effects() -> None:
+    """Give the runtime what TVM's Python package gives it: the effects of ``R.print`` and ``R.assert_op``."""
+    for name, function in {"relax.run.print": _print, "relax.run.assert_op": _assert}.items():
+        if tvm_ffi.get_global_func(name, allow_missing=True) is None:
+            tvm_ffi.register_global_func(name, function)
+
+
+def _print(text: str, *values: Any) -> None:
+    print(_formatted(text, values, " "))
+
+
+def _assert(condition: Any, text: str, *values: Any) -> None:
+    if not bool(_printable(condition)):
+        raise AssertionError(_formatted(text, values, ", ") or "an assertion of the model failed")
+
+
+def _formatted(text: str, values: Sequence[Any], separator: str) -> str:
+    shown = list(map(_printable, values))
+    return text.format(*shown) if text else separator.join(map(str, shown))
+
+
+def _printable(value: Any) -> Any:
+    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
 
 
 def _prepared_parameters(

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from bessemer.client.inputs import validated, validation_message
+from bessemer.client.ir_modules import NOTHING, Beside
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -51,6 +52,24 @@ InputsOption = Annotated[
         "--input",
         metavar="NAME=1x3x224x224:float32",
         help="One input's shape and dtype; repeat for each input. A .pt2 needs none.",
+    ),
+]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="For an IRModule: a .npz or .safetensors file with the values of parameters by name.",
+        dir_okay=False,
+    ),
+]
+ReferenceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        metavar="FILE.npz",
+        help="For an IRModule: inputs and outputs by name, to verify the library with.",
+        dir_okay=False,
     ),
 ]
 FieldsOption = Annotated[
@@ -123,11 +142,13 @@ class Draft:
         request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
         dimensions: ranges for these inputs, or for the model's own.
         files: the model files of entries that have their own.
+        beside: what is uploaded beside an IRModule.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
     files: Mapping[str, Path] = field(default_factory=dict)
+    beside: Beside = NOTHING
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -150,6 +171,7 @@ def read_draft(
     name: str | None = None,
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
+    beside: Beside = NOTHING,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -160,6 +182,7 @@ def read_draft(
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
         constants: such as ``sr=16000``.
+        beside: what is uploaded beside an IRModule.
         entries: such as ``decode``, ``decode=forward``, ``decode=decode.pt2`` or ``small,x=1x784``.
 
     Raises:
@@ -184,7 +207,7 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files)
+    return Draft(_checked(fields), ranges, files, beside)
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:

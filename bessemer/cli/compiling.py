@@ -18,7 +18,9 @@ from bessemer.cli.arguments import (
     ModelArgument,
     NameOption,
     NoWaitOption,
+    ReferenceOption,
     TargetOption,
+    WeightsOption,
     read_draft,
 )
 from bessemer.cli.live_view import compilation_lines, other_method_lines
@@ -39,6 +41,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.waiting import first_line, follow, missing_worker
 from bessemer.client import Job
+from bessemer.client.ir_modules import Beside
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.job import JobState
 from bessemer.contract.report import EntryReport, OperatorUse, Preflight, Report
@@ -56,6 +59,8 @@ def compile_model(
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    weights: WeightsOption = None,
+    reference: ReferenceOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -80,7 +85,9 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(
+            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+        )
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:
@@ -141,6 +148,8 @@ def check(
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    weights: WeightsOption = None,
+    reference: ReferenceOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -159,7 +168,9 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(
+            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+        )
         draft = draft.until(Stage.TRANSLATE)
         if no_wait:
             client.require_worker(draft.request)

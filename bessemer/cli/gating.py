@@ -12,6 +12,8 @@ from bessemer.cli.arguments import (
     EntriesOption,
     InputsOption,
     ModelArgument,
+    ReferenceOption,
+    WeightsOption,
     read_bytes,
     read_draft,
 )
@@ -36,6 +38,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancel_on_interrupt, watch
 from bessemer.client import Client, Job
+from bessemer.client.ir_modules import Beside
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
@@ -77,6 +80,8 @@ def gate(
     ] = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    weights: WeightsOption = None,
+    reference: ReferenceOption = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
@@ -186,7 +191,9 @@ def gate(
     )
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(
+            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+        )
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):

@@ -26,6 +26,8 @@ from bessemer.client.exporting import (
     torch_kind,
 )
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
+from bessemer.client.ir_modules import Beside, ir_module_bytes, is_ir_module, packed
+from bessemer.client.sources import read_file
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
@@ -35,8 +37,8 @@ from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
 RETURNS = (
-    "a path, bytes, a torch object or a dictionary of exported programs, alone or in a tuple with its inputs "
-    "and dimensions"
+    "a path, bytes, a torch object, an IRModule or a dictionary of exported programs, alone or in a tuple "
+    "with its inputs and dimensions"
 )
 PYTHON = ".py"
 MODULE = Modules["torch.nn.modules.module.Module"]
@@ -81,7 +83,7 @@ def resolved_model(
             resolved = call_entry_point(model, Path(folder), inputs, dimensions, constants)
             yield replace(resolved, name=_entry_name(model))
         return
-    if model.endswith(PYTHON):
+    if model.endswith(PYTHON) and not mentions_tvm(Path(model)):
         raise InvalidArgumentError(
             f"{model} is a Python file; name the function that returns the model: {model}:NAME"
         )
@@ -90,6 +92,11 @@ def resolved_model(
         yield ResolvedModel(model, inputs=specs, dimensions=ranges)
     else:
         yield ResolvedModel(Path(model), name_of_file(Path(model).name), specs, ranges)
+
+
+def mentions_tvm(path: Path) -> bool:
+    """Whether a Python file may define an IRModule. The server parses it; here it is only read."""
+    return path.is_file() and b"tvm" in path.read_bytes()
 
 
 def is_entry_point(model: str) -> bool:
@@ -134,6 +141,8 @@ def call_entry_point(
             inputs, dimensions = own_inputs, {**own_dimensions, **dimensions}
         if is_programs(model):
             return ResolvedModel(save_programs(model, folder), entries=tuple(model))
+        if is_ir_module(model):
+            model = ir_module_bytes(model)
         if torch_kind(model) is not None:
             return _save(entry, model, folder, inputs, dimensions, constants)
         file = _file(entry, model, folder)
@@ -222,7 +231,10 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
         ExportError: the function raised an error, or torch could not export its result.
     """
     inputs = {spec.name: spec for spec in draft.request.inputs}
-    with resolved_model(model, inputs, draft.dimensions, draft.request.constants) as resolved:
+    with (
+        resolved_model(model, inputs, draft.dimensions, draft.request.constants) as found,
+        with_beside(found, draft.beside) as resolved,
+    ):
         request = draft.with_inputs(resolved.inputs, resolved.dimensions)
         if not request.entries and resolved.entries:
             request = request.model_copy(update={"entries": {name: Entry() for name in resolved.entries}})
@@ -237,6 +249,20 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     return client.post(
         request.model_copy(update={"model": digest, **({"entries": entries} if entries else {})})
     )
+
+
+@contextmanager
+def with_beside(model: ResolvedModel, beside: Beside) -> Iterator[ResolvedModel]:
+    """An IRModule with the arrays beside it, in a temporary file that lives until the block ends."""
+    if not beside:
+        yield model
+        return
+    if isinstance(model.source, str):
+        raise InvalidArgumentError("--weights and --reference need the file of an IRModule, not a digest")
+    with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
+        path = Path(folder) / "model.zip"
+        path.write_bytes(packed(read_file(model.source), beside))
+        yield replace(model, source=path)
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

@@ -10,6 +10,7 @@ import httpx
 
 from bessemer.client import operations, submission
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
+from bessemer.client.ir_modules import Arrays, Beside
 from bessemer.client.job import AsyncJob, Job
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.operations import NO_LABELS
@@ -103,6 +104,8 @@ class ClientOperations(Generic[AnyJob]):
         constants: Mapping[str, bool | int | float | str | None] | None = None,
         entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
         stateless: bool | None = None,
+        weights: Arrays | None = None,
+        reference: Arrays | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
         optimize: OptimizeOptions | None = None,
@@ -122,9 +125,10 @@ class ClientOperations(Generic[AnyJob]):
         """Submit a compilation, and upload the model if the server lacks it.
 
         Args:
-            model: a path, the bytes of a file, the digest of an uploaded model, or a torch object. An
-                ``nn.Module`` is exported with ``torch.export`` in evaluation mode. Or a dictionary of files,
-                one for each entry point: ``{"prefill": "prefill.pt2", "decode": "decode.pt2"}``.
+            model: a path, the bytes of a file, the digest of an uploaded model, a torch object, or TVM's
+                ``IRModule``. An ``nn.Module`` is exported with ``torch.export`` in evaluation mode. Or a
+                dictionary of files, one for each entry point:
+                ``{"prefill": "prefill.pt2", "decode": "decode.pt2"}``.
             inputs: for each name, a shape (of float32), ``"1x784:float32"``, a ``TensorSpec``, or an array
                 or tensor, in the order of the model's arguments. A `.pt2` needs none. An ``nn.Module`` also
                 accepts a tuple of example tensors; given shapes, it is exported with seeded random tensors.
@@ -135,6 +139,10 @@ class ClientOperations(Generic[AnyJob]):
                 the model, or the model with other ``inputs``. A dictionary of exported programs as the model
                 has one for each.
             stateless: whether the library's users pass the state of a model that keeps some.
+            weights: for an IRModule, the values of parameters by their names: the path of a ``.npz`` or
+                ``.safetensors`` file, or arrays.
+            reference: for an IRModule, inputs and outputs by their names to verify the library with: the path
+                of a ``.npz`` file, or arrays.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
             optimize: how to rewrite and fuse the graph.
@@ -175,7 +183,8 @@ class ClientOperations(Generic[AnyJob]):
             "priority": priority,
             "timeout_seconds": timeout_seconds,
         }
-        document = yield from submission.submit(model, inputs, dimensions, options, progress)
+        beside = Beside(weights, reference)
+        document = yield from submission.submit(model, inputs, dimensions, options, progress, beside)
         return self._job(document)
 
     @operation

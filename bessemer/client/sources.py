@@ -10,7 +10,8 @@ from bessemer.contract.base import Digest, is_digest, is_digest_prefix
 from bessemer.errors import InvalidArgumentError
 
 ModelSource = str | os.PathLike[str] | bytes | object
-"""A path, the bytes of a file, a digest, a torch object, or a dictionary of these for several entry points.
+"""A path, the bytes of a file, a digest, a torch object, an IRModule, or a dictionary of these for several
+entry points.
 
 A ``str`` of 64 hexadecimal digits is a digest; any other ``str`` is a path, or else the first 4 or more
 characters of a digest if no such file exists. A torch object is an ``nn.Module``, ``ExportedProgram``,
@@ -55,6 +56,14 @@ def file_source(path: str | os.PathLike[str]) -> Source:
 def memory_source(data: bytes) -> Source:
     """Hash bytes."""
     return _hashed(data)
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises ``InvalidArgumentError`` if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path!s} cannot be read: {error.strerror}") from error
 
 
 def _hashed(content: Path | bytes) -> Source:

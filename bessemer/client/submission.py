@@ -19,6 +19,7 @@ from bessemer.client.exporting import (
     torch_kind,
 )
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
+from bessemer.client.ir_modules import NOTHING, Beside, ir_module_bytes, is_ir_module, packed
 from bessemer.client.sources import (
     ModelSource,
     Progress,
@@ -26,6 +27,7 @@ from bessemer.client.sources import (
     file_source,
     is_shortened_digest,
     memory_source,
+    read_file,
 )
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
 from bessemer.contract.base import Digest, is_digest
@@ -49,10 +51,12 @@ def submit(
     dimensions: Dimensions,
     options: Mapping[str, object],
     progress: Progress | None = None,
+    beside: Beside = NOTHING,
 ) -> Flow[Compilation]:
     """Upload the model if the server lacks it, and submit the compilation.
 
-    ``options`` are other fields of the request, which omits those that are None.
+    ``options`` are other fields of the request, which omits those that are None. ``beside`` is uploaded with
+    an IRModule.
     """
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
@@ -62,7 +66,7 @@ def submit(
         return (yield from submit(first, inputs, dimensions, options, progress))
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         digest, source, specs = yield Work(
-            lambda: _prepare(model, inputs, dimensions, constants, Path(folder))
+            lambda: _prepare(_with_beside(model, beside), inputs, dimensions, constants, Path(folder))
         )
         given = {
             **options,
@@ -156,6 +160,16 @@ def name_of_model(model: ModelSource) -> str | None:
     return as_name(str(getattr(model, "original_name", type(model).__name__)))
 
 
+def _with_beside(model: ModelSource, beside: Beside) -> ModelSource:
+    """An IRModule as bytes, with what is beside it; other models unchanged."""
+    content: object = ir_module_bytes(model) if is_ir_module(model) else model
+    if not beside:
+        return content
+    if is_digest(model) or not isinstance(content, str | os.PathLike | bytes):
+        raise InvalidArgumentError("weights and a reference need an IRModule: an object, a path or bytes")
+    return packed(content if isinstance(content, bytes) else read_file(content), beside)
+
+
 def _prepare(
     model: ModelSource, inputs: Inputs, dimensions: Dimensions, constants: Constants, folder: Path
 ) -> tuple[Digest, Source | None, tuple[InputSpec, ...]]:
@@ -178,7 +192,8 @@ def _source(model: ModelSource) -> Source:
     if isinstance(model, str | os.PathLike):
         return file_source(model)
     raise InvalidArgumentError(
-        f"a {type(model).__name__} is not a model; pass a path, bytes, a digest, or a torch module"
+        f"a {type(model).__name__} is not a model; "
+        "pass a path, bytes, a digest, a torch module or an IRModule"
     )
 
 

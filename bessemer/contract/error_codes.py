@@ -38,6 +38,7 @@ class ErrorCode(GrowingEnum):
     MODEL_DAMAGED = "model-damaged"
     MODEL_UNSAFE_ARCHIVE = "model-unsafe-archive"
     MODEL_LOAD_FAILED = "model-load-failed"
+    MODEL_MODULE_INVALID = "model-module-invalid"
     MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
     MODEL_FORWARD_MISSING = "model-forward-missing"
     MODEL_SIGNATURE_UNSUPPORTED = "model-signature-unsupported"
@@ -48,6 +49,7 @@ class ErrorCode(GrowingEnum):
     INPUTS_MISSING = "inputs-missing"
     CONSTANTS_MISSING = "constants-missing"
     INPUTS_MISMATCH = "inputs-mismatch"
+    REFERENCE_MISSING = "reference-missing"
     # the invocation
     INPUTS_TOO_LARGE = "inputs-too-large"
     INPUTS_UNREADABLE = "inputs-unreadable"

@@ -130,6 +130,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Save it again on the CPU, with the worker's version of torch and without classes from packages that "
         "the worker lacks.",
     ),
+    ErrorCode.MODEL_MODULE_INVALID: ErrorText(
+        422,
+        "The IRModule cannot be read",
+        "Correct the program where `detail` says. The worker parses it with TVM 0.27, whose dialect of "
+        "TVMScript `Module.script()` prints (docs/usage.md).",
+    ),
     ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
         422,
         "The FX graph uses module classes that the worker lacks",
@@ -181,6 +187,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The inputs do not match the model",
         "Compare them with the model's signature (`bessemer inspect`).",
+    ),
+    ErrorCode.REFERENCE_MISSING: ErrorText(
+        422,
+        "The reference of an IRModule is missing",
+        "Name a function of the module's file, `arrays` or `lowering` in `verify.reference`; arrays need "
+        "every input and output by its name.",
     ),
     ErrorCode.INPUTS_TOO_LARGE: ErrorText(
         413, "The inputs are larger than this server accepts", "Ask the operator to raise the limit."

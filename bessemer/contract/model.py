@@ -20,6 +20,7 @@ class ModelFormat(GrowingEnum):
     PT2 = "pt2"
     TORCHSCRIPT = "torchscript"
     FX = "fx"
+    IR_MODULE = "ir-module"
 
 
 class ModelState(GrowingEnum):

@@ -15,6 +15,7 @@ class Baseline(GrowingEnum):
     """What the benchmark times beside the library."""
 
     TORCH_EAGER = "torch-eager"
+    REFERENCE = "reference"
 
 
 class Tolerance(Document):
@@ -218,6 +219,11 @@ class TuneOptions(Document):
         return self
 
 
+ReferenceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+ARRAYS, LOWERING = "arrays", "lowering"
+"""References that are not functions."""
+
+
 class VerifyOptions(Document):
     """How close the library's outputs must be to the model's."""
 
@@ -238,6 +244,13 @@ class VerifyOptions(Document):
         "the model's own rounding error is larger.",
     )
     seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Random seed of the inputs.")
+    reference: ReferenceName | None = Field(
+        default=None,
+        description="For an IRModule, what its library is compared with. `lowering`: the module as TVM "
+        "lowers it without schedules. `arrays`: the inputs and outputs of `reference.npz` in the upload. Any "
+        "other name: the Python function of that name in the module's file. Null: the arrays if there are "
+        "any, else the function `reference` if there is one, else the lowering.",
+    )
 
     def tolerance(self, dtype: DType) -> Tolerance:
         """The tolerance for outputs of a dtype."""
@@ -261,5 +274,6 @@ class BenchmarkOptions(Document):
     )
     baselines: tuple[Baseline, ...] = Field(
         default=(Baseline.TORCH_EAGER,),
-        description="Baselines to time in alternation with the library on the same inputs; may be empty.",
+        description="Baselines to time in alternation with the library on the same inputs; may be empty. For "
+        "an IRModule, any stands for `reference`, its reference function; without one, none is timed.",
     )

@@ -173,6 +173,15 @@ class BenchmarkResult(Document):
     functions: tuple[FunctionTime, ...] = Field(description="The library's functions, slowest first.")
 
 
+class ReferenceSource(GrowingEnum):
+    """What computed the outputs that the library is compared with."""
+
+    MODEL = "model"
+    FUNCTION = "function"
+    ARRAYS = "arrays"
+    LOWERING = "lowering"
+
+
 class OutputComparison(Document):
     """The comparison of one output with its reference."""
 
@@ -431,6 +440,12 @@ class Report(Document):
     verified: bool = Field(
         description="Whether the library passed verification; false if the compilation stopped before "
         "`verify`."
+    )
+    reference: ReferenceSource = Field(
+        default=ReferenceSource.MODEL,
+        description="What the library is compared with. `model`: the uploaded model, run by torch. For an "
+        "IRModule, `function`: a Python function in the same file; `arrays`: uploaded inputs and outputs; "
+        "`lowering`: the module as TVM lowers it without rewrites, fusion and schedules of Bessemer's.",
     )
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output on the reference inputs; with dynamic sizes, also at other sizes."

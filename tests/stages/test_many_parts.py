@@ -15,12 +15,13 @@ from tvm.relax.dpl import is_op, wildcard
 from benchmarks.compile_time.growing_models import GROWING
 from worker.compiler.frontend.pt2 import describe
 from worker.compiler.layout.pack_linear import pack_linear_weights
-from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.pipeline.translate import translate
 from worker.compiler.rewrites.fold import evaluate_constants, fold_constants
 from worker.compiler.rewrites.matching import Finder
 from worker.compiler.target import compile_target
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.decompositions import decomposed
+from worker.compiler.translation.operator_counts import count_operators
 
 SIZES = (8, 16)
 

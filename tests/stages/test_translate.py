@@ -11,8 +11,9 @@ from torch import nn
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler import source_locations as places
-from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.pipeline.translate import translate
 from worker.compiler.source_locations import author_frame
+from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.values import StageContext
 from worker.errors import JobError, OperatorsUnsupportedError
 

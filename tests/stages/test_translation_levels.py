@@ -14,10 +14,11 @@ from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.translate import count_operators, translate
+from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.translation.builders import ExpressionBuilder
+from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.values import Captured, StageContext, Translated
 
 KINDS = {"placeholder", "get_attr", "call_function", "call_method", "call_module", "output"}

@@ -12,8 +12,12 @@ ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
 EXTENSIBLE = ("kernels", "legalize", "rewrites", "spaces", "translation")
 WITHOUT_COMPILERS = ("worker.__main__", "app.__main__", "bessemer.client", "bessemer.cli")
-OF_ITS_USER = {"bessemer/client/exporting.py", "bessemer/client/transport.py"}
-"""Modules of the client that use the torch or OpenTelemetry imported by the user's program."""
+OF_ITS_USER = {
+    "bessemer/client/exporting.py",
+    "bessemer/client/ir_modules.py",
+    "bessemer/client/transport.py",
+}
+"""Modules of the client that use the torch, TVM, NumPy or OpenTelemetry imported by the user's program."""
 
 
 @pytest.mark.parametrize("package", EXTENSIBLE)

@@ -18,6 +18,7 @@ from bessemer.contract.report import (
     KernelChoice,
     OutputComparison,
     PassTime,
+    ReferenceSource,
     RewriteResult,
     StageTime,
     TuneResult,
@@ -140,12 +141,14 @@ class Sample:
     """Inputs and the original's outputs in the order of the specs; ``sizes`` differ from the example's.
 
     If it ``follows``, it is the call after the previous sample's: the library takes its own state from there.
+    ``exact`` are the outputs in float64, where they are known already.
     """
 
     sizes: dict[str, int]
     inputs: Arrays
     references: Arrays
     follows: bool = False
+    exact: Arrays | None = None
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,21 @@ class BufferUse:
 
 
 @dataclass(frozen=True)
+class RelaxProgram:
+    """An uploaded IRModule. Its ``main`` takes the inputs, then the weights, and returns a flat tuple.
+
+    ``function`` is the name of the reference function in the upload; None if the references are not its.
+    """
+
+    module: tvm.IRModule
+    weights: Mapping[str, np.ndarray]
+    source: ReferenceSource
+    function: str | None = None
+
+
+@dataclass(frozen=True)
 class Captured:
-    """The model as an exported program that has run.
+    """The model as an exported program, or an IRModule, that has run.
 
     ``inputs`` and ``references`` are contiguous
     arrays in the order of ``input_specs`` and ``output_specs``. If sizes are ``dynamic``, specs and arrays
@@ -184,7 +200,7 @@ class Captured:
 
     upload: Upload
     format: ModelFormat
-    program: torch.export.ExportedProgram
+    program: torch.export.ExportedProgram | RelaxProgram
     input_specs: tuple[TensorSpec, ...]
     output_specs: tuple[TensorSpec, ...]
     inputs: Arrays
@@ -199,6 +215,7 @@ class Captured:
     buffers: BufferUse = field(default_factory=BufferUse)
     complex_names: frozenset[str] = frozenset()
     seed: str | None = None
+    exact: Arrays | None = None
     others: tuple[Captured, ...] = ()
     turns: tuple[Turn, ...] = ()
 
@@ -221,6 +238,13 @@ class Captured:
     def is_first(self) -> bool:
         """Whether this is the entry point that runs by default."""
         return self.upload.entry == next(iter(self.upload.request.entries), None)
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram:
+        """The exported program. Raises ``TypeError`` for an IRModule."""
+        if isinstance(self.program, RelaxProgram):
+            raise TypeError("an IRModule is not an exported program")
+        return self.program
 
     @property
     def initial_state(self) -> dict[str, np.ndarray]:
@@ -285,7 +309,7 @@ class Captured:
     @property
     def example(self) -> Sample:
         """The reference inputs and outputs."""
-        return Sample({}, self.inputs, self.references)
+        return Sample({}, self.inputs, self.references, exact=self.exact)
 
 
 def _joined_spec(spec: TensorSpec, names: frozenset[str]) -> TensorSpec:

@@ -16,7 +16,7 @@ from bessemer.bundle.manifest import (
     Reference,
     StateTensor,
 )
-from bessemer.contract.report import EntryReport, OutputComparison, Report
+from bessemer.contract.report import EntryReport, OutputComparison, ReferenceSource, Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.structure import (
     ArgumentStructure,
@@ -32,6 +32,7 @@ from worker.compiler.values import (
     Built,
     Captured,
     Optimized,
+    RelaxProgram,
     StageContext,
     Translated,
     Tuned,
@@ -45,6 +46,8 @@ from worker.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from bessemer.contract.report import Preflight
 
@@ -94,6 +97,7 @@ def make_report(
         seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
+        reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
@@ -111,17 +115,29 @@ def make_report(
     )
 
 
+def _reference_source(captured: Captured) -> ReferenceSource:
+    program = captured.program
+    return program.source if isinstance(program, RelaxProgram) else ReferenceSource.MODEL
+
+
 def _parameters(captured: Captured) -> int:
     """The number of elements in the parameters and buffers of all entry points."""
     if not captured.others:
         return captured.parameters
     return count_together(
         {
-            **entry.program.state_dict,
+            **_held(entry),
             **{name: as_tensor(value) for name, value in entry.initial_state.items()},
         }
         for entry in captured.entries
     )
+
+
+def _held(entry: Captured) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of an entry point, by name."""
+    if isinstance(entry.program, RelaxProgram):
+        return {name: as_tensor(array) for name, array in entry.program.weights.items()}
+    return dict(entry.program.state_dict)
 
 
 def _methods_left(captured: Captured) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer
 from worker.compiler.translation.names import operator_name
+from worker.compiler.translation.operator_counts import count_operators
+from worker.compiler.values import RelaxProgram
 from worker.errors import JobError, OperatorsUnsupportedError
 from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
 
@@ -30,6 +32,8 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
         captured: the model.
         finding: the failure of translate, if it failed.
     """
+    if isinstance(captured.program, RelaxProgram):
+        return _of_module(captured, captured.program, finding)
     program = _core_program(captured.program)
     operators = _operators(program)
     return Preflight(
@@ -41,6 +45,23 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
         parameters=captured.parameters,
         parameter_bytes=_parameter_bytes(program),
         peak_activation_bytes=peak_bytes(program.graph, _not_computed(program)),
+    )
+
+
+def _of_module(captured: Captured, program: RelaxProgram, finding: JobError | None) -> Preflight:
+    """An IRModule's operators are Relax operators, which all have a lowering; work is not counted."""
+    calls = count_operators(program.module)
+    return Preflight(
+        compiles=finding is None,
+        problems=() if finding is None else (finding.problem(Stage.TRANSLATE),),
+        operators=tuple(
+            OperatorUse(name=f"relax.{name}", calls=count, flops=0, supported=True)
+            for name, count in calls.items()
+        ),
+        flops=0,
+        parameters=captured.parameters,
+        parameter_bytes=sum(array.nbytes for array in program.weights.values()),
+        peak_activation_bytes=0,
     )
 
 

@@ -8,7 +8,14 @@ from itertools import groupby
 from typing import Any
 
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BaselineResult, BenchmarkResult, OutputComparison, PassTime, Report
+from bessemer.contract.report import (
+    BaselineResult,
+    BenchmarkResult,
+    OutputComparison,
+    PassTime,
+    ReferenceSource,
+    Report,
+)
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
@@ -24,6 +31,14 @@ FORMATS = {
     ModelFormat.PT2: "Exported program",
     ModelFormat.TORCHSCRIPT: "TorchScript",
     ModelFormat.FX: "FX graph",
+    ModelFormat.IR_MODULE: "IRModule",
+}
+
+REFERENCES = {
+    ReferenceSource.MODEL: "the original model",
+    ReferenceSource.FUNCTION: "the reference function",
+    ReferenceSource.ARRAYS: "the uploaded outputs",
+    ReferenceSource.LOWERING: "TVM's own lowering of the module",
 }
 
 
@@ -76,6 +91,7 @@ class View:
     report: Report
     name: str
     format: str
+    reference: str
     max_error: float
     headline: Headline
     latency: charts.LatencyChart
@@ -129,6 +145,7 @@ def make_view(report: Report) -> View:
         report=report,
         name=model_name(report),
         format=FORMATS[report.model_format],
+        reference=REFERENCES[report.reference],
         max_error=largest(row.found.max_absolute_error for row in _comparison_rows(report)),
         headline=make_headline(benchmark.baselines),
         latency=charts.latency_chart(rows),

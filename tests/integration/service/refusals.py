@@ -153,6 +153,18 @@ REFUSALS: dict[str, Refusal] = {
         ("export schema 99.1", f"this worker 8.20 (torch {torch.__version__})", "Save it again"),
     ),
     "on a GPU": Refusal(on_cuda, ErrorCode.MODEL_LOAD_FAILED, ("CUDA device", "`.cpu()`")),
+    "an IRModule with a mistake": Refusal(
+        lambda: b"import tvm\nfrom tvm.script import tirx as T\nT.nothing()\n",
+        ErrorCode.MODEL_MODULE_INVALID,
+        ("module.py:3: AttributeError", "TVM 0.27"),
+        at="module.py",
+        line=3,
+    ),
+    "an IRModule that ends its process": Refusal(
+        lambda: b"import tvm, sys\nsys.exit(1)\n",
+        ErrorCode.MODEL_MODULE_INVALID,
+        ("module.py:2: SystemExit: 1",),
+    ),
     "an unavailable leaf": Refusal(
         with_a_leaf_of_the_users,
         ErrorCode.MODEL_LEAF_UNAVAILABLE,

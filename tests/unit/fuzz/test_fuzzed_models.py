@@ -62,17 +62,21 @@ VERSION = ("m/version", b"3\n", zipfile.ZIP_STORED)
 PT2 = zipped([VERSION, ("m/archive_format", b"pt2", 0), ("m/models/model.json", b"{}", 0)])
 SCRIPT = zipped([VERSION, ("m/constants.pkl", b"\x80\x02).", 0), ("m/code/a.py", b"def f(): ...\n" * 20, 8)])
 SAVED = zipped([VERSION, ("m/data.pkl", GRAPH_MODULE, 0), ("m/data/0", bytes(200), 0)])
+MODULE = b"import tvm\nfrom tvm.script import ir as I\n@I.ir_module\nclass Module: ...\n"
+MODULE_JSON = b'{"root_index":0,"nodes":[{"type":"None"}]}'
+MODULE_ARCHIVE = zipped([("module.py", MODULE, 0), ("weights.npz", SAVED, 0)])
 NESTED = zipped([VERSION, ("m/data.pkl", SAVED, 0)])
 LEGACY = (
     b"".join(pickle.dumps(value, 2) for value in (LEGACY_MAGIC, 1001, {"little_endian": True})) + GRAPH_MODULE
 )
 
 ARCHIVES = mutated(
-    st.sampled_from([PT2, SCRIPT, SAVED, NESTED, SAVED + SAVED])
+    st.sampled_from([PT2, SCRIPT, SAVED, NESTED, SAVED + SAVED, MODULE_ARCHIVE])
     | st.lists(st.tuples(NAMES, CONTENTS, METHODS), max_size=5).map(lambda rest: zipped([VERSION, *rest])),
     b"PK",
 )
-UPLOADS = ARCHIVES | mutated(st.just(LEGACY)) | mutated(st.just(GRAPH_MODULE)) | st.binary()
+MODULES = mutated(st.sampled_from([MODULE, MODULE_JSON]))
+UPLOADS = ARCHIVES | MODULES | mutated(st.just(LEGACY)) | mutated(st.just(GRAPH_MODULE)) | st.binary()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.frontend.ir_modules.recognize import is_module_archive, is_module_text, is_python
 from worker.compiler.frontend.pickles import Root, legacy_root, pickle_root
 from worker.compiler.frontend.zip_archive import Archive, check_archive, read_entry
 from worker.errors import JobError
@@ -49,6 +50,8 @@ def recognize(path: Path) -> ModelFormat:
         head = file.read(HEAD_BYTES)
     if head.startswith(ZIP_MAGIC):
         return _recognize_archive(path, check_archive(path))
+    if is_module_text(head):
+        return ModelFormat.IR_MODULE
     legacy = legacy_root(head)
     if legacy is not None:
         return _recognize_saved(legacy)
@@ -60,6 +63,8 @@ def _recognize_archive(path: Path, archive: Archive) -> ModelFormat:
         return ModelFormat.PT2
     if "constants.pkl" in archive.names and archive.has_folder("code"):
         return ModelFormat.TORCHSCRIPT
+    if is_module_archive(archive.names):
+        return ModelFormat.IR_MODULE
     if "data.pkl" in archive.names:
         root = pickle_root(read_entry(path, "data.pkl") or b"")
         if root is None:
@@ -113,6 +118,11 @@ def _describe(head: bytes) -> str:
         return "an ONNX file; export the PyTorch model that it was converted from"
     if head[:1] == b"\x80" and pickle_root(head) is not None:
         return f"a plain pickle of {pickle_root(head)}, not a file of `torch.save`"
+    if is_python(head):
+        return (
+            "a Python file that does not import TVM, so it has no IRModule; to compile a model that one of "
+            "its functions returns, name the function: `bessemer compile net.py:FUNCTION`"
+        )
     return "of an unknown format"
 
 

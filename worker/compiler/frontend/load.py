@@ -9,6 +9,8 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.frontend import fx, pt2, torchvision_operators  # noqa: F401 - defines operators
 from worker.compiler.frontend.dynamic_shapes import describe_inputs
 from worker.compiler.frontend.file_format import recognize
+from worker.compiler.frontend.ir_modules.entry import open_entry, symbol_names
+from worker.compiler.frontend.ir_modules.module_file import read_module_file
 from worker.compiler.frontend.loaded_model import Argument, LoadedModel, load_failed
 from worker.compiler.frontend.torchscript import script_file as torchscript
 from worker.compiler.values import WHOLE, Selection
@@ -34,8 +36,12 @@ def load_model(path: Path, selection: Selection = WHOLE) -> LoadedModel:
         JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants
             or method.
     """
+    return _loaded(recognize(path), path, selection)
+
+
+def _loaded(form: ModelFormat, path: Path, selection: Selection) -> LoadedModel:
     try:
-        return LOADERS[recognize(path)](path, selection)
+        return LOADERS[form](path, selection)
     except Exception as error:
         raise load_failed(error) from error
 
@@ -46,7 +52,10 @@ def inspect_model(path: Path) -> Inspection:
     Raises:
         JobError: the model is not recognized, damaged, unsafe, or does not load.
     """
-    model = load_model(path)
+    form = recognize(path)
+    if form is ModelFormat.IR_MODULE:
+        return _inspected_module(path)
+    model = _loaded(form, path, WHOLE)
     return Inspection(
         format=model.format,
         method=model.method,
@@ -58,6 +67,25 @@ def inspect_model(path: Path) -> Inspection:
             call=_bounded(model.call),
             parameters=model.parameters,
             dynamic=describe_inputs((argument.name, argument.symbolic_axes) for argument in model.arguments),
+        ),
+    )
+
+
+def _inspected_module(path: Path) -> Inspection:
+    entry = open_entry(read_module_file(path), None)
+    return Inspection(
+        format=ModelFormat.IR_MODULE,
+        method=entry.function,
+        other_methods=entry.other_functions,
+        signature=Signature(
+            inputs=_known_inputs(entry.arguments),
+            input_names=tuple(argument.name for argument in entry.arguments),
+            call=_bounded(CallStructure(arguments=entry.structures, returns=entry.returns)),
+            parameters=entry.parameters,
+            dynamic=describe_inputs(
+                ((argument.name, argument.symbolic_axes) for argument in entry.arguments),
+                symbol_names(entry.arguments),
+            ),
         ),
     )
 

@@ -87,8 +87,8 @@ class LoadedModel:
         return self.eager.module if isinstance(self.eager, WithArguments) else self.eager
 
 
-def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
-    """The method to run: the one that is asked for, else ``forward``, else the first.
+def choose_method(methods: Collection[str], asked: MethodName | None, usual: str = FORWARD) -> str:
+    """The method to run: the one that is asked for, else the ``usual`` one, else the first.
 
     Raises:
         JobError: ``method-missing``: no such method, or a name close to another method's;
@@ -101,7 +101,7 @@ def choose_method(methods: Collection[str], asked: MethodName | None) -> str:
     if asked is not None and asked.required:
         listed = ", ".join(map(repr, methods))
         raise JobError(ErrorCode.METHOD_MISSING, f"the model has {listed}, but no '{asked.name}'")
-    default = FORWARD if FORWARD in methods else min(methods)
+    default = usual if usual in methods else min(methods)
     meant = misspelled_method(asked.name, methods, default) if asked is not None else ""
     if meant:
         raise JobError(ErrorCode.METHOD_MISSING, meant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +18,22 @@ from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from bessemer.contract.stage import Stage
+from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
-from worker.candidates.library import Command, Run, Time
+from worker.candidates.library import Command, Executor, Run, Time
 from worker.compiler.codegen.flops import Product, find_products
+from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.values import Benchmarked, Captured, Selection, StageContext, Verified
+from worker.compiler.values import (
+    Benchmarked,
+    Captured,
+    MethodName,
+    RelaxProgram,
+    Selection,
+    StageContext,
+    Verified,
+)
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
@@ -125,7 +135,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         library.run(captured.inputs, captured.function)
         processes.enter_context(context.candidates.turn())
-        opened = tuple(_enter(name, captured, context, processes) for name in options.baselines)
+        opened = tuple(_enter(name, captured, context, processes) for name in _baselines(captured))
         sides: tuple[Side, ...] = (
             ProcessSide(library, _turn_seconds(captured)),
             *(baseline.side for baseline in opened),
@@ -155,6 +165,14 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
 
 
+def _baselines(captured: Captured) -> tuple[Baseline, ...]:
+    """Those that the request names; an IRModule has no torch model, but may have a reference function."""
+    wanted = captured.upload.request.benchmark.baselines
+    if not isinstance(captured.program, RelaxProgram):
+        return tuple(name for name in wanted if name is not Baseline.REFERENCE)
+    return (Baseline.REFERENCE,) if wanted and captured.program.function is not None else ()
+
+
 def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
     """Try the baseline with one thread and with all, in one process after the other; keep the faster one.
 
@@ -179,20 +197,24 @@ def _enter(name: Baseline, captured: Captured, context: StageContext, processes:
 def _open(
     name: Baseline, threads: int, captured: Captured, context: StageContext, processes: ExitStack
 ) -> ProcessSide:
-    match name:
-        case Baseline.TORCH_EAGER:
-            with naming_crashes("torch eager"):
-                runner = context.candidates.open_original(
-                    partial(
-                        OriginalModel,
-                        captured.upload.path,
-                        replace(captured.upload.selection, method=captured.method),
-                        threads,
-                    )
-                )
-                processes.enter_context(runner)
-                runner.run(captured.original_inputs)
-            return ProcessSide(runner, _turn_seconds(captured), "torch eager")
+    spoken, load = _original(name, threads, captured)
+    with naming_crashes(spoken):
+        runner = context.candidates.open_original(load)
+        processes.enter_context(runner)
+        runner.run(captured.original_inputs)
+    return ProcessSide(runner, _turn_seconds(captured), spoken)
+
+
+def _original(name: Baseline, threads: int, captured: Captured) -> tuple[str, Callable[[], Executor]]:
+    """What a baseline is called, and how to load it in its process."""
+    path, selection = captured.upload.path, replace(captured.upload.selection, method=captured.method)
+    if name is Baseline.REFERENCE:
+        assert isinstance(captured.program, RelaxProgram) and captured.program.function is not None
+        outputs = captured.output_specs
+        return "the reference", partial(
+            ReferenceModel, path, captured.method, captured.program.function, outputs, threads
+        )
+    return "torch eager", partial(OriginalModel, path, selection, threads)
 
 
 def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
@@ -299,3 +321,35 @@ class OriginalModel:
         """See ``timed``."""
         with torch.inference_mode():
             return timed(partial(self._eager, *self._tensors), runs, most_seconds)
+
+
+class ReferenceModel:
+    """The reference function of an IRModule, in this process."""
+
+    def __init__(
+        self,
+        path: Path,
+        method: MethodName | None,
+        name: str,
+        outputs: tuple[TensorSpec, ...],
+        threads: int,
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._function = open_reference(path, method, name)
+        self._outputs = outputs
+        self._call: Callable[[], object] = lambda: None
+
+    def execute(self, command: Command) -> Any:
+        """See ``Executor.execute``.
+
+        Raises:
+            TypeError: the command is for libraries only.
+        """
+        match command:
+            case Run(inputs):
+                self._call, outputs = self._function.bound(inputs, self._outputs)
+                return outputs
+            case Time(runs, most_seconds):
+                with torch.no_grad():
+                    return timed(self._call, runs, most_seconds)
+        raise TypeError(f"{type(command).__name__} is for libraries")

@@ -31,6 +31,7 @@ from worker.compiler.frontend.dynamic_shapes import (
     sizes_of,
     specs_at,
 )
+from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.missing_values import with_missing_values
@@ -56,6 +57,7 @@ from worker.compiler.frontend.signature import match_inputs
 from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
+from worker.compiler.pipeline.capture_module import capture_module
 from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
@@ -85,7 +87,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
             ``method-missing``, ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
-    first, *others = _with_shared_state(upload.entries)
+    first, *others = _with_shared_state(upload.entries, context)
     refuse_contradicting_states((first, *others))
     refuse_missing_images(upload.request.inspect.images, (first, *others))
     return replace(first, others=tuple(others), turns=tuple(_turns((first, *others))))
@@ -133,16 +135,23 @@ def _loaded_anew(entry: Captured) -> LoadedModel:
     return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
 
 
-def _with_shared_state(uploads: Sequence[Upload]) -> list[Captured]:
+def _with_shared_state(uploads: Sequence[Upload], context: StageContext) -> list[Captured]:
     """The entry points, each with the state that it shares with another, even if it only reads or sets it."""
-    entries = list(map(_named, uploads))
+    entries = [_named(upload, context) for upload in uploads]
     shared = shared_state([entry.buffers for entry in entries])
     known = {name: value for entry in entries for name, value in entry.initial_state.items()}
-    return [_sharing(upload, entry, shared, known) for upload, entry in zip(uploads, entries, strict=True)]
+    return [
+        _sharing(upload, context, entry, shared, known)
+        for upload, entry in zip(uploads, entries, strict=True)
+    ]
 
 
 def _sharing(
-    upload: Upload, entry: Captured, shared: frozenset[str], known: Mapping[str, np.ndarray]
+    upload: Upload,
+    context: StageContext,
+    entry: Captured,
+    shared: frozenset[str],
+    known: Mapping[str, np.ndarray],
 ) -> Captured:
     """The entry point with its shared buffers as state.
 
@@ -151,7 +160,7 @@ def _sharing(
     names = shared & (entry.buffers.reads | entry.buffers.writes)
     if names <= {name.removeprefix(STATE_PREFIX) for name in entry.initial_state}:
         return entry
-    sharing = _named(upload, names)
+    sharing = _named(upload, context, names)
     only_read = {STATE_PREFIX + name for name in names - entry.buffers.writes}
     same = (
         _same_value(value, sharing.initial_state[name])
@@ -202,8 +211,10 @@ def _same_value(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _named(upload: Upload, shared: frozenset[str] = frozenset()) -> Captured:
+def _named(upload: Upload, context: StageContext, shared: frozenset[str] = frozenset()) -> Captured:
     with in_entry(upload.entry):
+        if recognize(upload.path) is ModelFormat.IR_MODULE:
+            return capture_module(upload, context)
         return _capture(upload, shared)
 
 
@@ -312,7 +323,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
             results = program(*(tensor.clone() for tensor in (*inputs, *state)))
         own, after = results[: len(outputs)], results[len(outputs) :]
         if not all(map(_close, outputs, own)):
-            raise runs_differ(model.original, captured.program)
+            raise runs_differ(model.original, captured.exported)
         given, returned = (tuple(map(as_array, each)) for each in ((*inputs, *state), (*outputs, *after)))
         samples.append(Sample({}, given, returned, follows=number > 0))
         state = after
@@ -338,7 +349,7 @@ def _with_seed(captured: Captured) -> Captured:
     try:
         taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
         taken |= {argument.name for argument in captured.call.arguments}
-        seeded = take_seed(captured.program, taken, captured.states)
+        seeded = take_seed(captured.exported, taken, captured.states)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
     if seeded is None:
@@ -366,11 +377,11 @@ def _with_parts(captured: Captured) -> Captured:
     """Replace complex inputs and outputs by real ones with a last axis for the parts."""
     specs = (*captured.input_specs, *captured.output_specs)
     names = frozenset(spec.name for spec in specs if spec.dtype.is_complex)
-    held = {**captured.program.state_dict, **captured.program.constants}.values()
+    held = {**captured.exported.state_dict, **captured.exported.constants}.values()
     if not names and not any(isinstance(one, torch.Tensor) and one.is_complex() for one in held):
         return captured
     try:
-        program = take_parts(captured.program)
+        program = take_parts(captured.exported)
     except Exception as error:
         raise failure_of(ErrorCode.CAPTURE_FAILED, error) from error
     return replace(

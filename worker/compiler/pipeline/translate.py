@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,16 @@ from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
+from worker.compiler.pipeline.translate_module import normalized
 from worker.compiler.schedules.annotations import STATE
 from worker.compiler.source_locations import place_of
 from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.importer import Importer, unbound
 from worker.compiler.translation.names import operator_name
+from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.translation.rule_template import rule_template
-from worker.compiler.values import Captured, StageContext, Translated
+from worker.compiler.values import Captured, RelaxProgram, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
 from worker.parameters import ParameterFile, in_one_file, separable, write_parameters
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 MAX_PLACES = 200
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
-
-_RELAX_PREFIX = "relax."
 
 
 def translate(captured: Captured, context: StageContext) -> Translated:
@@ -69,6 +68,9 @@ def _named(captured: Captured) -> Translated:
 
 
 def _translated(captured: Captured) -> Translated:
+    if isinstance(captured.program, RelaxProgram):
+        module, separate = normalized(captured.program, captured.upload.request.parameters)
+        return Translated(captured, module, count_operators(module), separate=separate)
     upload = captured.upload
     importer = Importer(_expressions(upload.request.translate.level))
     try:
@@ -130,20 +132,6 @@ def refuse_unsupported(program: ExportedProgram, importer: Importer) -> None:
 def _advice(missing: list[Node]) -> tuple[str, ...]:
     found = {operator_name(node): advice_on(node) for node in missing}
     return tuple(f"{name} {advice}" for name, advice in sorted(found.items()) if advice)
-
-
-def count_operators(module: tvm.IRModule) -> dict[str, int]:
-    """The number of calls of each operator in the module's Relax functions, most frequent first."""
-    counts: Counter[str] = Counter()
-
-    def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
-            counts[expression.op.name.removeprefix(_RELAX_PREFIX)] += 1
-
-    for function in module.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
-    return dict(counts.most_common())
 
 
 def _import(importer: Importer, program: ExportedProgram) -> tvm.IRModule:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 SCHEDULED = "tirx.is_scheduled"
 """Marks a scheduled function; the name is TVM's."""
+AUTHORED = "bessemer.authored"
+"""Marks a function that the model's author scheduled, which stays as it is."""
 UNCLAIMED = "bessemer.unclaimed"
 """Marks a function that no family claimed, which follows the general rules."""
 

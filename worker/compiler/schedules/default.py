@@ -19,7 +19,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from worker.compiler.schedules.annotations import SCHEDULED, UNCLAIMED
+from worker.compiler.schedules.annotations import AUTHORED, SCHEDULED, UNCLAIMED
 from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, read_block
 from worker.compiler.schedules.families import schedule_by_family
 from worker.compiler.schedules.inline import inline_blocks
@@ -63,7 +63,8 @@ def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, .
 def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Schedule every TensorIR function of a module that has no schedule yet or carries a plan.
 
-    Scheduled functions only get vector arithmetic for mathematical functions.
+    Scheduled functions only get vector arithmetic for mathematical functions; those of the model's author
+    stay as they are.
     """
 
     def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -113,6 +114,8 @@ def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.
 
 
 def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    if function.attrs and function.attrs.get(AUTHORED, False):
+        return function
     carries = noted_plan(function) is not None
     return default_schedule(function, target) if carries else with_vector_math(function)
 

@@ -1,0 +1,198 @@
+"""Runs a Python file that defines an IRModule. Call it only in the sandbox: TVMScript is Python."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import tvm
+from tvm import relax, s_tir, tirx
+
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.ir_modules.old_spellings import with_new_spellings
+from worker.errors import JobError, failure_of, short_message
+
+FILE = "module.py"
+"""The name of the file in errors; an upload has no other."""
+_MODULE = "uploaded_module"
+_DIAGNOSTIC = re.compile(rf"error: (?P<message>.*?)\n --> {re.escape(FILE)}:(?P<line>\d+):", re.DOTALL)
+_NO_ATTRIBUTE = re.compile(r"has no attribute '(?P<name>\w+)'|No module named '(?P<module>[\w.]+)'")
+
+_NEW_NAMES = {
+    "block": "T.sblock",
+    "alloc_buffer": "T.sblock_alloc_buffer",
+    "match_shape": "R.match_cast",
+    "get_block": "get_sblock",
+    "tir": "tvm.tirx",
+    "tvm.tir": "tvm.tirx",
+    "nd": "tvm.runtime.tensor",
+    "meta_schedule": "tvm.s_tir.meta_schedule",
+    "vm": "tvm.compile and relax.VirtualMachine",
+    "allocate": "T.alloc_buffer",
+    "struct_info": "ty",
+}
+"""What this TVM calls things that earlier ones call otherwise, for errors."""
+
+_OLD_NAMES: tuple[tuple[Any, str, Any], ...] = (
+    (tvm, "tir", tirx),
+    (tvm, "meta_schedule", s_tir.meta_schedule),
+    (tvm, "nd", SimpleNamespace(array=tvm.runtime.tensor)),
+    (tvm, "register_func", tvm.register_global_func),
+    (tvm, "build", tvm.compile),
+    (tirx, "Schedule", s_tir.Schedule),
+    (s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock),
+    (relax, "TensorStructInfo", relax.TensorType),
+    (relax, "ShapeStructInfo", relax.ShapeType),
+    (relax, "TupleStructInfo", relax.TupleType),
+    (relax, "ObjectStructInfo", relax.AnyType),
+)
+"""Names of earlier versions of TVM that programs may use while they build a module."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a Python file defines: its module, and the functions that may be its reference."""
+
+    module: tvm.IRModule
+    functions: Mapping[str, Callable[..., Any]]
+
+
+def run_script(source: str) -> Script:
+    """Run a Python file and find its module.
+
+    The module is the last IRModule that a variable of the file holds. A file without one may define
+    functions, which become a module. Imports of packages that the worker lacks are left out.
+
+    Raises:
+        JobError: ``model-module-invalid`` with the line.
+    """
+    try:
+        tree = ast.parse(source)
+        lacking = _missing_imports(tree)
+        text = with_new_spellings(_blanked(source, lacking))
+        names = _run(text)
+    except SyntaxError as error:
+        raise _failed(f"{error.msg}", error.lineno) from error
+    module = _module_of(names)
+    if module is None:
+        raise _failed("the file defines no IRModule; write one as a class with the decorator @I.ir_module")
+    own = {
+        name: value
+        for name, value in names.items()
+        if inspect.isfunction(value) and value.__module__ == _MODULE
+    }
+    return Script(module, own)
+
+
+def _run(text: str) -> dict[str, Any]:
+    uploaded = ModuleType(_MODULE)
+    uploaded.__file__ = FILE
+    sys.modules[_MODULE] = uploaded
+    # `inspect` reads the source of a decorated class from here; without a time, the entry is never checked
+    linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
+    try:
+        with _old_names():
+            exec(compile(text, FILE, "exec"), uploaded.__dict__)
+    except SyntaxError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _raised(error) from error
+    return dict(uploaded.__dict__)
+
+
+@contextmanager
+def _old_names() -> Iterator[None]:
+    """While the context lasts, TVM also has the names that its earlier versions had.
+
+    Its parser, which only says that a module is not well formed, also says why.
+    """
+    added = [(owner, name, value) for owner, name, value in _OLD_NAMES if not hasattr(owner, name)]
+    for owner, name, value in added:
+        setattr(owner, name, value)
+    check, relax.analysis.check_well_formed = relax.analysis.check_well_formed, _check_well_formed
+    try:
+        yield
+    finally:
+        relax.analysis.check_well_formed = check
+        for owner, name, _ in added:
+            delattr(owner, name)
+
+
+def _check_well_formed(module: Any, check_ty: bool = True) -> bool:
+    relax.analysis.well_formed(module, check_ty)
+    return True
+
+
+def _missing_imports(tree: ast.Module) -> list[ast.stmt]:
+    """The file's imports of packages that the worker does not have, such as a notebook's."""
+    return [statement for statement in tree.body if all(map(_is_missing, _packages(statement)))]
+
+
+def _packages(statement: ast.stmt) -> list[str]:
+    match statement:
+        case ast.Import(names=names):
+            return [name.name.partition(".")[0] for name in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module.partition(".")[0]]
+    return [sys.__name__]
+
+
+def _is_missing(package: str) -> bool:
+    return package not in sys.modules and importlib.util.find_spec(package) is None
+
+
+def _blanked(source: str, statements: list[ast.stmt]) -> str:
+    lines = source.splitlines(keepends=True)
+    for statement in statements:
+        assert statement.end_lineno is not None
+        lines[statement.lineno - 1] = "pass\n"
+        lines[statement.lineno : statement.end_lineno] = ["\n"] * (statement.end_lineno - statement.lineno)
+    return "".join(lines)
+
+
+def _module_of(names: Mapping[str, Any]) -> tvm.IRModule | None:
+    modules = [value for value in names.values() if isinstance(value, tvm.IRModule)]
+    if modules:
+        return modules[-1]
+    kinds = tirx.PrimFunc | relax.Function
+    functions = {name: value for name, value in names.items() if isinstance(value, kinds)}
+    return tvm.IRModule(functions) if functions else None
+
+
+def _raised(error: BaseException) -> JobError:
+    found = _DIAGNOSTIC.search(str(error))
+    if found is not None:
+        return _failed(_advised(found["message"].strip()), int(found["line"]))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == FILE]
+    message = _advised(short_message(error))
+    return failure_of(
+        ErrorCode.MODEL_MODULE_INVALID, error, *_described(message, lines[-1] if lines else None)
+    )
+
+
+def _advised(message: str) -> str:
+    """The message, with today's spelling of a name that TVM no longer has."""
+    found = _NO_ATTRIBUTE.search(message)
+    new = _NEW_NAMES.get(found["name"] or found["module"]) if found else None
+    return f"{message} (TVM {tvm.__version__} spells it {new})" if new else message
+
+
+def _failed(message: str, line: int | None = None) -> JobError:
+    return JobError(ErrorCode.MODEL_MODULE_INVALID, *_described(message, line))
+
+
+def _described(message: str, line: int | None) -> tuple[str, tuple[SourcePlace, ...]]:
+    if line is None:
+        return message, ()
+    return f"{FILE}:{line}: {message}", (SourcePlace(file=FILE, line=line),)
