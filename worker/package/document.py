@@ -96,6 +96,7 @@ def make_report(
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),
+        extensions=context.extensions,
         kernels=optimized.kernels if optimized else (),
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from bessemer.bundle.manifest import LIBRARIES_FOLDER
-from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.kernels import built_in
 from worker.compiler.kernels.kernel import Kernel, SharedLibrary
 
 POINT = ExtensionPoint(
     group="bessemer.kernels",
+    attribute="KERNELS",
     kinds=(Kernel,),
     name_of=lambda kernel: kernel.symbol,
     built_in=in_modules(built_in, "KERNELS"),
@@ -39,7 +39,7 @@ class KernelBook:
         return tuple(sorted({kernel.operator for kernel in self.kernels.values()}))
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def kernel_book() -> KernelBook:
     """The kernels in force.
 

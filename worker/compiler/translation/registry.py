@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 
-from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.translation import rules
 from worker.compiler.translation.rule import ComplexDecomposition, Decomposition, Rule
 
 POINT: ExtensionPoint[Rule | Decomposition | ComplexDecomposition] = ExtensionPoint(
     group="bessemer.translation_rules",
+    attribute="RULES",
     kinds=(Rule, Decomposition, ComplexDecomposition),
     name_of=lambda rule: rule.operator,
     built_in=in_modules(rules, "RULES"),
@@ -28,7 +28,7 @@ class RuleBook:
     of_complex: dict[str, ComplexDecomposition]
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def rule_book() -> RuleBook:
     """The rules in force. Loading them imports the packages, which define their custom operators for torch.
 
