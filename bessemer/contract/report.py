@@ -452,6 +452,11 @@ class Report(Document):
     extensions: tuple[LoadedExtension, ...] = Field(
         default=(), description="The uploaded extensions of the request, in its order."
     )
+    functions: tuple[str, ...] = Field(
+        default=(),
+        description="Functions of extensions that the library calls, and that each of its users registers "
+        "with `run.py --functions`.",
+    )
     kernels: tuple[KernelChoice, ...] = Field(
         default=(), description="Workloads for which the request chose a kernel library or `auto`."
     )

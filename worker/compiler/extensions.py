@@ -67,7 +67,8 @@ class ExtensionPoint(Generic[Kind]):
         kinds: the types that the objects may have.
         name_of: returns the name under which an object can be replaced.
         built_in: values of entry points for the built-in objects, in order.
-        read: makes the tuple of objects from the value of another form.
+        form: how errors describe what gives the objects; by default, a tuple of the kinds.
+        read: makes the tuple of objects from another form.
     """
 
     group: str
@@ -75,6 +76,7 @@ class ExtensionPoint(Generic[Kind]):
     kinds: tuple[type[Kind], ...]
     name_of: Callable[[Kind], str]
     built_in: tuple[str, ...]
+    form: str = ""
     read: Callable[[Any], Any] = lambda value: value
 
     def installed(self) -> tuple[EntryPoint, ...]:
@@ -135,7 +137,7 @@ class ExtensionPoint(Generic[Kind]):
         items = self.read(value)
         if not isinstance(items, tuple) or not all(isinstance(item, self.kinds) for item in items):
             names = " or ".join(kind.__name__ for kind in self.kinds)
-            raise ExtensionError(f"{source} is not a tuple of {names}")
+            raise ExtensionError(f"{source} is not {self.form or f'a tuple of {names}'}")
         return items
 
 

@@ -345,7 +345,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions that it calls.
+    """A shared library on disk, linked for the target.
+
+    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
@@ -354,6 +356,7 @@ class Built:
     library: Path
     imports: frozenset[str]
     module: tvm.IRModule
+    functions: tuple[str, ...] = ()
     splits: tuple[FunctionSplit, ...] = ()
 
     @property

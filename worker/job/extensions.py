@@ -10,20 +10,24 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import tvm
 
 from bessemer.contract.extension import SUFFIX, shown_name
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
 from worker.compiler.extensions import ExtensionError, ExtensionPoint, UploadedModule, use_uploads
+from worker.compiler.kernels import functions
 from worker.compiler.kernels import registry as kernels
 from worker.compiler.legalize import registry as legalizations
 from worker.compiler.rewrites import registry as rewrites
 from worker.compiler.spaces import registry as spaces
 from worker.compiler.translation import registry as translation
+from worker.compiler.tuning import strategies
 from worker.errors import JobError, failure_of, short_message
 from worker.job.folder import JobFolder
 from worker.protocol.order import ExtensionFile
@@ -34,6 +38,8 @@ BOOKS: tuple[tuple[ExtensionPoint[Any], Callable[[], object]], ...] = (
     (legalizations.POINT, legalizations.legalization_map),
     (spaces.POINT, spaces.space_book),
     (kernels.POINT, kernels.kernel_book),
+    (functions.POINT, functions.function_book),
+    (strategies.POINT, strategies.strategy_book),
 )
 
 _NOT_IN_MODULE_NAMES = re.compile(r"\W", re.ASCII)
@@ -94,6 +100,7 @@ def _run(file: ExtensionFile, path: Path) -> ModuleType:
     name = path.stem
     if name in sys.modules:  # another file has imported it
         return sys.modules[name]
+    before = functions.registered_names()
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -102,7 +109,16 @@ def _run(file: ExtensionFile, path: Path) -> ModuleType:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise _failure(file, path, error) from error
+    _add_registered(module, functions.registered_names() - before)
     return module
+
+
+def _add_registered(module: ModuleType, names: Iterable[str]) -> None:
+    """Add to a file's functions those that it has registered with TVM itself."""
+    own = getattr(module, functions.POINT.attribute, {})
+    registered = {name: tvm.get_global_func(name) for name in sorted(names)}
+    if registered and isinstance(own, Mapping):
+        setattr(module, functions.POINT.attribute, {**registered, **own})
 
 
 def _failure(file: ExtensionFile, path: Path, error: BaseException) -> JobError:

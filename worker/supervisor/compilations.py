@@ -83,9 +83,12 @@ class CompilationTask(RowTask[Compilation]):
         except MisbehavedError as error:
             return error.problem(None)
         record = CheckRecord(self._jobs, row.id, attempt)
-        work = CheckWork(model=row.request.model, verify=row.request.verify)
         async with runner.folder(f"check-{row.id}", slot) as fresh:
             await runner.fetch(BlobKey(attempt.tenant, bundle.digest), fresh.model, slot)
+            extensions = await runner.fetch_extensions(attempt.tenant, row.request.extensions, fresh, slot)
+            if isinstance(extensions, Problem):
+                return extensions
+            work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)
             limit_seconds = runner.settings.limit_invoke_seconds
             outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
         result = conclude(outcome)

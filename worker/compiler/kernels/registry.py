@@ -28,6 +28,11 @@ class KernelBook:
 
     kernels: dict[str, Kernel]
 
+    @property
+    def linked(self) -> frozenset[str]:
+        """The symbols that objects define, which are linked into a library."""
+        return frozenset(symbol for symbol, kernel in self.kernels.items() if kernel.objects is not None)
+
     def names(self, operator: str) -> tuple[str, ...]:
         """The libraries that have an operator."""
         found = (kernel.name for kernel in self.kernels.values() if kernel.operator == operator)
@@ -63,7 +68,8 @@ def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
 
 def objects_of(kernels: Iterable[Kernel], architecture: str) -> tuple[Path, ...]:
     """The objects to link, each once."""
-    return tuple(dict.fromkeys(kernel.object_for(architecture) for kernel in kernels))
+    found = (kernel.object_for(architecture) for kernel in kernels)
+    return tuple(dict.fromkeys(path for path in found if path is not None))
 
 
 def libraries_of(kernels: Iterable[Kernel]) -> tuple[SharedLibrary, ...]:
