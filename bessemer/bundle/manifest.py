@@ -35,6 +35,8 @@ REPORT_PAGE = "report.html"
 README = "README.md"
 STATE_FOLDER = "state"
 RECORDS_FOLDER = "records"
+RECORD_EXTENSIONS = "extensions.json"
+"""Beside tuning records: the extensions of the request that made them. They serve only requests with these."""
 LICENSES_FOLDER = "LICENSES"
 
 BundlePath = Annotated[

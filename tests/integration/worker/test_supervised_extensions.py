@@ -1,12 +1,17 @@
 """Uploaded extensions in real jobs: loaded for one job only, by name, and checked in a fresh process."""
 
+import io
 import itertools
+import json
+import tarfile
 from textwrap import dedent
 from typing import Any
 
 import torch
+import zstandard
 from torch import nn
 
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
@@ -135,6 +140,17 @@ def compiled(rig: Rig, *files: str, **fields: Any) -> Compilation:
     return row
 
 
+def bundled(rig: Rig, job: Compilation, name: str) -> bytes:
+    """The content of a file of a job's bundle."""
+    (digest,) = (one.digest for one in job.artifacts if one.name == ARCHIVE)
+    packed = b"".join(own(rig.store).artifacts.stream(digest))
+    raw = zstandard.ZstdDecompressor().stream_reader(packed).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as files:
+        file = files.extractfile(name)
+        assert file is not None
+        return file.read()
+
+
 def report_of(rig: Rig, job: Compilation) -> Report:
     assert job.problem is None, job.problem
     (digest,) = (one.digest for one in job.artifacts if one.name == "report.json")
@@ -175,6 +191,8 @@ def test_processes_that_build_candidates_have_an_intrinsic_of_an_extension(rig: 
         "LEGALIZATIONS": ("relax.tanh",),
         "SPACES": ("mine", "mine-row"),
     }
+    (mark,) = json.loads(bundled(rig, job, "records/extensions.json"))
+    assert (mark["digest"], mark["name"]) == (report.extensions[0].digest, "mine_0.py")
 
 
 def test_a_fresh_process_checks_a_library_that_calls_a_function_of_an_extension(rig: Rig) -> None:
