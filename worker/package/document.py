@@ -26,6 +26,7 @@ from bessemer.contract.structure import (
     ContainerKind,
     TensorLeaf,
 )
+from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.values import (
     STATE_PREFIX,
     Benchmarked,
@@ -162,7 +163,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
-    states = kept_state(captured)
+    states, module = kept_state(captured), verified.built.tuned.module
     for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
@@ -173,6 +174,13 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             call=call_of(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             seed=entry.seed,
+            own_memory=tuple(
+                spec.name
+                for spec, is_own in zip(
+                    passed.output_specs, own_memory(module[entry.function], entry.kept), strict=False
+                )
+                if is_own
+            ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(
