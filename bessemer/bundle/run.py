@@ -888,8 +888,8 @@ class Session:
             inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
                 differ in dynamic sizes. An array of any library that supports DLPack is read in place if it
                 is contiguous and begins at a multiple of 64 bytes, as torch's do. Arrays with the names of
-                the state replace it before the run. Without the seed of a model that draws random numbers, the
-                run draws a new one, see ``seed``.
+                the state replace it before the run. Without the seed of a model that draws random numbers,
+                the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:

@@ -88,14 +88,12 @@ EntriesOption = Annotated[
 ]
 
 ExtensionsOption = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--extension",
         metavar="FILE.py",
         help="Python file with rewrites, rules, spaces, kernels or functions for this compilation alone; "
         "repeat for each.",
-        exists=True,
-        dir_okay=False,
     ),
 ]
 
@@ -164,7 +162,7 @@ def read_draft(
     name: str | None = None,
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
-    extensions: Sequence[Path] | None = None,
+    extensions: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -199,7 +197,7 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files, tuple(extensions or ()))
+    return Draft(_checked(fields), ranges, files, tuple(map(Path, extensions or ())))
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
