@@ -1001,8 +1001,8 @@ def _require_functions(names: Sequence[str]) -> None:
     missing = [name for name in names if tvm_ffi.get_global_func(name, allow_missing=True) is None]
     if missing:
         raise BundleError(
-            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: pass the Python "
-            "file that defines it with --functions FILE.py, or load(bundle, functions=...)"
+            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: add "
+            "--functions FILE.py, or load(bundle, functions=...)"
         )
 
 
