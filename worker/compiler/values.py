@@ -347,7 +347,8 @@ class Tuned:
 class Built:
     """A shared library on disk, linked for the target.
 
-    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions.
+    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions. ``own_memory`` has
+    the outputs of each entry point's function whose memory belongs to nothing else.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
@@ -357,6 +358,7 @@ class Built:
     imports: frozenset[str]
     module: tvm.IRModule
     functions: tuple[str, ...] = ()
+    own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
 
     @property

@@ -26,7 +26,6 @@ from bessemer.contract.structure import (
     ContainerKind,
     TensorLeaf,
 )
-from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.values import (
     STATE_PREFIX,
     Benchmarked,
@@ -163,7 +162,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
-    states, module = kept_state(captured), verified.built.tuned.module
+    states, own = kept_state(captured), verified.built.own_memory
     for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
@@ -175,11 +174,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             seed=entry.seed,
             own_memory=tuple(
-                spec.name
-                for spec, is_own in zip(
-                    passed.output_specs, own_memory(module[entry.function], entry.kept), strict=False
-                )
-                if is_own
+                spec.name for spec in passed.output_specs if spec.name in own.get(entry.function, ())
             ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
