@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +72,22 @@ def in_one_file(entries: Sequence[tuple[str, Mapping[str, torch.Tensor]]]) -> li
         return name
 
     return [{place(entry, name, each): each for name, each in tensors.items()} for entry, tensors in entries]
+
+
+def count_together(entries: Iterable[Mapping[str, torch.Tensor]]) -> int:
+    """The number of elements in the tensors of entry points. Equal ones of two entry points count once."""
+    counts: Counter[tuple[int, object]] = Counter()
+    for tensors in entries:
+        distinct = {(tensor.data_ptr(), tensor.shape): tensor for tensor in tensors.values()}
+        counts |= Counter(map(_content, distinct.values()))
+    return sum(elements * count for (elements, _), count in counts.items())
+
+
+def _content(tensor: torch.Tensor) -> tuple[int, object]:
+    """The number of elements, and what differs for tensors of other contents."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    checksum = zlib.crc32(plain.view(torch.uint8).numpy().data)
+    return tensor.numel(), (tensor.dtype, tensor.shape, checksum)
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -18,11 +18,13 @@ import os
 import re
 import runpy
 import sys
+import threading
 import time
 import traceback
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -104,6 +106,8 @@ HUGE_PAGE_BYTES = 2 << 20
 MADV_COLLAPSE = 25
 MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
+SIZE_CHECK = "match_cast error"
+"""What the runtime's message of a refused size contains."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
@@ -358,7 +362,8 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        return tuple(prepare([_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]))  # noqa: B905
+        tensors = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        return tuple(_with_helpers(prepare, tensors))
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
         """The tensors of a ``.safetensors`` file in the library's order, without a copy.
@@ -446,8 +451,7 @@ class Call:
                 name = str(argument["name"])
                 _take(argument["structure"], given.get(name, _ABSENT), name, arrays)
         except InputError as error:
-            takes = ", ".join(map(_shown_argument, self._arguments))
-            raise InputError(f"{error}; the model takes ({takes})") from None
+            raise InputError(f"{error}; the model takes ({', '.join(self._shown())})") from None
         return arrays
 
     def restore(self, outputs: Arrays) -> Any:
@@ -456,6 +460,14 @@ class Call:
         A dataclass or an object of another class becomes a ``SimpleNamespace`` with its fields.
         """
         return _restored(self._returns, outputs)
+
+    def _shown(self) -> list[str]:
+        """The arguments, with a star before the first that is passed by name only."""
+        texts = list(map(_shown_argument, self._arguments))
+        by_name = [index for index, each in enumerate(self._arguments) if each["keyword_only"]]
+        if by_name:
+            texts.insert(by_name[0], "*")
+        return texts
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
@@ -482,21 +494,28 @@ def _take(structure: Any, value: Any, place: str, arrays: dict[str, Any]) -> Non
             raise InputError(f"'{place}' is a {type(value).__name__}, expected an array")
         arrays[structure["tensor"]] = value
     elif "constant" in structure:
-        if value is not _ABSENT and not _is_constant(value, structure["constant"]):
+        constant = _constant(structure)
+        if value is not _ABSENT and not _is_constant(value, constant):
             given = repr(value) if np.isscalar(value) or value is None else f"a {type(value).__name__}"
-            raise InputError(
-                f"'{place}' is {given}, but the library is compiled for {structure['constant']!r}"
-            )
+            raise InputError(f"'{place}' is {given}, but the library is compiled for {constant!r}")
     else:
         for key, item, part in _parts(structure, value, place):
             _take(item, part, f"{place}.{key}", arrays)
+
+
+def _constant(structure: Mapping[str, Any]) -> Any:
+    """The value of a constant; JSON has no infinities and no NaN."""
+    text = structure.get("not_finite")
+    return structure["constant"] if text is None else float(text)
 
 
 def _is_constant(value: Any, constant: Any) -> bool:
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(constant, bool) or isinstance(plain, bool):
         return plain is constant
-    return isinstance(plain, (int, float, str, type(None))) and bool(plain == constant)
+    if not isinstance(plain, (int, float, str, type(None))):
+        return False
+    return plain == constant or (plain != plain and constant != constant)
 
 
 def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -525,7 +544,7 @@ def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
     if "tensor" in structure:
         return arrays[structure["tensor"]]
     if "constant" in structure:
-        return structure["constant"]
+        return _constant(structure)
     kind, keys = structure["container"], structure["keys"]
     values = [_restored(item, arrays) for item in structure["items"]]
     if kind == "dict":
@@ -552,7 +571,7 @@ def _shown(structure: Mapping[str, Any]) -> str:
     if "tensor" in structure:
         return str(structure["tensor"])
     if "constant" in structure:
-        return repr(structure["constant"])
+        return repr(_constant(structure))
     kind, keys = structure["container"], structure["keys"]
     texts = list(map(_shown, structure["items"]))
     if kind == "list":
@@ -562,6 +581,36 @@ def _shown(structure: Mapping[str, Any]) -> str:
     if keys:
         return f"({', '.join(f'{key}={text}' for key, text in zip(keys, texts))})"  # noqa: B905
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+class _Fork(threading.local):
+    """What the current thread knows about the fork that it comes from.
+
+    The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then
+    waits for helpers that do not exist. A thread that the new process starts has helpers of its own.
+    """
+
+    happened = False
+    caller: ThreadPoolExecutor | None = None
+
+
+_fork = _Fork()
+
+
+def _note_fork() -> None:
+    _fork.happened, _fork.caller = True, None
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the runtime in this thread, or after a fork in a thread of the new process."""
+    if not _fork.happened:
+        return call(*arguments)
+    if _fork.caller is None:
+        _fork.caller = ThreadPoolExecutor(1)
+    return _fork.caller.submit(call, *arguments).result()
 
 
 class Sessions:
@@ -581,7 +630,7 @@ class Sessions:
             session = self._idle.pop()
         except IndexError:
             session = self._start()
-        result = session(*arguments)
+        result = _with_helpers(session, *arguments)
         # after a failed call, the session is dropped
         self._idle.append(session)
         return result
@@ -630,7 +679,7 @@ class Entry:
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
-        arrays = [_as_array(spec, inputs[spec.name]) for spec in self.inputs]
+        arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
         return [_lent(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
@@ -858,7 +907,8 @@ class Session:
 
         Args:
             args: the arguments by position: arrays, and lists, tuples, dictionaries and objects of arrays as
-                the model takes them. An object may be given as a dictionary of its fields.
+                the model takes them. An object may be given as a dictionary of its fields, and a scalar as a
+                Python number.
             kwargs: the arguments by name. Values that the library is compiled for may be left out. The seed
                 of a model that draws random numbers is one more.
             entry: the entry point; by default, the first.
@@ -885,11 +935,11 @@ class Session:
         """Run once, and keep the new state.
 
         Args:
-            inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. An array of any library that supports DLPack is read in place if it
-                is contiguous and begins at a multiple of 64 bytes, as torch's do. Arrays with the names of
-                the state replace it before the run. Without the seed of a model that draws random numbers,
-                the run draws a new one, see ``seed``.
+            inputs: one array for each of the entry point's inputs, with its dtype and shape, or a Python
+                number for a scalar; the shape may differ in dynamic sizes. An array of any library that
+                supports DLPack is read in place if it is contiguous and begins at a multiple of 64 bytes, as
+                torch's do. Arrays with the names of the state replace it before the run. Without the seed of
+                a model that draws random numbers, the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
@@ -1030,7 +1080,12 @@ def _guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        raise BundleError(f"the library failed: {error}") from error
+        reason = (
+            "a size that follows from the inputs' values is out of range: "
+            if SIZE_CHECK in str(error)
+            else ""
+        )
+        raise BundleError(f"the library failed: {reason}{error}") from error
 
 
 def _start_machine(library: Any) -> Any:
@@ -1215,6 +1270,25 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
     absent = [name for name in names if name not in inputs]
     if absent:
         raise InputError(f"missing input {', '.join(absent)}: {takes}")
+
+
+NUMBER_KINDS = {bool: "biufc", int: "iufc", float: "fc", complex: "c"}
+"""The kinds of NumPy's dtypes that take a Python number, as by its casting rule ``same_kind``."""
+
+
+def as_input(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """The array of an input. A Python number becomes one of the input's dtype, which may round it."""
+    if spec.dtype == "bfloat16" or spec.numpy_dtype.kind not in NUMBER_KINDS.get(type(value), ""):
+        return _as_array(spec, value)
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value).astype(spec.numpy_dtype)
+    except OverflowError:
+        array = None
+    is_integer = spec.numpy_dtype.kind in "iu"
+    if array is None or (array != value if is_integer else np.isinf(array) and abs(value) != np.inf):
+        raise InputError(f"input '{spec.name}' is {value}, which is out of range for {spec.dtype}")
+    return array
 
 
 def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -40,8 +40,9 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.waiting import first_line, follow, missing_worker
 from bessemer.client import Job
+from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.job import JobState
-from bessemer.contract.report import OperatorUse, Preflight, Report
+from bessemer.contract.report import EntryReport, OperatorUse, Preflight, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.errors import InvalidArgumentError
@@ -153,7 +154,9 @@ def check(
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Check in seconds whether a model would compile, and list its operators; exit with 1 if it would not.
+    """Check in seconds whether a model would compile, and list its inputs, outputs, state and operators.
+
+    Exits with 1 if it would not.
 
     With --json, print the report, whose `preflight` holds the result.
     """
@@ -193,13 +196,34 @@ def show_preflight(report: Report, quiet: bool, explain: bool = False) -> None:
     if found is None:
         return
     if not quiet:
-        print_lines(results, *preflight_lines(found), *other_method_lines(report.other_methods))
+        print_lines(
+            results,
+            *signature_lines(report),
+            *preflight_lines(found),
+            *other_method_lines(report.other_methods),
+        )
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
     if explain and found.rule_template:
         show_lines(errors, found.rule_template.splitlines())
     if not found.compiles:
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def signature_lines(report: Report) -> Iterator[str]:
+    """What the library of each entry point would take, keep and return."""
+    points: list[tuple[str, Report | EntryReport]] = [(next(iter(report.request.entries), ""), report)]
+    points += [(entry.name, entry) for entry in report.entries]
+    for name, each in points:
+        if name:
+            yield f"entry       {name}"
+        for spec in each.inputs:
+            note = ", the seed of its random numbers" if spec.name == each.seed else ""
+            yield f"input       {shown_shape(spec, each.dynamic.inputs)}{note}"
+        yield from (f"state       {spec}" for spec in each.state)
+        yield from (f"output      {shown_shape(spec, each.dynamic.outputs)}" for spec in each.outputs)
+        yield from (f"dynamic     {dimension}" for dimension in each.dynamic.dimensions)
+        yield from (f"dynamic     {size}, which depends on data" for size in each.dynamic.of_data)
 
 
 def preflight_lines(found: Preflight) -> Iterator[str]:

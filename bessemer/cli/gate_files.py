@@ -205,6 +205,7 @@ class Expected:
         return None, f"the outputs were not compared with the base's: {reason}"
 
     def _compare(self, job: Job, entry: str, folder: str) -> OutputChange:
+        self._require_seed(job, entry, folder)
         with tempfile.TemporaryDirectory(prefix="bessemer-") as name:
             inputs, outputs = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
             copy_arrays(self.path, folder + INPUTS, inputs)
@@ -213,6 +214,19 @@ class Expected:
                 ended = job.wait_for_invocation(invocation)
             job.download_outputs(ended, outputs)
             return compare_outputs(self.path, outputs, by_position=not self.is_golden, folder=folder)
+
+    def _require_seed(self, job: Job, entry: str, folder: str) -> None:
+        """Refuse to compare random numbers of another seed. Raises ``ArraysError``."""
+        report = job.report()
+        seeds = {one.name: one.seed for one in report.entries}
+        seed = seeds.get(entry, report.seed)
+        with reading(self.path) as archive:
+            given = arrays_of(archive, folder + INPUTS)
+        if seed is not None and given and seed not in given:
+            raise ArraysError(
+                f"the model draws random numbers, and {self.path} has no seed: add '{folder}{INPUTS}{seed}', "
+                "an int64 scalar, and the outputs for it, as in a compilation's reference.npz"
+            )
 
 
 def reference_of(report: Path) -> Path:

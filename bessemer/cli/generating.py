@@ -19,6 +19,8 @@ from bessemer.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from bessemer.bundle.run import Entry, Model, Session, Spec
 
+_MARK = 12345
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -124,13 +126,22 @@ def _check_length(model: "Model", entry: "Entry", prompt: int, steps: int) -> No
 
 
 def _keeps(model: "Model", entry: "Entry", position: int) -> bool:
-    """Whether a run at a position writes to the cache: the library ignores writes beyond its end."""
+    """Whether a run at a position writes to the cache: the library ignores writes beyond its end.
+
+    The cache is full of a number that no token gives: a padding token's keys may be the zeros it begins with.
+    A run without a position tells nothing.
+    """
+    import numpy as np
+
     session = model.session()
     names = [spec.name for spec in entry.states if "float" in spec.dtype]
-    before = session.state
+    if not names or len(_without_seed(entry)) == 1:
+        return True
+    before = {name: np.full_like(session.state[name], _MARK) for name in names}
+    session.state = before
     _run(session, entry, [0], position)
     after = session.state
-    return not names or any((before[name] != after[name]).any() for name in names)
+    return any((after[name] != before[name]).any() for name in names)
 
 
 def token_entries(model: "Model") -> dict[int, "Entry"]:

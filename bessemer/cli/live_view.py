@@ -21,6 +21,7 @@ from bessemer.contract.names import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
+from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 
 BAR_WIDTH = 24
@@ -156,11 +157,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     """The lines that describe a compilation, without its problem."""
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
-    if compilation.name:
-        yield f"name        {compilation.name}"
-    yield f"model       {compilation.request.model}"
-    if compilation.request.labels:
-        yield "labels      " + ", ".join(shown_labels(compilation.request.labels))
+    yield from _request_lines(compilation)
     if compilation.queue:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"
@@ -183,6 +180,28 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield "artifacts   " + ", ".join(
             f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
         )
+
+
+def _request_lines(compilation: Compilation) -> Iterator[str]:
+    if compilation.name:
+        yield f"name        {compilation.name}"
+    yield f"model       {compilation.request.model}"
+    for name, entry in compilation.request.entries.items():
+        yield f"entry       {name}{_entry_details(entry)}"
+    if compilation.request.labels:
+        yield "labels      " + ", ".join(shown_labels(compilation.request.labels))
+
+
+def _entry_details(entry: Entry) -> str:
+    """What a request says about an entry point."""
+    constants = (f"{name}={value!r}" for name, value in entry.constants.items())
+    details = [
+        *([f"method {entry.method}"] if entry.method else []),
+        *([f"model {entry.model}"] if entry.model else []),
+        *map(str, entry.inputs),
+        *constants,
+    ]
+    return f": {', '.join(details)}" if details else ""
 
 
 def _stage_lines(compilation: Compilation) -> Iterator[str]:

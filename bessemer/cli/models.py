@@ -109,7 +109,11 @@ def inspect(
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Upload a model if necessary, and show its format and signature."""
+    """Upload a model if necessary, and show its format and signature, as far as the file has them.
+
+    `bessemer check` exports the model: it shows outputs, state, sizes that depend on data and the seed of
+    random numbers, and takes --input and --constant.
+    """
     console = errors if json else results
     with connected(url) as client:
         with resolved_model(model) as resolved, upload_view(console, Path(model).name) as progress:

@@ -10,10 +10,8 @@ FLOAT_WEIGHTS = (
 )
 
 UNPACKED = (
-    "the model calls pack_padded_sequence, whose result has sizes that depend on the values of lengths. Run "
-    "the recurrent layer on the padded batch, and select each sequence's last step with gather at "
-    "lengths - 1, or mask the padding with torch.where. For a bidirectional layer, run the second direction "
-    "as a separate layer on reversed sequences"
+    "the model packs sequences (pack_padded_sequence), which torch.export does not support. Save it with "
+    "torch.jit.script or torch.jit.trace instead: packed sequences compile from scripts and traces"
 )
 
 KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})

@@ -1,12 +1,14 @@
 """The options of each stage."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Annotated, Any, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Document, GrowingEnum
-from bessemer.contract.tensor import DType
+from bessemer.contract.tensor import DType, TensorName
 
 
 class Baseline(GrowingEnum):
@@ -49,6 +51,22 @@ class TranslateOptions(Document):
     )
 
 
+MAX_IMAGES = 8
+MAX_IMAGE_SIDE = 1024
+
+
+def _read_image_size(value: Any) -> Any:
+    """Read the command line's form, `28x28`; leave other values as they are."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,4}[x,][0-9]{1,4}", value, re.ASCII):
+        return tuple(map(int, re.split("[x,]", value)))
+    return value
+
+
+ImageSide = Annotated[int, Field(strict=True, ge=1, le=MAX_IMAGE_SIDE)]
+ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_read_image_size)]
+"""Height and width in pixels."""
+
+
 class InspectOptions(Document):
     """Which intermediate results to keep."""
 
@@ -63,6 +81,29 @@ class InspectOptions(Document):
         default=False,
         description="Keep the kernels' LLVM IR and assembly: `model.ll`, `model.s`.",
     )
+    images: dict[TensorName, ImageSize] = Field(
+        default={},
+        max_length=MAX_IMAGES,
+        description="Inputs to show in the report as pictures, with height and width. The first element of a "
+        "batch is shown: gray, or red, green and blue planes.",
+        examples=[{"x": [28, 28]}],
+    )
+
+
+IMAGE_CHANNELS = (1, 3)
+"""Gray; red, green and blue."""
+
+
+def image_channels(shape: Sequence[int], height: int, width: int) -> int | None:
+    """The channels of the images in a tensor, 1 or 3; None if it holds no images of this size.
+
+    The tensor is one image, or its first dimension counts images.
+    """
+    pixels = height * width
+    counts = [
+        count for each in (shape, shape[1:]) for count in IMAGE_CHANNELS if prod(each) == count * pixels
+    ]
+    return counts[0] if counts else None
 
 
 class Fusion(GrowingEnum):

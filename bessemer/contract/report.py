@@ -415,7 +415,10 @@ class Report(Document):
     created_at: datetime = Field(description="When the report was written.")
     model: Digest = Field(description="The SHA-256 of the uploaded model.")
     model_format: ModelFormat = Field(description="The format, recognized by the model's bytes.")
-    model_parameters: int = Field(description="Number of elements in all parameters and buffers.")
+    model_parameters: int = Field(
+        description="Number of elements in all parameters and buffers. Equal ones of several entry points "
+        "count once."
+    )
     other_methods: tuple[str, ...] = Field(
         default=(),
         description="The other methods of a script module, or programs of a `.pt2`. `entries` compiles them.",

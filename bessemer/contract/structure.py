@@ -9,6 +9,7 @@ argument ``batch={"image": x, "masks": [m, None]}`` is::
         {"container": "list", "items": [{"tensor": "batch.masks.0"}, {"constant": null}]}]}
 """
 
+import math
 from collections.abc import Iterator
 from typing import Union
 
@@ -30,6 +31,14 @@ class ContainerKind(GrowingEnum):
     OBJECT = "object"
 
 
+class NotFinite(GrowingEnum):
+    """A float that JSON does not have."""
+
+    INFINITY = "inf"
+    NEGATIVE_INFINITY = "-inf"
+    NAN = "nan"
+
+
 class TensorLeaf(Document):
     """A tensor that the library takes or returns."""
 
@@ -40,6 +49,21 @@ class ConstantLeaf(Document):
     """A value that is not a tensor. The library is compiled for it."""
 
     constant: Key | None = Field(description="The number, boolean, text or null.")
+    not_finite: NotFinite | None = Field(
+        default=None, description="The float, if it is one that JSON does not have; `constant` is null then."
+    )
+
+    @classmethod
+    def of(cls, value: Key | None) -> "ConstantLeaf":
+        """The leaf of a value."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return cls(constant=None, not_finite=NotFinite(str(value)))
+        return cls(constant=value)
+
+    @property
+    def value(self) -> Key | None:
+        """The value itself."""
+        return self.constant if self.not_finite is None else float(self.not_finite.value)
 
 
 class Container(Document):
@@ -69,7 +93,7 @@ class ArgumentStructure(Document):
     structure: Structure | None = Field(
         default=None,
         description="What it is made of. Null if the inputs of a request decide: those of a `List[Tensor]` "
-        "named `images` are `images.0`, `images.1`, and so on.",
+        "named `images` are `images.0`, `images.1`, and so on. Null, too, if a constant has no value yet.",
     )
     keyword_only: bool = Field(default=False, description="Whether a call passes it by name only.")
 
@@ -101,9 +125,13 @@ class CallStructure(Document):
         return all(leaf is None or isinstance(leaf, TensorLeaf) for leaf in leaves)
 
     def __str__(self) -> str:
-        """As Python might write it: ``(images: [images.0, images.1]) -> {'scores': scores}``."""
+        """As Python might write it: ``(images: [images.0], *, mask: None) -> {'scores': scores}``."""
         returned = "" if self.returns is None else f" -> {shown(self.returns)}"
-        return f"({', '.join(map(str, self.arguments))}){returned}"
+        texts = list(map(str, self.arguments))
+        by_name = [index for index, argument in enumerate(self.arguments) if argument.keyword_only]
+        if by_name:
+            texts.insert(by_name[0], "*")
+        return f"({', '.join(texts)}){returned}"
 
 
 def shown(structure: Structure) -> str:
@@ -111,8 +139,8 @@ def shown(structure: Structure) -> str:
     match structure:
         case TensorLeaf(tensor=name):
             return name
-        case ConstantLeaf(constant=value):
-            return repr(value)
+        case ConstantLeaf():
+            return repr(structure.value)
         case Container(container=kind, keys=keys, items=items):
             texts = list(map(shown, items))
             match kind:

@@ -10,6 +10,7 @@ import torch
 from bessemer.client import Client
 from examples.course.session import logits_of, run, trained
 from examples.models import EXAMPLES
+from examples.models.clothes import CLASSES, as_text
 
 
 def show(client: Client, folder: Path) -> None:
@@ -22,6 +23,7 @@ def show(client: Client, folder: Path) -> None:
         expected = EXAMPLES["mlp"].build()(image).numpy()
     print(f"the library's logits: {np.array2string(logits, precision=2)}")
     print(f"torch's logits:       {np.array2string(expected, precision=2)}")
+    print(f"{as_text(image)}\nThis is a picture of: {CLASSES[int(logits.argmax())]}")
     assert job.document.verified
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,15 @@ def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
     with np.load(folder / "logits.npz") as outputs:
         (logits,) = outputs.values()
     return np.asarray(logits)
+
+
+def body_of(function: str, assembly: str) -> list[str]:
+    """The instructions of one kernel in a library's assembly, with those that its threads run."""
+    lines = iter(assembly.splitlines())
+    label = f"{function}_compute_:"
+    assert any(line.startswith(label) for line in lines), f"{label} is not in the assembly"
+    body = takewhile(lambda line: not line.startswith("__tvm_ffi_main:"), lines)
+    return [line.strip() for line in body if line.startswith("\t") and not line.startswith("\t.")]
 
 
 def run(show: Show) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bessemer.client import Client, Job
 from bessemer.contract.options import InspectOptions, TuneOptions
-from examples.course.session import run, trained
+from examples.course.session import body_of, run, trained
 from examples.models.save import SavedAs
 
 FUNCTION = "fused_linear_add_relu"
@@ -47,10 +47,10 @@ def _show_intrinsic(bundle: Path, name: str) -> None:
 
 
 def _show_assembly(job: Job, path: Path) -> None:
-    assembly = job.download_artifact("model.s", path).read_text()
-    multiplications = [line.strip() for line in assembly.splitlines() if "vfmadd" in line]
-    print(f"    {len(multiplications)} fused multiply-adds, such as {multiplications[0]}")
-    assert "bessemer_update_16x16" not in assembly, "the imported function is inlined"
+    lines = body_of(FUNCTION, job.download_artifact("model.s", path).read_text())
+    multiplications = [line for line in lines if line.startswith("vfmadd") and "ymm" in line]
+    print(f"    {len(multiplications)} fused multiply-adds of eight floats, such as {multiplications[0]}")
+    assert not any("bessemer_update_16x16" in line for line in lines), "the imported function is inlined"
 
 
 if __name__ == "__main__":

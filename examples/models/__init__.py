@@ -6,20 +6,25 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from . import bert, cnn, gpt2, mlp, mobilenet, recurrent, resnet, unet, vit
+from . import bert, clothes, cnn, gpt2, mlp, mobilenet, recurrent, resnet, unet, vit
 
 
 @dataclass(frozen=True)
 class ExampleInput:
-    """One argument of a model. Integers are drawn below ``limit``; floats from N(0, 1)."""
+    """One argument of a model: a drawing of clothes, integers below ``limit``, or floats from N(0, 1)."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
     limit: int = 2
+    shows_clothes: bool = False
 
     def draw(self, generator: torch.Generator) -> torch.Tensor:
         """A random tensor of this shape and dtype."""
+        if self.shows_clothes:
+            drawings = tuple(clothes.DRAWINGS)
+            chosen = torch.randint(len(drawings), (), generator=generator)
+            return clothes.draw(drawings[int(chosen)]).reshape(self.shape)
         dtype = getattr(torch, self.dtype)
         if dtype.is_floating_point:
             return torch.randn(self.shape, generator=generator, dtype=dtype)
@@ -50,8 +55,8 @@ IMAGE = (ExampleInput("x", (1, 3, 224, 224)),)
 EXAMPLES: dict[str, Example] = {
     example.name: example
     for example in (
-        Example("mlp", mlp.build, (ExampleInput("x", (1, 784)),)),
-        Example("cnn", cnn.build, (ExampleInput("x", (1, 1, 28, 28)),)),
+        Example("mlp", mlp.build, (ExampleInput("x", (1, 784), shows_clothes=True),)),
+        Example("cnn", cnn.build, (ExampleInput("x", (1, 1, 28, 28), shows_clothes=True),)),
         Example("resnet18", resnet.build_18, IMAGE),
         Example("resnet50", resnet.build_50, IMAGE),
         Example("mobilenet_v2", mobilenet.build, IMAGE),

@@ -34,6 +34,11 @@ class FourTimes(Net):
         return torch.stack(runs).sum(0)
 
 
+class Drawing(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.rand(10)
+
+
 def with_zeros() -> Net:
     net = Net()
     for parameter in net.parameters():
@@ -46,6 +51,7 @@ MODELS: dict[str, tuple[Callable[[], Net], int]] = {
     "named": (Named, 32),
     "four": (FourTimes, 32),
     "zeros": (with_zeros, 32),
+    "drawing": (Drawing, 32),
     "wider": (lambda: Net(48), 48),
 }
 
@@ -122,6 +128,19 @@ def test_a_golden_file_is_made_with_numpy(service: str, folder: Path) -> None:
     for model, status in (("base", 0), ("zeros", 4)):
         ran = gate(service, folder, model, "--golden", "golden.npz")
         assert ran.returncode == status, ran.stderr
+
+
+def test_a_golden_file_of_random_numbers_needs_their_seed(service: str, folder: Path) -> None:
+    ran = gate(service, folder, "drawing", "--report", "drawing.json")
+    assert ran.returncode == 0, ran.stderr
+    with np.load(folder / "drawing.npz") as base:
+        arrays = dict(base)
+    assert gate(service, folder, "drawing", "--golden", "drawing.npz").returncode == 0
+    del arrays["inputs/seed"]
+    np.savez(folder / "seedless.npz", **arrays)  # type: ignore[arg-type]
+    ran = gate(service, folder, "drawing", "--golden", "seedless.npz")
+    assert ran.returncode == 4
+    assert "random numbers, and seedless.npz has no seed: add 'inputs/seed', an int64 scalar" in ran.stderr
 
 
 def test_a_base_without_its_inputs_gives_a_warning(service: str, folder: Path) -> None:

@@ -26,6 +26,22 @@ from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
 RUN = "  Tensors outputs = session.Run(inputs);\n"
+FORKED = """
+import os, sys
+import numpy as np
+from run import load
+
+model = load(".")
+inputs = model.reference_inputs()
+expected = model.run(inputs)
+child = os.fork()
+if child == 0:
+    loaded = load(".")
+    outputs = [model.run(inputs), model.session().run(inputs), loaded.run(inputs)]
+    equal = [np.array_equal(each[name], expected[name]) for each in outputs for name in expected]
+    os._exit(0 if all(equal) else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 THREADS = """\
   std::atomic<int> wrong{0};
   Tensors expected = session.Run(inputs);
@@ -82,6 +98,11 @@ def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(bundle: Pa
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
 
 
+def test_a_forked_process_runs_the_bundle_that_its_parent_ran(bundle: Path) -> None:
+    ran = execute(["timeout", "60", sys.executable, "-c", FORKED], bundle)
+    assert ran.returncode == 0, ran.stderr
+
+
 @NEEDS_COMPILER
 def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Path, tmp_path: Path) -> None:
     check_outputs(bundle, execute(["bash", "-e", "-c", paste_program(bundle)], bundle))
@@ -93,7 +114,7 @@ def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Pa
         (): f"usage: main {files[0].name} {files[1].name}\n",
         (files[0], bundle / "README.md"): f"{bundle / 'README.md'} is not a .npy file\n",
         (files[0], tmp_path / "absent.npy"): f"cannot open {tmp_path / 'absent.npy'}\n",
-        (files[1], files[0]): "",
+        (files[1], files[0]): f"{files[1]} has the shape (7,), expected input_0=1x3x8x8:float32\n",
     }.items():
         ran = execute([bundle / "main", *wrong], tmp_path)
         assert ran.returncode == 1

@@ -64,41 +64,6 @@ class Packing(nn.Module):
         return pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
 
 
-class PackingAlways(Packing):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        packed = pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
-        return self.lstm(packed)[1][0]
-
-
-def packing_script(path: Path) -> tuple[str, ...]:
-    scripted(Packing(), path)
-    return "x=2x3x4", "lengths=2:int64"
-
-
-def packing_trace(path: Path) -> tuple[str, ...]:
-    inputs = (torch.randn(2, 3, 4), torch.tensor([3, 2]))
-    torch.jit.save(torch.jit.trace(Packing(), inputs), path)
-    return ()
-
-
-def packing_by_constants(path: Path) -> tuple[str, ...]:
-    with warnings.catch_warnings(action="ignore"):
-        torch.jit.save(torch.jit.trace(PackingAlways(), torch.randn(2, 3, 4)), path)
-    return ()
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("save", [packing_script, packing_trace, packing_by_constants])
-def test_a_script_that_packs_sequences_is_advised_to_pad_them(
-    tmp_path: Path, save: Callable[[Path], tuple[str, ...]]
-) -> None:
-    inputs = save(tmp_path / "model")
-    error = refusal(tmp_path / "model", *inputs)
-    assert error.code is ErrorCode.CAPTURE_FAILED
-    assert "gather at lengths - 1" in error.detail
-    assert error.places[0].operator == "aten::_pack_padded_sequence"
-
-
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ import torch
 from capture_samples import capture_file, refusal
 from torch import nn
 
+from bessemer.contract.options import InspectOptions
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
@@ -98,6 +99,22 @@ def test_a_pt2_accepts_only_its_own_shape(tmp_path: Path) -> None:
 class Listing(nn.Module):
     def forward(self, x: list[torch.Tensor]) -> torch.Tensor:
         return x[0]
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        ({"y": (28, 28)}, "'y' as 28 by 28 pixels, but the model has no such input; it has 'x'"),
+        ({"x": (28, 27)}, "'x' as 28 by 27 pixels, but 1x784 is neither one image of 1 or 3 channels nor"),
+    ],
+)
+def test_inputs_that_hold_no_images_cannot_be_shown(
+    tmp_path: Path, images: dict[str, tuple[int, int]], said: str
+) -> None:
+    save(EXAMPLES["mlp"], SavedAs.PT2, tmp_path / "model")
+    error = refusal(tmp_path / "model", inspect=InspectOptions(images=images))
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert said in error.detail
 
 
 def test_a_container_needs_names_of_its_values(tmp_path: Path) -> None:

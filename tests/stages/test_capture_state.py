@@ -345,5 +345,5 @@ def test_entry_points_share_a_state_that_begins_with_nan(tmp_path: Path) -> None
 def test_the_argument_for_the_state_has_a_name_of_its_own(tmp_path: Path) -> None:
     captured = capture_file(exported(Remembering().eval(), tmp_path / "model"), stateless=True)
     assert str(call_of(captured)) == (
-        "(state, state_2: {'last': state.last}) -> (output, {'last': state.last})"
+        "(state, *, state_2: {'last': state.last}) -> (output, {'last': state.last})"
     )

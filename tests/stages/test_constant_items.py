@@ -8,10 +8,12 @@ import pytest
 import torch
 from capture_samples import capture_file
 from program_runs import run_program
+from stage_samples import optimized
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from worker.compiler.frontend.constant_items import fold_items
+from worker.compiler.values import StageContext
 
 X = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
 
@@ -28,6 +30,16 @@ class Reading(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.body(self, x)
+
+
+class Scaled(nn.Module):
+    def __init__(self, inner: Reading) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.full((1,), 2.0))
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * self.weight
 
 
 BODIES: dict[str, Callable[[Reading, Tensor], Tensor]] = {
@@ -49,6 +61,26 @@ def test_a_read_of_a_constant_is_a_number_of_the_library(tmp_path: Path, body: C
     assert not any("item" in str(node.target) for node in captured.program.graph.nodes)
     (found,) = run_program(captured.program, (X,))
     np.testing.assert_allclose(found[0], captured.references[0], rtol=1e-5, atol=1e-5)
+
+
+def reads_and_multiplies(self: Reading, x: Tensor) -> Tensor:
+    return x[:, : self.width.item()] * self.width
+
+
+@pytest.mark.parametrize(
+    "body", [BODIES["a slice"], BODIES["what follows from a constant"], reads_and_multiplies]
+)
+def test_a_fixed_number_is_not_a_parameter_that_can_be_swapped(
+    tmp_path: Path, body: Callable[..., Tensor], context: StageContext
+) -> None:
+    path = tmp_path / "model"
+    torch.export.save(torch.export.export(Scaled(Reading(body)), (X,), strict=False), path)
+    captured = capture_file(path, parameters="separate")
+    module = optimized(captured, context)
+    assert module.parameters is not None
+    assert [tensor.name for tensor in module.parameters.tensors] == ["weight", "inner.scale"]
+    (found,) = run_program(captured.program, (X,))
+    np.testing.assert_allclose(found[0], Scaled(Reading(body))(X), rtol=1e-5, atol=1e-5)
 
 
 class Growing(nn.Module):

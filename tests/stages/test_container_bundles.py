@@ -159,7 +159,7 @@ def test_a_stateless_bundle_takes_and_returns_a_dictionary_of_its_state(
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_text())
     assert str(manifest.call) == (
         "(images: [images.0], batch: {'x': batch.x, 'y': batch.y}, scale: 1.0, bias: None, "
-        "state: {'seen': state.seen}) -> ({'sums': [sums.0, sums.1]}, {'seen': state.seen})"
+        "*, state: {'seen': state.seen}) -> ({'sums': [sums.0, sums.1]}, {'seen': state.seen})"
     )
     ran = execute([sys.executable, "-c", STATELESS], folder)
     assert (ran.returncode, ran.stdout) == (0, "[1.0, 2.0]\n"), ran.stderr

@@ -184,7 +184,7 @@ def test_a_program_has_the_structure_and_the_values_of_its_example(program: Path
     assert str(captured.call) == (
         "(x, batch: (image=batch.image, masks=[batch.masks.0], scale=2.0, mask=None), "
         "more_0: (left=more_0.left, right=more_0.right), "
-        "features: {'a b': features.a_b, 'sizes': (features.sizes.0, 7)}, gain: 3)"
+        "*, features: {'a b': features.a_b, 'sizes': (features.sizes.0, 7)}, gain: 3)"
         " -> ((image=output_0.image, masks=[output_0.masks.0, None], scale=3.0, mask=None), "
         "(left=output_1.left, right={'y': output_1.right.y}))"
     )
@@ -205,7 +205,7 @@ def test_an_inspection_shows_the_types_of_a_script(tmp_path: Path) -> None:
     signature = inspect_model(mixed(tmp_path / "model")).signature
     assert str(signature.call) == (
         "(images: List[Tensor], batch: Dict[str, Tensor], pair: (left=pair.left, right=None), "
-        "weighted: (weighted.0, None), mask: None, bias: None)"
+        "weighted: Tuple[Tensor, float], mask: None, bias: None)"
     )
     assert "weighted.1" in [constant.name for constant in signature.constants]
 
@@ -256,3 +256,114 @@ def assert_program_agrees(captured: Captured) -> None:
     found = captured.program.module(check_guards=False)(*map(torch.from_numpy, captured.inputs))
     for output, reference in zip(flatten_outputs(found), captured.references, strict=True):
         np.testing.assert_allclose(output.numpy(), reference, rtol=1e-6)
+
+
+class Keyed(nn.Module):
+    def forward(
+        self, x: torch.Tensor, extra: dict[str, torch.Tensor], gains: dict[str, float]
+    ) -> torch.Tensor:
+        return x * extra["mask"] * gains["scale"] + extra["bias"]
+
+
+class KeyedLists(nn.Module):
+    def forward(self, lists: dict[str, list[torch.Tensor]], table: dict[int, torch.Tensor]) -> torch.Tensor:
+        return lists["a"][0] + lists["b"][1] + table[7]
+
+
+class Looked(nn.Module):
+    def forward(self, x: torch.Tensor, extra: Any) -> torch.Tensor:
+        return x * extra["mask"] + extra["bias"]
+
+
+FORGOTTEN: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], dict[str, object], str]] = {
+    "a tensor": (
+        lambda path: scripted(Keyed(), path),
+        ("x=2x3", "extra.mask=2x3"),
+        {"gains.scale": 2.0, "gains.bias": 1.0},
+        "the model reads the key 'bias', which the request does not name: pass `--input extra.bias=SHAPE` (",
+    ),
+    "a number": (
+        lambda path: scripted(Keyed(), path),
+        ("x=2x3", "extra.mask=2x3", "extra.bias=2x3", "extra.scale=3"),
+        {"gains.other": 2.0},
+        "the model reads the key 'scale', which the request does not name: "
+        "pass `--constant gains.scale=VALUE` (",
+    ),
+    "a tensor or a number": (
+        lambda path: scripted(Keyed(), path),
+        ("x=2x3", "extra.mask=2x3", "extra.bias=2x3"),
+        {"gains.other": 2.0},
+        "the model reads the key 'scale', which the request does not name: "
+        "pass `--input extra.scale=SHAPE` or `--constant gains.scale=VALUE` (",
+    ),
+    "a list": (
+        lambda path: scripted(KeyedLists(), path),
+        ("lists.a.0=2x3", "table.7=2x3"),
+        {},
+        "the model reads the key 'b', which the request does not name: pass `--input lists.b.0=SHAPE` (",
+    ),
+    "a graph's tensor": (
+        lambda path: graph(Looked(), path),
+        ("x=2x3", "extra.mask=2x3"),
+        {},
+        "the model reads the key 'bias', which the request does not name: pass `--input extra.bias=SHAPE` (",
+    ),
+    "a graph's field": (
+        lambda path: graph(Fields(), path),
+        ("batch.image=2x3",),
+        {},
+        "the model reads the field 'mask', which the request does not name: "
+        "pass `--input batch.mask=SHAPE`, or `--constant` for a number",
+    ),
+}
+
+
+@pytest.mark.parametrize(("save", "inputs", "constants", "words"), FORGOTTEN.values(), ids=FORGOTTEN)
+def test_a_value_that_the_request_forgets_is_named_with_its_option(
+    save: Callable[[Path], Path],
+    inputs: tuple[str, ...],
+    constants: dict[str, object],
+    words: str,
+    tmp_path: Path,
+) -> None:
+    error = refusal(save(tmp_path / "model"), *inputs, constants=constants)
+    assert error.code is ErrorCode.INPUTS_MISMATCH
+    assert error.detail.startswith(words)
+
+
+def test_a_list_that_may_be_too_short_is_named(tmp_path: Path) -> None:
+    path = scripted(KeyedLists(), tmp_path / "model")
+    error = refusal(path, "lists.a.0=2x3", "lists.b.0=2x3", "table.7=2x3")
+    assert error.code is ErrorCode.MODEL_RAISED
+    assert error.detail.endswith(
+        "if a list that the request names is too short, "
+        "pass `--input lists.a.1=SHAPE` or `--input lists.b.1=SHAPE`"
+    )
+
+
+def test_a_key_of_the_models_own_dictionary_stays_its_error(tmp_path: Path) -> None:
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+            return x * {"a": 1.0}[key]
+
+    error = refusal(scripted(Own(), tmp_path / "model"), "x=2x3", constants={"key": "b"})
+    assert (error.code, "KeyError: b" in error.detail) == (ErrorCode.MODEL_RAISED, True)
+
+
+class Filling(nn.Module):
+    def forward(self, x: torch.Tensor, fill: float = float("inf")) -> tuple[torch.Tensor, float]:
+        return x.clamp(max=fill), fill
+
+
+def exported_filling(path: Path) -> Path:
+    torch.export.save(torch.export.export(Filling(), (X, float("inf")), strict=False), path)
+    return path
+
+
+@pytest.mark.parametrize("save", [exported_filling, lambda path: scripted(Filling(), path)])
+def test_an_infinite_constant_is_in_the_structure(save: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = save(tmp_path / "model")
+    assert str(inspect_model(path).signature.call).startswith("(x, fill: inf)")
+    captured = capture_file(path, "x=2x3")
+    call = type(captured.call).model_validate_json(captured.call.model_dump_json())
+    assert str(call) == "(x, fill: inf) -> (output, inf)"

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tvm import relax
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
 from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import BenchmarkResult
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
@@ -31,6 +33,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target
 from worker.compiler.values import Benchmarked, Captured, StageContext, Upload, Verified
+from worker.errors import JobError
 from worker.package.document import make_report
 from worker.parameters import PREPARE, write_parameters
 from worker.report.render import render
@@ -222,6 +225,54 @@ def test_entry_points_that_only_read_or_write_a_state_share_it(
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def accumulator(path: Path) -> Path:
+    torch.manual_seed(0)
+    torch.jit.save(torch.jit.script(Accumulator().eval()), path)
+    return path
+
+
+THREE_METHODS = {name: {"inputs": [spec("x", 4)]} for name in ("step", "peek", "write")}
+
+
+@pytest.mark.parametrize(("make", "entries"), [(accumulator, THREE_METHODS), (programs, PREFILL_AND_DECODE)])
+def test_originals_take_turns_with_their_shared_state(
+    make: Callable[[Path], Path], entries: dict[str, Any], tmp_path: Path
+) -> None:
+    captured = capture_file(make(tmp_path / "model"), entries=entries)
+
+    names = [turn.entry for turn in captured.turns]
+    assert len(names) >= 8
+    assert {*pairwise(names)} >= {*pairwise(entries), *pairwise(reversed(entries))}
+    last: dict[str, np.ndarray] = {}
+    for turn in captured.turns:
+        (entry,) = (each for each in captured.entries if each.name == turn.entry)
+        (state,) = entry.initial_state
+        np.testing.assert_array_equal(turn.sample.inputs[-1], last.get(state, entry.initial_state[state]))
+        last[state] = turn.sample.references[-1]
+
+
+def test_an_entry_point_that_misses_a_shared_state_fails_the_verification(
+    context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.compiler.pipeline.capture.shared_state", lambda uses: frozenset[str]())
+    captured = capture_file(accumulator(tmp_path / "model"), entries=THREE_METHODS)
+    built = build(tune(optimized(captured, context), context), context)
+
+    with pytest.raises(JobError) as caught:
+        verify(built, context)
+
+    assert caught.value.code is ErrorCode.VERIFY_MISMATCH
+    assert caught.value.detail.startswith(
+        "in call 2 of entry points that take turns (step, peek): output 'output': 4 of 4 elements differ"
+    )
+
+
+@pytest.mark.parametrize("entries", [{}, TWO_SIZES])
+def test_there_are_no_turns_without_state(entries: dict[str, Any], tmp_path: Path) -> None:
+    inputs = () if entries else ("input=1x256",)
+    assert not capture_file(perceptron(tmp_path / "model"), *inputs, entries=entries).turns
+
+
 def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:
     folder = bundle(capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE), context, tmp_path)
     prompt, steps = list(range(10)), 6
@@ -234,6 +285,34 @@ def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_p
             logits = model(torch.tensor(expected[at : at + 1]), torch.tensor([at]))
             expected += [int(logits.argmax())] if at >= len(prompt) - 1 else []
     assert json.loads(ran.stdout)["tokens"] == expected[len(prompt) :]
+
+
+class Padded(nn.Module):
+    """Token 0 is padding, whose row in the cache is what the cache begins with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(64, 32, padding_idx=0)
+        self.register_buffer("cache", torch.zeros(LENGTH, 32))
+
+    def forward(self, tokens: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, position, self.embed(tokens))
+        return self.cache.sum(0, keepdim=True) @ self.embed.weight.T
+
+
+@pytest.mark.parametrize(("steps", "status"), [(LENGTH - 1, 0), (LENGTH, 2)])
+def test_the_length_of_a_cache_does_not_depend_on_the_first_token(
+    steps: int, status: int, context: StageContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    torch.export.save(torch.export.export(Padded().eval(), (torch.arange(1), torch.arange(1))), path)
+    folder = bundle(capture_file(path), context, tmp_path)
+    command = ("generate", folder, "--tokens", "3,5", "--steps", str(steps))
+    ran = execute([sys.executable, "-m", "bessemer", *command], Path.cwd())
+    assert ran.returncode == status, ran.stderr
+    if status:
+        assert f"the decoder's cache holds {LENGTH} tokens" in ran.stderr
 
 
 def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp_path: Path) -> None:
@@ -373,6 +452,28 @@ def test_parameters_of_several_files_are_in_the_library_once(
     assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
 
 
+def test_the_report_counts_the_parameters_of_all_entry_points(context: StageContext, tmp_path: Path) -> None:
+    shifted = Cached().eval()
+    with torch.no_grad():
+        shifted.output.bias += 1
+    path = programs(tmp_path / "model", shifted)
+    verified = verify(
+        build(tune(optimized(capture_file(path, entries=PREFILL_AND_DECODE), context), context), context),
+        context,
+    )
+    report = make_report(Benchmarked(verified, *_results(verified)), context, now())
+    assert report.model_parameters == verified.captured.parameters + shifted.output.bias.numel()
+    page = render(report)
+    assert '<th scope="row">prefill: <code>output=8x64:float32' in page
+    assert '<th scope="row">decode: <code>output=1x64:float32' in page
+    assert "over 2 outputs of 2 entry points" in page
+
+
+def _results(verified: Verified) -> tuple[BenchmarkResult, tuple[BenchmarkResult, ...]]:
+    result = benchmark_result(verified.built.library)
+    return result, (result,) * len(verified.captured.others)
+
+
 @pytest.mark.parametrize(
     ("make", "entries", "code", "message"),
     [
@@ -416,7 +517,11 @@ def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tm
             pytest.approx(1000 * tokens / peer.latency.p50_ms) for peer in result.baselines
         ]
     measured = Benchmarked(Verified(built, captured, (), ((),)), results[0], results[1:])
-    page = render(make_report(measured, context, now()))
+    report = make_report(measured, context, now())
+    assert report.model_parameters == captured.parameters
+    page = render(report)
+    for row in ("Input of prefill", "Input of decode", "State of prefill", "State of decode"):
+        assert f'<th scope="row">{row}</th>' in page
     assert "<h2>Tokens per second</h2>" in page
     assert '<th scope="row">prefill</th><td>reads 8 tokens of a prompt</td>' in page
     assert '<th scope="row">decode</th><td>writes the next token</td>' in page

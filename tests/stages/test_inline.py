@@ -5,11 +5,12 @@ import torch
 import tvm
 from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch import nn
-from tvm import te
+from tvm import s_tir, te, tirx
 
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.schedules.default import default_schedule, schedule_rest
+from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.target import compile_target
 
 
@@ -64,3 +65,26 @@ def compute(tensors: list[te.Tensor], *inputs: np.ndarray) -> np.ndarray:
     found = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))
     tvm.compile(function, target)(*map(tvm.runtime.tensor, inputs), found)
     return found.numpy()
+
+
+def repeated(levels: int) -> tirx.PrimFunc:
+    """Each level is read by several expressions, which the next one joins."""
+    data = tensor = te.placeholder((64,), name="data")
+
+    def scaled(total: te.Tensor, factor: float) -> te.Tensor:
+        return te.compute((64,), lambda i: total[i] * factor)
+
+    def level(before: te.Tensor) -> te.Tensor:
+        total = te.compute((64,), lambda i: before[i] + sum((data[i] + n) * (data[i] - n) for n in range(4)))
+        parts = [scaled(total, n + 0.5) for n in range(3)]
+        return te.compute((64,), lambda i: parts[0][i] * parts[1][i] + parts[2][i])
+
+    for _ in range(levels):
+        tensor = level(tensor)
+    return te.create_prim_func([data, tensor])
+
+
+def test_copies_in_several_consumers_do_not_double_a_function_with_each_level() -> None:
+    few, many = (len(inline_blocks(s_tir.Schedule(repeated(levels))).mod.script()) for levels in (4, 8))
+
+    assert many < 3 * few

@@ -165,6 +165,7 @@ def test_scripts_and_graphs_keep_their_layers_and_an_open_length(
 
     layers = [node for node in captured.program.graph.nodes if str(node.target) in OPERATORS]
     assert len(layers) == 1
+    assert not captured.program.constants  # the weights are parameters, with names
     samples = (captured, *captured.samples)
     inputs = [tuple(map(torch.from_numpy, sample.inputs)) for sample in samples]
     found = run_program(captured.program, *inputs)

@@ -15,10 +15,11 @@ from family_samples import scheduled, target_of
 from stage_samples import Function, make_context
 
 from bessemer.detection import batched_nms
-from worker.candidates.client import CandidateClient
+from worker.candidates.client import CandidateClient, LibraryCrashedError
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.values import Captured
 from worker.tensors import as_array
 
@@ -114,6 +115,13 @@ CASES = {
     "distinct neighbors": Case(
         lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), INTEGERS
     ),
+    "distinct neighbors with NaN": Case(
+        lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True), (NANS, NANS.flip(0))
+    ),
+    "truths of what a mask chose": Case(
+        lambda x: ((x[x > 0] > 1).any(), (x[x > 0] > 1).all(), (x[x[:, 0] > 0] > 1).any(0))
+    ),
+    "the place of the largest": Case(lambda x: x[x > 0].argmax(), (MIXED, ALL)),
     "distinct rows": Case(
         lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True), INTEGERS
     ),
@@ -163,6 +171,50 @@ def test_sizes_and_elements_are_those_of_torch(server: CandidateClient, tmp_path
     check(server, compiled(capture_file(path), tmp_path), case)
 
 
+def rows_up_to(n: torch.Tensor) -> torch.Tensor:
+    count = n[0].item()
+    torch._check(count >= 0)
+    torch._check(count <= len(ALL))
+    return ALL[:count] * 2
+
+
+def zeros_of(n: torch.Tensor) -> torch.Tensor:
+    count = n[0].item()
+    torch._check(count >= 0)
+    return torch.zeros(count, 3) + 1
+
+
+def shifted(n: torch.Tensor) -> torch.Tensor:
+    """The number itself may be negative."""
+    count = n[0].item()
+    torch._check(count >= -5)
+    return torch.zeros(count + 5) + count
+
+
+REFUSED = {
+    "more rows than there are": (rows_up_to, (6,), (7, -1, 2**40)),
+    "huge and negative sizes": (zeros_of, (5, 0), (-7, 2**45, 2**62)),
+    "sums": (shifted, (3, -5, -2), (-6, 2**62)),
+    "occurrences of huge numbers": (torch.bincount, (5, 0), (2**40, 2**62, 2**63 - 1)),
+    "negative repetitions": (lambda n: torch.repeat_interleave(ALL[:1], n, dim=0), (2, 0), (-9, 2**62)),
+}
+"""The function, numbers that it takes, and those that make sizes without memory."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_size_out_of_range_ends_the_run_with_an_error(
+    server: CandidateClient, tmp_path: Path, name: str
+) -> None:
+    body, suitable, others = REFUSED[name]
+    calls = [torch.tensor([number]) for number in suitable]
+    library = compiled(capture_file(saved(tmp_path / "model", body, calls[0])), tmp_path)
+    check(server, library, Case(body, tuple(calls)))
+    with server.open_library(library, threads=2) as loaded:
+        for number in others:
+            with pytest.raises(LibraryCrashedError, match="match_cast error"):
+                loaded.run((np.array([number]),))
+
+
 OF_DYNAMIC_SIZES = {
     "nonzero": Case(lambda x: torch.nonzero(x > 0), (MIXED, NONE, ALL, ALL[:2], MIXED.repeat(3, 1))),
     "rows by a mask": Case(lambda x: x[x[:, 0] > 0].cumsum(1), (MIXED, NONE, ALL, MIXED.repeat(3, 1))),
@@ -176,3 +228,9 @@ def test_sizes_of_data_follow_dynamic_sizes(server: CandidateClient, tmp_path: P
     case = OF_DYNAMIC_SIZES[name]
     path = saved(tmp_path / "model", case.body, case.calls[0], ({0: ROWS},))
     check(server, compiled(capture_file(path), tmp_path), case)
+
+
+def test_truths_of_a_size_of_data_are_compared(tmp_path: Path) -> None:
+    captured = capture_file(saved(tmp_path / "model", lambda x: x[x[:, 0] > 0] > 1, MIXED))
+    (found,) = compare_outputs(captured.references, captured, captured.example)
+    assert found.reordered == 0

@@ -1,5 +1,6 @@
 """A call with the model's own arguments becomes named arrays, and named outputs become its own result."""
 
+import json
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,3 +169,25 @@ def test_a_damaged_structure_is_reported(
     entry = Entry(tmp_path, {"inputs": [], "outputs": [], "call": call}, list)
     with pytest.raises(BundleError, match="damaged"):
         Model(tmp_path, {}, [entry], 1)()
+
+
+INFINITE, NAN = ConstantLeaf.of(float("-inf")), ConstantLeaf.of(float("nan"))
+
+
+def test_floats_that_json_does_not_have_stay_the_models_constants() -> None:
+    structure = CallStructure(
+        arguments=(
+            ArgumentStructure(name="fill", structure=INFINITE),
+            ArgumentStructure(name="other", structure=NAN),
+        ),
+        returns=of(ContainerKind.LIST, INFINITE, NAN),
+    )
+    text = structure.model_dump_json()
+    assert CallStructure.model_validate_json(text) == structure
+    call = Call(json.loads(text))
+    assert call.flatten((float("-inf"), np.float32("nan")), {}) == {}
+    with pytest.raises(InputError, match="'fill' is None, but the library is compiled for -inf"):
+        call.flatten((None,), {})
+    infinite, nan = call.restore({})
+    assert (infinite, nan != nan) == (float("-inf"), True)
+    assert str(structure) == "(fill: -inf, other: nan) -> [-inf, nan]"

@@ -23,11 +23,13 @@ STANDARD = {
     "re",
     "runpy",
     "sys",
+    "threading",
     "time",
     "traceback",
     "zipfile",
     "types",
     "collections",
+    "concurrent",
     "dataclasses",
     "pathlib",
 }
@@ -147,3 +149,42 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     np.save(path, np.array([{}]), allow_pickle=True)
     with pytest.raises(run.InputError, match=r"cannot read .* as a \.npy file: "):
         run.read_inputs([f"x={path}"])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (0.1, "float32", np.float32(0.1)),
+        (0.1, "float16", np.float16(0.1)),
+        (0.1, "complex64", np.complex64(0.1)),
+        (float("inf"), "float32", np.float32("inf")),
+        (3, "float32", np.float32(3)),
+        (255, "uint8", np.uint8(255)),
+        (-7, "int64", np.int64(-7)),
+        (True, "bool", np.bool_(True)),
+        (True, "int32", np.int32(1)),
+    ],
+)
+def test_a_python_number_becomes_a_scalar_of_the_inputs_dtype(
+    value: float, dtype: str, expected: np.generic
+) -> None:
+    array = run.as_input(run.Spec("scale", (), dtype), value)
+    assert (array.dtype, array.shape, array.item()) == (expected.dtype, (), expected.item())
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(1e39, "float32"), (256, "uint8"), (-1, "uint8"), (1 << 63, "int64"), (1e6, "float16")],
+)
+def test_a_python_number_that_the_dtype_cannot_hold_is_refused(value: float, dtype: str) -> None:
+    with pytest.raises(run.InputError, match=f"'scale' is .*, which is out of range for {dtype}"):
+        run.as_input(run.Spec("scale", (), dtype), value)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(1.0, "int64"), (1, "bool"), (1j, "float32"), (np.float64(1), "float32"), (1.5, "bfloat16")],
+)
+def test_a_number_of_another_kind_keeps_its_dtype(value: object, dtype: str) -> None:
+    array = run.as_input(run.Spec("scale", (), dtype), value)
+    assert array.dtype == np.asarray(value).dtype

@@ -33,6 +33,7 @@ def request(target: str | None = None, *options: str) -> CompilationRequest:
         (["parameters=separate"], {"parameters": "separate"}),
         (["kernels.linear=auto"], {"kernels": {"linear": "auto"}}),
         (["kernels.linear[1x8,8x4]=openblas"], {"kernels": {"linear[1x8,8x4]": "openblas"}}),
+        (["inspect.images.x=28x28"], {"inspect": {"images": {"x": [28, 28]}}}),
         (["cores=2"], {"target": {"preset": "host", "cores": 2}}),
         (["trials=1", "tune.seconds=2"], {"tune": {"trials": 1, "seconds": 2.0}}),
     ],

@@ -7,9 +7,10 @@ from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget
+from bessemer.contract.tensor import InputSpec
 
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
@@ -178,3 +179,17 @@ def test_the_reason_for_unsteady_figures_is_given_once() -> None:
     printed = "\n".join(shown(JobState.SUCCEEDED, figures=figures))
     assert printed.count(reason) == 1
     assert "unsteady, so no comparison; measure again when the worker is idle" in printed
+
+
+def test_each_entry_point_is_shown_with_what_it_runs() -> None:
+    entries = {
+        "encode": Entry(inputs=(InputSpec(name="x", shape=(2, 8)),)),
+        "back": Entry(method="decode", constants={"gain": 3}),
+        "other": Entry(model="1" * 64),
+    }
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), entries=entries)
+    assert [line for line in shown(JobState.QUEUED, request=request) if line.startswith("entry")] == [
+        "entry       encode: x=2x8:float32",
+        "entry       back: method decode, gain=3",
+        f"entry       other: model {'1' * 64}",
+    ]

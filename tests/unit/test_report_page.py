@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from report_samples import (
     MODEL,
@@ -25,6 +26,7 @@ from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import InputSpec, TensorSpec
+from worker.report.pictures import draw_picture
 from worker.report.render import render
 from worker.report.view import command_lines, make_headline
 
@@ -344,3 +346,10 @@ def test_a_scalar_output_has_no_index() -> None:
     report = rich_report()
     scalars = tuple(one.model_copy(update={"worst_index": ()}) for one in report.comparisons)
     assert "<code>[]</code>" not in render(report.model_copy(update={"comparisons": scalars}))
+
+
+def test_the_page_shows_inputs_as_pictures() -> None:
+    picture = draw_picture('x"', np.eye(28, dtype=np.float32), 28, 28)
+    page = Page(render(minimal_report(), (picture,)))
+    assert ("img", "src", picture.uri) in page.attributes
+    assert ("img", "alt", 'The input x"') in page.attributes

@@ -151,6 +151,14 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """A call of one entry point after calls of others, from whom the state before it comes."""
+
+    entry: str
+    sample: Sample
+
+
+@dataclass(frozen=True)
 class BufferUse:
     """The buffers that a program reads and those that it changes, by their names in the user's model."""
 
@@ -172,7 +180,8 @@ class Captured:
     The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
     same after it. The input before them may be the ``seed`` of the model's random numbers, which the original
     does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
-    outputs. The first of several entry points has the ``others``.
+    outputs. The first of several entry points has the ``others``, and ``turns``: a sequence of calls in which
+    the originals share their state.
     """
 
     upload: Upload
@@ -193,11 +202,12 @@ class Captured:
     complex_names: frozenset[str] = frozenset()
     seed: str | None = None
     others: tuple[Captured, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def entries(self) -> tuple[Captured, ...]:
         """All entry points, this one first."""
-        return (replace(self, others=()), *self.others)
+        return (replace(self, others=(), turns=()), *self.others)
 
     @property
     def name(self) -> str:

@@ -40,6 +40,8 @@ from worker.compiler.values import (
 )
 from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
+from worker.parameters import count_together
+from worker.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +84,7 @@ def make_report(
         created_at=created_at,
         model=captured.upload.request.model,
         model_format=captured.format,
-        model_parameters=captured.parameters,
+        model_parameters=_parameters(captured),
         other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
@@ -108,6 +110,19 @@ def make_report(
         processor=processor(),
         stopped_after=stopped_after,
         preflight=preflight,
+    )
+
+
+def _parameters(captured: Captured) -> int:
+    """The number of elements in the parameters and buffers of all entry points."""
+    if not captured.others:
+        return captured.parameters
+    return count_together(
+        {
+            **entry.program.state_dict,
+            **{name: as_tensor(value) for name, value in entry.initial_state.items()},
+        }
+        for entry in captured.entries
     )
 
 

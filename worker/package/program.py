@@ -92,6 +92,24 @@ ffi::Tensor ReadNpy(const std::string& path, const std::string& descr, const std
   return tensor;
 }
 
+std::string Shown(ffi::ShapeView shape) {
+  std::string text;
+  for (int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + (shape.size() == 1 ? ",)" : ")");
+}
+
+// Reads an input whose sizes the library knows, except those that are dynamic: -1.
+ffi::Tensor ReadInput(const std::string& path, const std::string& descr, const std::string& dtype,
+                      const std::vector<int64_t>& sizes, const std::string& expected) {
+  ffi::Tensor tensor = ReadNpy(path, descr, dtype);
+  ffi::ShapeView shape = tensor.shape();
+  if (descr[1] == 'c') shape = ffi::ShapeView(shape.data(), shape.size() - 1);
+  auto same = [](int64_t size, int64_t known) { return known < 0 || size == known; };
+  if (!std::equal(shape.begin(), shape.end(), sizes.begin(), sizes.end(), same))
+    throw std::runtime_error(path + " has the shape " + Shown(shape) + ", expected " + expected);
+  return tensor;
+}
+
 void Flatten(const ffi::Any& value, Tensors* tensors) {
   if (auto tensor = value.as<ffi::Tensor>()) {
     tensors->push_back(*tensor);
@@ -312,10 +330,15 @@ def _state_fields(manifest: Manifest) -> dict[str, str]:
 
 def _inputs(entry: EntryPoint, first: int) -> str:
     """Read the inputs from the program's arguments, which begin with number ``first``."""
-    return "\n".join(
-        f"      ReadNpy(argv[{index}], {_types(spec)}),  // {shown_shape(spec, entry.dynamic.inputs)}"
-        for index, spec in enumerate(entry.inputs, first)
-    )
+    dynamic = {(axis.tensor, axis.axis) for axis in entry.dynamic.inputs}
+
+    def read(index: int, spec: TensorSpec) -> str:
+        sizes = (-1 if (spec.name, axis) in dynamic else int(size) for axis, size in enumerate(spec.shape))
+        shape = ", ".join(map(str, sizes))
+        expected = shown_shape(spec, entry.dynamic.inputs)
+        return f'      ReadInput(argv[{index}], {_types(spec)}, {{{shape}}}, "{expected}"),'
+
+    return "\n".join(read(index, spec) for index, spec in enumerate(entry.inputs, first))
 
 
 def _types(spec: TensorSpec) -> str:

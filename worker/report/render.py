@@ -1,5 +1,6 @@
 """Renders the report as one self-contained HTML page: no scripts, and no fonts or pictures from outside."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -7,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
 from worker.report import charts, words
+from worker.report.pictures import Picture
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
@@ -45,6 +47,6 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def render(report: Report) -> str:
+def render(report: Report, pictures: Sequence[Picture] = ()) -> str:
     """Render the page. Every text of the report is escaped: the model chooses its own names."""
-    return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report)
+    return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report, pictures=pictures)

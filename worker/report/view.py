@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.report import BaselineResult, BenchmarkResult, PassTime, Report
+from bessemer.contract.report import BaselineResult, BenchmarkResult, OutputComparison, PassTime, Report
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
@@ -62,6 +62,14 @@ class EntryRow:
 
 
 @dataclass(frozen=True)
+class ComparisonRow:
+    """A row of the table of verification; ``entry`` is empty if the library has one entry point."""
+
+    entry: str
+    found: OutputComparison
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that the template reads."""
 
@@ -84,6 +92,12 @@ class View:
     reproduce: tuple[str, ...]
     request_json: str
     entries: tuple[EntryRow, ...]
+    comparisons: tuple[ComparisonRow, ...]
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of all entry points."""
+        return len(self.report.outputs) + sum(len(entry.outputs) for entry in self.report.entries)
 
     @property
     def decoding(self) -> tuple[EntryRow, ...]:
@@ -115,7 +129,7 @@ def make_view(report: Report) -> View:
         report=report,
         name=model_name(report),
         format=FORMATS[report.model_format],
-        max_error=largest(comparison.max_absolute_error for comparison in report.comparisons),
+        max_error=largest(row.found.max_absolute_error for row in _comparison_rows(report)),
         headline=make_headline(benchmark.baselines),
         latency=charts.latency_chart(rows),
         spread=charts.spread_chart(rows),
@@ -131,7 +145,17 @@ def make_view(report: Report) -> View:
         reproduce=command_lines(report.request, (each.name for each in report.extensions)),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
         entries=tuple(_entry_rows(report, benchmark)),
+        comparisons=tuple(_comparison_rows(report)),
     )
+
+
+def _comparison_rows(report: Report) -> Iterator[ComparisonRow]:
+    first = next(iter(report.request.entries), "") if report.entries else ""
+    for name, comparisons in (
+        (first, report.comparisons),
+        *((entry.name, entry.comparisons) for entry in report.entries),
+    ):
+        yield from (ComparisonRow(name, found) for found in comparisons)
 
 
 def _entry_rows(report: Report, benchmark: BenchmarkResult) -> Iterator[EntryRow]:

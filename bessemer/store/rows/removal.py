@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from bessemer.contract.base import now
 from bessemer.store.database import Database
-from bessemer.store.rows.filters import needs_upload
+from bessemer.store.rows.filters import may_need_upload
 from bessemer.store.rows.tables import EXTENSIONS, INVOCATIONS, JOBS, MODELS
 
 BATCH = 200
@@ -31,7 +31,10 @@ class Removal:
             )
 
     def expire_uploads(self, unused_seconds: float) -> int:
-        """Delete some of the models and extensions unused for this long; returns how many, or 0."""
+        """Delete some of the models and extensions unused for this long; returns how many, or 0.
+
+        One stays while a job that has not ended mentions its digest, in a label for example.
+        """
         before = now() - timedelta(seconds=unused_seconds)
         with self._database.write() as connection:
             self._database.lock_table(connection, JOBS)
@@ -39,6 +42,6 @@ class Removal:
 
 
 def _unused(table: sa.Table, before: datetime) -> sa.Delete:
-    needed = sa.exists().where(needs_upload(table.c.digest), JOBS.c.tenant == table.c.tenant)
+    needed = sa.exists().where(may_need_upload(table.c.digest), JOBS.c.tenant == table.c.tenant)
     unused = sa.select(table.c.id).where(table.c.used_at < before, ~needed).limit(BATCH)
     return sa.delete(table).where(table.c.id.in_(unused))

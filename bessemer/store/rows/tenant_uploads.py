@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from bessemer.contract.base import Digest, now
 from bessemer.store.errors import ModelInUseError
-from bessemer.store.rows.filters import needs_upload, starts_with
+from bessemer.store.rows.filters import may_need_upload, starts_with, uploads_of
 from bessemer.store.rows.paging import RowPage, read_page
 from bessemer.store.rows.tables import JOBS
 from bessemer.store.rows.tenant_rows import Shown, TenantRows
@@ -68,16 +68,16 @@ class TenantUploads(TenantRows[Shown]):
             ModelInUseError: jobs that are not final need the upload.
         """
         needing = (
-            sa.select(JOBS.c.id)
-            .where(needs_upload(digest), JOBS.c.tenant == self.tenant)
+            sa.select(JOBS.c.id, JOBS.c.request)
+            .where(may_need_upload(digest), JOBS.c.tenant == self.tenant)
             .order_by(JOBS.c.created_at)
-            .limit(MAX_SHOWN_JOBS)
         )
         with self._database.write() as connection:
             self._database.lock_table(connection, JOBS)
-            jobs = tuple(connection.execute(needing).scalars())
+            found = connection.execute(needing)
+            jobs = tuple(job for job, request in found if digest in uploads_of(request))
             if jobs:
-                raise self._in_use(digest, jobs)
+                raise self._in_use(digest, jobs[:MAX_SHOWN_JOBS])
             return connection.execute(sa.delete(self._table).where(self._named(digest))).rowcount > 0
 
     def _page(self, limit: int, cursor: str | None, *conditions: sa.ColumnElement[bool]) -> RowPage:

@@ -94,6 +94,13 @@ def test_the_model_of_an_entry_is_kept_while_a_job_needs_it(store: Store) -> Non
     assert own(store).models.delete(other)
 
 
+def test_a_model_that_a_job_only_mentions_is_deleted(store: Store) -> None:
+    wanted = a_request().model_copy(update={"labels": {"model": OTHER}, "constants": {"text": OTHER}})
+    own(store).models.add(OTHER, 1)
+    own(store).jobs.submit(JOB, wanted)
+    assert own(store).models.delete(OTHER)
+
+
 def test_what_is_added_while_it_is_deleted_is_added_all_the_same(store: Store) -> None:
     def delete_often() -> None:
         for _ in range(ROUNDS):

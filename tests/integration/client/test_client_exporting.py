@@ -193,7 +193,7 @@ ADVICE = {
         lambda: torch.fx.symbolic_trace(Doubling(torch.jit.script(Sizing()))),
         "script modules as submodules, which torch cannot trace: replace",
     ),
-    "packed sequences": (Packing, "and select each sequence's last step with gather at lengths - 1"),
+    "packed sequences": (Packing, "Save it with torch.jit.script or torch.jit.trace instead"),
     "modules of quantize_dynamic": (quantized, "quantized submodules ('0'): compile the float model"),
     "tensors of torchao": (
         of_torchao,

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import Node, map_arg
 
 from worker.compiler.torch_costs import linear_torch
@@ -19,7 +20,10 @@ _READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 
 
 def fold_items(program: ExportedProgram) -> ExportedProgram:
-    """The program with numbers in place of reads of constants and of buffers that no run changes."""
+    """The program with numbers in place of reads of constants and of buffers that no run changes.
+
+    Such a buffer is a constant of the result, as another value of it would not change the numbers.
+    """
     reads = [node for node in program.graph.nodes if node.target in _READS]
     if not reads:
         return program
@@ -27,6 +31,8 @@ def fold_items(program: ExportedProgram) -> ExportedProgram:
     numbers = {node: values[node] for node in reads if node in values}
     if not numbers:
         return program
+    fixed = {node.name for node in _ancestors(list(numbers)) if node.op == "placeholder"}
+    targets = {spec.target for spec in program.graph_signature.input_specs if spec.arg.name in fixed}
     graph = program.graph
     for node in graph.nodes:
         node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda used: numbers.get(used, used))
@@ -34,7 +40,18 @@ def fold_items(program: ExportedProgram) -> ExportedProgram:
         graph.erase_node(node)
     program.graph_module.recompile()
     with linear_torch():
-        return program.run_decompositions({})
+        return _with_constants(program.run_decompositions({}), targets)
+
+
+def _with_constants(program: ExportedProgram, targets: Collection[str | None]) -> ExportedProgram:
+    """The program with some parameters and buffers as constants."""
+    for spec in program.graph_signature.input_specs:
+        if spec.target in targets and spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            spec.kind, spec.persistent = InputKind.CONSTANT_TENSOR, None
+    moved = {name: value for name, value in program.state_dict.items() if name in targets}
+    program._state_dict = {name: value for name, value in program.state_dict.items() if name not in moved}
+    program._constants = {**program.constants, **{name: value.detach() for name, value in moved.items()}}
+    return program
 
 
 def _known_values(program: ExportedProgram, reads: list[Node]) -> dict[Node, Any]:

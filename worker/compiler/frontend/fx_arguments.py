@@ -28,6 +28,7 @@ from bessemer.contract.structure import (
 )
 from worker.compiler.frontend.constants import refuse_unknown_constants
 from worker.compiler.frontend.loaded_model import Argument
+from worker.compiler.frontend.missing_values import missing_option
 from worker.compiler.frontend.structures import MAX_DEPTH, as_constant, build
 from worker.compiler.values import Selection
 from worker.errors import JobError
@@ -117,13 +118,23 @@ def _replace(graph: fx.Graph, node: fx.Node, structure: Structure) -> None:
     with graph.inserting_before(node):
         tensors = {name: graph.placeholder(re.sub(r"\W", "_", name)) for name in tensor_names(structure)}
     value: Any = build(structure, tensors)
-    fields = {user: getattr(value, user.args[1]) for user in node.users if _reads_field(user, structure)}
+    fields = {
+        user: _field(value, str(user.args[1]), node) for user in node.users if _reads_field(user, structure)
+    }
     values = {node: value, **fields}
     for user in graph.nodes:
         if user not in fields:
             user.args, user.kwargs = fx.map_arg((user.args, user.kwargs), lambda used: values.get(used, used))
     for replaced in (*fields, node):
         graph.erase_node(replaced)
+
+
+def _field(value: Any, field: str, node: fx.Node) -> Any:
+    if not hasattr(value, field):
+        option = missing_option(str(node.target), field, ())
+        detail = f"the model reads the field '{field}', which the request does not name: pass {option}"
+        raise JobError(ErrorCode.INPUTS_MISMATCH, f"{detail}, or `--constant` for a number")
+    return getattr(value, field)
 
 
 def _reads_field(user: fx.Node, structure: Structure) -> bool:

@@ -69,7 +69,7 @@ class LoadedModel:
     """
 
     format: ModelFormat
-    eager: Callable[..., object]
+    eager: torch.nn.Module
     export: Export
     arguments: tuple[Argument, ...]
     examples: tuple[torch.Tensor, ...] | None
@@ -82,7 +82,7 @@ class LoadedModel:
     constants: tuple[ConstantSpec, ...] = ()
 
     @property
-    def original(self) -> object:
+    def original(self) -> torch.nn.Module:
         """The user's own module, which ``eager`` may call with other arguments."""
         return self.eager.module if isinstance(self.eager, WithArguments) else self.eager
 

@@ -17,7 +17,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from worker.compiler.packed_recurrence import PACKED_LAYERS
 from worker.compiler.random_numbers import RANDOM_BITS
+from worker.compiler.torch_costs import RECURRENT
 
 Size = Sequence[int]
 DType: TypeAlias = torch.dtype | None
@@ -336,9 +338,6 @@ FUNCTIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     _aten.rrelu.default: _rrelu,
     _aten.rrelu_with_noise_functional.default: _rrelu_with_noise,
     _aten.scaled_dot_product_attention.default: _attention,
-    **{
-        operator: _recurrent(operator)
-        for operator in (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input)
-    },
+    **{operator: _recurrent(operator) for operator in (*RECURRENT, *PACKED_LAYERS.values())},
 }
 """The functions by operator."""

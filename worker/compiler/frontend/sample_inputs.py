@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from torch.export.graph_signature import InputKind
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.packed_recurrence import PACKED_LAYERS
 from worker.errors import JobError
 
 UNKNOWN_LIMIT = 2
@@ -43,14 +45,28 @@ class Offsets:
     length: int
     has_end: bool
 
-    def draw(self, spec: TensorSpec) -> torch.Tensor:
+    def draw(self, spec: TensorSpec, _generator: torch.Generator) -> torch.Tensor:
         """Bags of about the same size."""
         bags = max(spec.shape[0] - self.has_end, 1)
         return (torch.arange(spec.shape[0]) * self.length // bags).to(getattr(torch, spec.dtype.value))
 
 
-Limits = dict[str, int | Offsets]
-"""What the numbers of inputs must keep to, by name: an exclusive upper limit, or the form of offsets."""
+@dataclass(frozen=True)
+class Lengths:
+    """An input that holds the lengths of sequences of up to ``steps`` steps."""
+
+    steps: int
+
+    def draw(self, spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+        """The longest first, as torch takes sequences that nothing sorts."""
+        lengths = torch.randint(1, self.steps + 1, spec.shape, generator=generator)
+        lengths[:1] = self.steps
+        return lengths.sort(descending=True)[0].to(getattr(torch, spec.dtype.value))
+
+
+Limits = dict[str, int | Offsets | Lengths]
+"""What the numbers of inputs must keep to, by name: an exclusive upper limit, or the form of offsets or
+lengths."""
 
 
 def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> tuple[torch.Tensor, ...]:
@@ -66,9 +82,11 @@ def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> t
     return tuple(_draw(spec, limits.get(spec.name), generator) for spec in specs)
 
 
-def _draw(spec: TensorSpec, limit: int | Offsets | None, generator: torch.Generator) -> torch.Tensor:
-    if isinstance(limit, Offsets):
-        return limit.draw(spec)
+def _draw(
+    spec: TensorSpec, limit: int | Offsets | Lengths | None, generator: torch.Generator
+) -> torch.Tensor:
+    if isinstance(limit, Offsets | Lengths):
+        return limit.draw(spec, generator)
     dtype = getattr(torch, spec.dtype.value)
     if spec.dtype.is_complex:
         return torch.randn(spec.shape, generator=generator, dtype=dtype)
@@ -83,7 +101,8 @@ def _draw(spec: TensorSpec, limit: int | Offsets | None, generator: torch.Genera
 
 
 def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> Limits:
-    """The size of the smallest table that each integer input indexes, and the inputs that are offsets.
+    """The size of the smallest table that each integer input indexes, and the inputs that are offsets or
+    lengths.
 
     Inputs are followed through operators that only move their elements.
     """
@@ -97,9 +116,9 @@ def index_limits(program: ExportedProgram, specs: tuple[TensorSpec, ...]) -> Lim
         if not (spec.dtype.is_float or spec.dtype.is_complex)
     }
     return {name: min(sizes) for name, sizes in found.items() if sizes} | {
-        spec.name: offsets
+        spec.name: form
         for name, spec in zip(user_inputs, specs, strict=True)
-        if (offsets := _offsets(placeholders[name])) is not None
+        if (form := _offsets(placeholders[name]) or _lengths(placeholders[name])) is not None
     }
 
 
@@ -111,17 +130,34 @@ def _offsets(given: torch.fx.Node) -> Offsets | None:
     return None
 
 
+def _lengths(given: torch.fx.Node) -> Lengths | None:
+    layers = [
+        user
+        for node in _moved(given, (*MOVES, "clamp", "sort"))
+        for user in node.users
+        if user.target in PACKED_LAYERS.values() and user.args[-1] is node
+    ]
+    sizes = [_least(layer.args[0].meta["val"].shape[1 if layer.args[8] else 0]) for layer in layers]
+    return Lengths(min(sizes)) if sizes else None
+
+
+def _least(size: int | torch.SymInt) -> int:
+    """The size, or the smallest one that it may be."""
+    return size if isinstance(size, int) else int(size.node.shape_env.bound_sympy(size.node.expr).lower)
+
+
 def _limits(start: torch.fx.Node) -> list[int]:
-    reached, sizes = {start}, []
-    pending = [start]
-    while pending:
-        node = pending.pop()
+    return [size for node in _moved(start, MOVES) for user in node.users for size in _looked_up(user, node)]
+
+
+def _moved(start: torch.fx.Node, operators: Collection[str]) -> list[torch.fx.Node]:
+    """An input, and what operators that only move its elements make of it."""
+    reached = [start]
+    for node in reached:
         for user in node.users:
-            sizes.extend(_looked_up(user, node))
-            if user not in reached and (_name(user) in MOVES or _name(user) == "getitem"):
-                reached.add(user)
-                pending.append(user)
-    return sizes
+            if user not in reached and _name(user) in (*operators, "getitem"):
+                reached.append(user)
+    return reached
 
 
 def _looked_up(user: torch.fx.Node, indices: torch.fx.Node) -> list[int]:

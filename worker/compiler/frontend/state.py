@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import torch
+from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Node
@@ -25,6 +26,7 @@ from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.values import STATE_PREFIX, BufferUse
+from worker.tensors import as_array
 
 _WRAPPED = "module"
 _WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
@@ -43,7 +45,7 @@ class StatefulProgram:
         """The names of the inputs and outputs that hold the state."""
         return tuple(STATE_PREFIX + name for name in _in_model(self.buffers))
 
-    def initial(self, fresh: object) -> tuple[torch.Tensor, ...]:
+    def initial(self, fresh: nn.Module) -> tuple[torch.Tensor, ...]:
         """The state before the first run.
 
         An attribute that the first run creates, or whose shape it changes, begins with zeros here. Compare
@@ -57,7 +59,8 @@ class StatefulProgram:
             nodes[name].meta["val"] for name in self.program.graph_signature.user_inputs[-len(self.buffers) :]
         ]
         return tuple(
-            _initial(fresh, name, value) for name, value in zip(_in_model(self.buffers), held, strict=True)
+            held_or_zeros(fresh, name, value)
+            for name, value in zip(_in_model(self.buffers), held, strict=True)
         )
 
 
@@ -137,12 +140,68 @@ def _in_model(buffers: tuple[str, ...]) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) else buffers
 
 
-def _initial(fresh: object, name: str, like: torch.Tensor) -> torch.Tensor:
-    for root in (fresh, getattr(fresh, _WRAPPED, None)):
-        value = reduce(lambda owner, part: getattr(owner, part, None), name.split("."), root)
+def held_or_zeros(model: nn.Module, name: str, like: torch.Tensor) -> torch.Tensor:
+    """A copy of a model's buffer or attribute; zeros if it has another shape or dtype than ``like``."""
+    for _, value in _held(model, name):
         if isinstance(value, torch.Tensor) and value.shape == like.shape and value.dtype == like.dtype:
             return value.detach().clone()
     return torch.zeros(tuple(like.shape), dtype=like.dtype)
+
+
+class SharedTensors:
+    """The tensors that models share by name, while the models run in turn.
+
+    A model shares a buffer or attribute unless it begins with another value than an earlier model's.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], names: Collection[str]) -> None:
+        self._values: dict[str, torch.Tensor] = {}
+        self._own: dict[nn.Module, list[str]] = {}
+        for model in models:
+            own = {*_in_model(tuple(name for name, _ in model.named_buffers())), *names}
+            self._own[model] = [name for name in sorted(own) if self._begins_equal(model, name)]
+
+    @torch.inference_mode()
+    def give(self, model: nn.Module) -> None:
+        """Let a model continue where the last one ended."""
+        for name in self._own[model]:
+            for owner, value in _held(model, name)[:1]:
+                if name in self._values:
+                    _set(owner, name.rpartition(".")[2], value, self._values[name].clone())
+
+    def take(self, model: nn.Module) -> None:
+        """Keep what a run of the model left."""
+        for name in self._own[model]:
+            for _, value in _held(model, name)[:1]:
+                if value is not None:
+                    self._values[name] = value.clone()
+
+    def _begins_equal(self, model: nn.Module, name: str) -> bool:
+        return all(
+            value is None or _bits(value) == _bits(self._values.setdefault(name, value.clone()))
+            for _, value in _held(model, name)[:1]
+        )
+
+
+def _held(model: nn.Module, name: str) -> list[tuple[nn.Module, torch.Tensor | None]]:
+    """The submodules, of a model and of the one that it wraps, with a tensor or None of a name."""
+    *path, leaf = name.split(".")
+    roots = (model, getattr(model, _WRAPPED, None))
+    owners = [reduce(lambda owner, part: getattr(owner, part, None), path, root) for root in roots]
+    found = [(owner, getattr(owner, leaf)) for owner in owners if hasattr(owner, leaf)]
+    return [(owner, value) for owner, value in found if isinstance(value, torch.Tensor | None)]
+
+
+def _set(owner: nn.Module, leaf: str, held: torch.Tensor | None, value: torch.Tensor) -> None:
+    """Set an attribute of a script, which may be another's tensor; write to tensors of other modules."""
+    if held is None or isinstance(owner, torch.jit.ScriptModule):
+        setattr(owner, leaf, value)
+    else:
+        held.copy_(value)
+
+
+def _bits(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.shape, as_array(tensor).tobytes()
 
 
 def _writes(node: Node) -> bool:

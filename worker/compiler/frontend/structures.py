@@ -116,7 +116,7 @@ def _fields(context: object, count: int) -> Sequence[str]:
 def as_constant(value: object) -> ConstantLeaf | None:
     """The leaf of a value that is not a tensor; None if it cannot be one."""
     is_plain = value is None or type(value) in (bool, int, float, str)
-    return ConstantLeaf(constant=value) if is_plain else None
+    return ConstantLeaf.of(value) if is_plain else None  # type: ignore[arg-type]
 
 
 def build(structure: Structure, tensors: Mapping[str, object]) -> object:
@@ -129,8 +129,8 @@ def build(structure: Structure, tensors: Mapping[str, object]) -> object:
     match structure:
         case TensorLeaf(tensor=name):
             return tensors[name]
-        case ConstantLeaf(constant=value):
-            return value
+        case ConstantLeaf():
+            return structure.value
         case Container(container=kind, keys=keys, items=items):
             values = [build(item, tensors) for item in items]
             match kind:

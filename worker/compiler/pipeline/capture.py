@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import image_channels
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.structure import CallStructure, Structure, shown
@@ -32,6 +33,7 @@ from worker.compiler.frontend.dynamic_shapes import (
 )
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
+from worker.compiler.frontend.missing_values import with_missing_values
 from worker.compiler.frontend.model_errors import model_raised
 from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
@@ -42,6 +44,7 @@ from worker.compiler.frontend.requested_dimensions import (
     requested_dynamic_shapes,
 )
 from worker.compiler.frontend.sample_inputs import (
+    Lengths,
     Limits,
     data_limit_bytes,
     index_limits,
@@ -50,10 +53,10 @@ from worker.compiler.frontend.sample_inputs import (
 )
 from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.state import expose_state, shared_state
+from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
-from worker.compiler.frontend.torchscript.convert import ScriptConversionError, packing_refusal
-from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Upload
+from worker.compiler.frontend.torchscript.convert import ScriptConversionError
+from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
 from worker.errors import JobError, failure_of, in_entry
 from worker.tensors import as_array, as_tensor
 
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     Tensors = tuple[torch.Tensor, ...]
 
 CALLS = 8
-"""The runs of a model with state that are compared."""
+"""The runs of a model with state that are compared, and the least number of turns of its entry points."""
 
 
 def capture(upload: Upload, context: StageContext) -> Captured:
@@ -76,7 +79,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     runs of the original agree on the references. If it draws random numbers, it takes their seed, and the
     references are its outputs: the original agrees with the export while both draw from torch's generator.
     Sizes that the file leaves dynamic stay so, unless the request names inputs. Entry points agree on the
-    first values of a state that they share.
+    first values of a state that they share; ``turns`` has what the originals return when they run in turn.
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
@@ -84,7 +87,50 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     """
     first, *others = _with_shared_state(upload.entries)
     refuse_contradicting_states((first, *others))
-    return replace(first, others=tuple(others))
+    refuse_missing_images(upload.request.inspect.images, (first, *others))
+    return replace(first, others=tuple(others), turns=tuple(_turns((first, *others))))
+
+
+def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
+    """Run the originals, loaded anew, in turn: forward, backward, and so on, each from the last one's state.
+
+    There are no turns if no run changes a buffer. The original does not draw the numbers that follow from a
+    seed, so entry points with a seed take no part.
+    """
+    players = [entry for entry in entries if entry.seed is None]
+    if len(players) < 2 or not any(entry.buffers.writes for entry in entries):
+        return
+    models = {entry.name: _loaded_anew(entry) for entry in players}
+    names = {name.removeprefix(STATE_PREFIX) for entry in players for name in entry.initial_state}
+    shared = SharedTensors([model.original for model in models.values()], names)
+    for number in range(-(-CALLS // len(players))):
+        for entry in players[:: -1 if number % 2 else 1]:
+            model, samples = models[entry.name], (entry.example, *entry.samples)
+            shared.give(model.original)
+            with in_entry(entry.upload.entry):
+                yield Turn(entry.name, _after_others(entry, model, samples[number % len(samples)]))
+            shared.take(model.original)
+
+
+def _after_others(entry: Captured, model: LoadedModel, sample: Sample) -> Sample:
+    """Run the original on the inputs of a sample from the state that it is in."""
+    inputs = replace(entry, inputs=sample.inputs).with_complex.inputs[: entry.own_inputs]
+    before = _state(entry, model)
+    outputs = _run(model, tuple(map(as_tensor, inputs)))
+    returned = (*map(as_array, outputs), *_state(entry, model))
+    given = (*inputs, *before)
+    return Sample(sample.sizes, tuple(map(_parts, given)), tuple(map(_parts, returned)), follows=True)
+
+
+def _state(entry: Captured, model: LoadedModel) -> tuple[np.ndarray, ...]:
+    return tuple(
+        as_array(held_or_zeros(model.original, name.removeprefix(STATE_PREFIX), as_tensor(first)))
+        for name, first in entry.initial_state.items()
+    )
+
+
+def _loaded_anew(entry: Captured) -> LoadedModel:
+    return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
 
 
 def _with_shared_state(uploads: Sequence[Upload]) -> list[Captured]:
@@ -131,6 +177,24 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
                     f"{list(value.shape)} with other values than in an earlier entry"
                 )
                 raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+
+
+def refuse_missing_images(images: Mapping[str, tuple[int, int]], entries: Sequence[Captured]) -> None:
+    """Refuse to show images of inputs that hold none of that size.
+
+    Raises:
+        JobError: ``inputs-mismatch``.
+    """
+    shapes = {spec.name: spec.shape for entry in reversed(entries) for spec in entry.input_specs}
+    for name, (height, width) in images.items():
+        wanted = f"`inspect.images` shows '{name}' as {height} by {width} pixels"
+        if name not in shapes:
+            detail = f"{wanted}, but the model has no such input; it has {', '.join(map(repr, shapes))}"
+            raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
+        if image_channels(shapes[name], height, width) is None:
+            shape = "x".join(map(str, shapes[name]))
+            detail = f"{wanted}, but {shape} is neither one image of 1 or 3 channels nor a batch of them"
+            raise JobError(ErrorCode.INPUTS_MISMATCH, detail)
 
 
 def _same_value(one: np.ndarray, other: np.ndarray) -> bool:
@@ -200,15 +264,19 @@ def _first_run(
 ) -> tuple[Tensors, Limits, tuple[Tensors, tuple[str, ...], Structure]]:
     """Inputs that the model takes, limits of their numbers, and what it returns.
 
-    Offsets, for one, have to begin with 0, and floats may be numbers of categories, or shares.
+    Offsets, for one, have to begin with 0, floats may be numbers of categories, or shares, and lengths of
+    sequences begin at 1.
 
     Raises:
         JobError: of the first inputs, if the model raises for all.
     """
     zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
     shares: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_float}
+    lengths: Limits = {
+        spec.name: Lengths(1) for spec in specs if spec.dtype.is_integer and len(spec.shape) == 1
+    }
     refusal: JobError | None = None
-    for limits in ({}, zeros, shares, zeros | shares):
+    for limits in ({}, zeros, shares, zeros | shares, zeros | lengths):
         inputs = random_inputs(specs, limits, seed)
         try:
             return inputs, limits, _run_named(model, inputs)
@@ -233,8 +301,7 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     Raises:
         JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
-    upload = captured.upload
-    model = load_model(upload.path, replace(upload.selection, method=captured.method))
+    model = _loaded_anew(captured)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
     samples = []
@@ -410,7 +477,8 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
-        raise packing_refusal(model.original) or model_raised(error, model.original, inputs) from error
+        raised = model_raised(error, model.original, inputs)
+        raise with_missing_values(raised, error, model.call) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
@@ -428,8 +496,7 @@ def _export(model: LoadedModel, export: Callable[[], ExportedProgram], code: Err
     except ScriptConversionError as error:
         places = () if error.step is None else (error.step.place(),)
         detail = ": ".join((str(error), *map(str, places)))
-        failure = failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places)
-        raise packing_refusal(model.original) or failure from error
+        raise failure_of(ErrorCode.CAPTURE_FAILED, error, detail, places) from error
     except JobError:
         raise
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from worker.package.dependencies import check_linkage
 from worker.package.document import kept_state, make_manifest, make_report, reference_of
 from worker.package.readme import readme
 from worker.package.runtime import license_sources, runtime_sources
+from worker.report.pictures import Picture, draw_picture
 from worker.report.render import render
 
 ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
@@ -163,8 +164,20 @@ def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
 def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:
     report = make_report(benchmarked, context, created_at)
     _write_document(context.output / REPORT, report)
-    (context.output / REPORT_PAGE).write_text(render(report), encoding="utf-8")
+    page = render(report, tuple(_pictures(benchmarked.captured)))
+    (context.output / REPORT_PAGE).write_text(page, encoding="utf-8")
     return REPORT, REPORT_PAGE
+
+
+def _pictures(captured: Captured) -> Iterator[Picture]:
+    """The inputs that the request shows as pictures."""
+    arrays = {
+        spec.name: array
+        for entry in reversed(captured.entries)
+        for spec, array in zip(entry.input_specs, entry.inputs, strict=True)
+    }
+    for name, size in captured.upload.request.inspect.images.items():
+        yield draw_picture(name, arrays[name], *size)
 
 
 def _write_index(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import numpy as np
 from bessemer.bundle.run import Column, Sizes, order_ties
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
+from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError
 from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
@@ -34,7 +36,7 @@ def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
     Before: the library is linked. After: every element of every output lies within its tolerance, also at
-    other sizes if sizes are dynamic.
+    other sizes if sizes are dynamic, and where entry points that share state run in turn.
 
     Raises:
         JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:
@@ -44,6 +46,7 @@ def verify(built: Built, context: StageContext) -> Verified:
     entries, comparisons = zip(
         *(_verified(entry, built, context) for entry in built.captured.entries), strict=True
     )
+    _verify_turns(built, context)
     return Verified(
         built=built,
         captured=replace(entries[0], others=entries[1:]),
@@ -56,16 +59,31 @@ def _verified(
     captured: Captured, built: Built, context: StageContext
 ) -> tuple[Captured, tuple[OutputComparison, ...]]:
     """The entry point with the results that the library was found to agree with, and the comparisons."""
-    samples = (captured.example, *captured.samples)
+    calls = [(captured, sample) for sample in (captured.example, *captured.samples)]
     with in_entry(captured.upload.entry):
         found = [
             agreed_references(outputs, captured, sample)
-            for outputs, sample in zip(_run(captured, built, context, samples), samples, strict=True)
+            for outputs, (_, sample) in zip(_run(calls, built, context), calls, strict=True)
         ]
     return (
         replace(captured, references=found[0][0]),
         tuple(comparison for _, comparisons in found for comparison in comparisons),
     )
+
+
+def _verify_turns(built: Built, context: StageContext) -> None:
+    """Compare the calls of entry points that take turns."""
+    turns = built.captured.turns
+    entries = {entry.name: entry for entry in built.captured.entries}
+    calls = [(entries[turn.entry], turn.sample) for turn in turns]
+    outputs = _run(calls, built, context) if turns else []
+    for number, ((captured, sample), found) in enumerate(zip(calls, outputs, strict=True), 1):
+        try:
+            agreed_references(found, captured, sample)
+        except JobError as error:
+            order = ", ".join(turn.entry for turn in turns[:number])
+            error.detail = f"in call {number} of entry points that take turns ({order}): {error.detail}"
+            raise
 
 
 def agreed_references(
@@ -154,13 +172,22 @@ def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arr
         if any(found[name].shape != references[name].shape for name in names):
             continue
         columns = [
-            Column(found[name], references[name], **options.tolerance(specs[name].dtype).model_dump())
+            Column(
+                _as_numbers(found[name]),
+                _as_numbers(references[name]),
+                **options.tolerance(specs[name].dtype).model_dump(),
+            )
             for name in names
         ]
         order = order_ties(columns)
         moved.update(dict.fromkeys(names, int(np.count_nonzero(order != np.arange(len(order))))))
         found.update({name: found[name][order] for name in names})
     return tuple(found.values()), moved
+
+
+def _as_numbers(array: Array) -> Array:
+    """The array, or integers for truths, which NumPy does not subtract."""
+    return array.astype(np.int8) if array.dtype == np.bool_ else array
 
 
 def _compare_rounded(
@@ -187,27 +214,37 @@ def describe_mismatch(comparison: OutputComparison) -> str:
     )
 
 
-def _run(
-    captured: Captured, built: Built, context: StageContext, samples: tuple[Sample, ...]
-) -> list[Arrays]:
-    """The outputs for every sample."""
+def _run(calls: Sequence[tuple[Captured, Sample]], built: Built, context: StageContext) -> list[Arrays]:
+    """The outputs of calls of entry points, one after the other in one process."""
     done: list[Arrays] = []
-    threads = captured.upload.target.threads
+    threads = built.captured.upload.target.threads
+    state: dict[str, Array] = {}
+    for captured, _ in calls:
+        state |= _state(captured.input_specs, captured.inputs, captured)
     try:
         with context.candidates.open_library(built.library, threads, built.parameters) as library:
-            for sample in samples:
-                done.append(library.run(_inputs(sample, captured, done), captured.function))
+            for captured, sample in calls:
+                outputs = library.run(_inputs(sample, captured, state), captured.function)
+                state |= _state(captured.output_specs, outputs, captured)
+                done.append(outputs)
     except LibraryCrashedError as error:
-        sizes = _shown_sizes(samples[len(done)])
+        sizes = _shown_sizes(calls[len(done)][1])
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
     return done
 
 
-def _inputs(sample: Sample, captured: Captured, done: list[Arrays]) -> Arrays:
+def _state(specs: Sequence[TensorSpec], arrays: Arrays, captured: Captured) -> dict[str, Array]:
+    """The tensors of the state by name, which are the last."""
+    first = len(specs) - captured.states
+    return {spec.name: array for spec, array in zip(specs[first:], arrays[first:], strict=False)}
+
+
+def _inputs(sample: Sample, captured: Captured, state: Mapping[str, Array]) -> Arrays:
     """The sample's inputs; if it follows another, with the state that the library returned then."""
     if not sample.follows:
         return sample.inputs
-    return (*sample.inputs[: captured.own_inputs], *done[-1][captured.own_outputs :])
+    own = captured.own_inputs
+    return (*sample.inputs[:own], *(state[spec.name] for spec in captured.input_specs[own:]))
 
 
 def _shown_sizes(sample: Sample) -> str:

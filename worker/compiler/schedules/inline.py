@@ -13,6 +13,8 @@ short. Without both rules, a chain of such functions would double with every lin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -43,6 +45,9 @@ _FEW_NODES = 32
 _MOST_REPEATED_NODES = 256
 """The nodes that inlining a block may add to a consumer beyond one copy of its expression."""
 
+_MOST_ADDED_NODES = 1024
+"""The nodes that all such copies may add to a function; a longer function may double."""
+
 _MOST_BRANCHES = 64
 """The branches up to which a consumer's loads are bound: a join of many parts is a deep chain."""
 
@@ -55,67 +60,103 @@ def inline_blocks(schedule: s_tir.Schedule, is_traced: bool = False) -> s_tir.Sc
         is_traced: use only primitives that a trace can replay. Otherwise the result is a new schedule with
             repeated loads bound and constant conditions folded.
     """
-    schedule = _each_into_consumers(schedule, is_traced)
+    copies = _Copies(max(_MOST_ADDED_NODES, _nodes_in(schedule)), is_traced)
+    schedule = _each_into_consumers(schedule, copies)
     if not is_traced:
         # The first pass may merge the two consumers of a block, which the second one can then inline.
-        schedule = _mapped(_each_into_consumers(schedule, is_traced), fold_conditions)
+        schedule = _mapped(_each_into_consumers(schedule, copies), fold_conditions)
     for name in reversed(block_names(schedule)):
         block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
         if block is not None and not block.reduced:
-            schedule = _into_producer(schedule, block, name, is_traced)
+            schedule = _into_producer(schedule, block, name, copies)
     return schedule
 
 
-def _each_into_consumers(schedule: s_tir.Schedule, is_traced: bool) -> s_tir.Schedule:
+@dataclass
+class _Copies:
+    """What inlining may still repeat in a function.
+
+    Attributes:
+        left: the nodes that further copies of expressions may have.
+        is_traced: whether a trace replays the primitives.
+    """
+
+    left: int
+    is_traced: bool
+
+
+def _each_into_consumers(schedule: s_tir.Schedule, copies: _Copies) -> s_tir.Schedule:
     for name in block_names(schedule):
         block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
         if block is not None and _is_worth_inlining(schedule, block):
-            schedule = _into_consumers(schedule, block, name, is_traced)
+            schedule = _into_consumers(schedule, block, name, copies)
     return schedule
 
 
-def _into_consumers(schedule: s_tir.Schedule, block: Block, name: str, is_traced: bool) -> s_tir.Schedule:
-    consumers = [_name_of(schedule, handle) for handle in schedule.get_consumers(block.handle)]
-    ready = schedule
-    for consumer in consumers:
-        ready = _ready_for_inlining(ready, block.body, consumer, is_traced)
-        if ready is None:
-            return schedule
-    return attempt(ready, lambda trial: trial.compute_inline(name)) or schedule
+def _into_consumers(schedule: s_tir.Schedule, block: Block, name: str, copies: _Copies) -> s_tir.Schedule:
+    pairs = [(block.body, _name_of(schedule, handle)) for handle in schedule.get_consumers(block.handle)]
+    return _inlined(schedule, pairs, lambda trial: trial.compute_inline(name), copies)
 
 
-def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, is_traced: bool) -> s_tir.Schedule:
+def _into_producer(schedule: s_tir.Schedule, block: Block, name: str, copies: _Copies) -> s_tir.Schedule:
     """Inline a block into producers without other consumers.
 
     A producer must compute an element for each of the block's: TVM would drop the others.
     """
-    ready = schedule
+    pairs = []
     for handle in schedule.get_producers(block.handle):
         producer = read_block(schedule, handle, may_be_dynamic=True)
         if len(schedule.get_consumers(handle)) > 1 or producer is None or not _covers(producer, block):
             return schedule
-        ready = _ready_for_inlining(ready, producer.body, name, is_traced)
-        if ready is None:
+        pairs.append((producer.body, name))
+    return _inlined(schedule, pairs, lambda trial: trial.reverse_compute_inline(name), copies)
+
+
+def _inlined(
+    schedule: s_tir.Schedule,
+    pairs: list[tuple[s_tir.SBlock, str]],
+    inline: Callable[[s_tir.Schedule], None],
+    copies: _Copies,
+) -> s_tir.Schedule:
+    """The schedule with producers inlined into consumers, or the same one if that repeats too much."""
+    ready, added, producers = schedule, 0, set[str]()
+    for producer, consumer in pairs:
+        ready, read, nodes = _with_loads_bound(ready, producer, consumer, copies.is_traced)
+        if (read - 1) * nodes > _MOST_REPEATED_NODES:
             return schedule
-    return attempt(ready, lambda trial: trial.reverse_compute_inline(name)) or schedule
+        added += (read if str(producer.name_hint) in producers else read - 1) * nodes
+        producers.add(str(producer.name_hint))
+    result = attempt(ready, inline) if added <= copies.left else None
+    if result is None:
+        return schedule
+    copies.left -= added
+    return result
 
 
-def _ready_for_inlining(
+def _with_loads_bound(
     schedule: s_tir.Schedule, producer: s_tir.SBlock, consumer: str, is_traced: bool
-) -> s_tir.Schedule | None:
-    """The schedule with a consumer's loads of a producer bound; None if inlining repeats too much."""
+) -> tuple[s_tir.Schedule, int, int]:
+    """The schedule with a consumer's loads of a producer bound, their number, and the nodes of each copy.
+
+    Short expressions count as none.
+    """
     stores = _stores_of(producer.body)
     if len(stores) != 1:
-        return schedule
+        return schedule, 1, 0
     buffer, nodes = stores[0].buffer, count_nodes(stores[0].value)
     if nodes <= _FEW_NODES:
-        return schedule
+        return schedule, 1, 0
     named = schedule if is_traced else _with_loads_named(schedule, buffer, consumer)
     read = sum(
         count_elements_read(store.value, buffer)
         for store in _stores_of(named.get(named.get_sblock(consumer)).body)
     )
-    return named if (read - 1) * nodes <= _MOST_REPEATED_NODES else None
+    return named, read, nodes
+
+
+def _nodes_in(schedule: s_tir.Schedule) -> int:
+    bodies = (schedule.get(schedule.get_sblock(name)).body for name in block_names(schedule))
+    return sum(count_nodes(store.value) for body in bodies for store in _stores_of(body))
 
 
 def _with_loads_named(schedule: s_tir.Schedule, buffer: Any, consumer: str) -> s_tir.Schedule:

@@ -11,6 +11,7 @@ from torch._decomp import core_aten_decompositions
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import ValueRanges
 from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
     Results = Iterable[tuple[tuple[Any, ...], str]]
+
+
+SIZES_OF_DATA: ValueRanges[Any] = ValueRanges(0, (1 << 31) - 1)
+"""The bytes of a tensor with two axes of this size do not fit an address, but fit 64 bits."""
 
 
 class Subgraphs(Protocol):
@@ -97,6 +102,24 @@ class Emitter:
         row = count if shape_of(count) == (1,) else self(relax.op.reshape(count, (1,)))
         size = tirx.Var(f"{self.node.name}_size", "int64")
         self._builder.match_cast(self(relax.op.tensor_to_shape(row)), relax.ShapeType([size]))
+        return size
+
+    def checked_size_from(self, count: relax.Expr, sizes: ValueRanges[Any] = SIZES_OF_DATA) -> tirx.Var:
+        """A size from data that may lie outside the range of sizes, which ends the run with an error.
+
+        Memory of a negative or huge size would be smaller than the elements that the run writes to it. The
+        size and the nearest one in range must match one variable.
+        """
+
+        def both(value: te.Tensor) -> te.Tensor:
+            number = value(*[0] * len(value.shape)).astype("int64")
+            least, most = (tirx.const(int(limit), "int64") for limit in (sizes.lower, sizes.upper))
+            nearest = tirx.max(tirx.min(number, most), least)
+            return te.compute((2,), lambda place: tirx.Select(place == 0, number, nearest), "both")
+
+        size = tirx.Var(f"{self.node.name}_size", "int64")
+        shape = self(relax.op.tensor_to_shape(self.tensor_expression(both, count)))
+        self._builder.match_cast(shape, relax.ShapeType([size, size]))
         return size
 
     def size_of(self, expression: Any) -> tirx.Var:

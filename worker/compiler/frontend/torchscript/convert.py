@@ -7,14 +7,13 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
-from bessemer.contract.model_advice import UNPACKED, dependence_on_values
-from bessemer.contract.problem import ErrorCode
+from bessemer.contract.model_advice import dependence_on_values
 from worker.compiler.frontend.outputs import TorchDynamicShapes, export_flat
 from worker.compiler.frontend.torchscript.interpreter import ScriptCall, ScriptInterpreter
-from worker.compiler.frontend.torchscript.module_state import inlined_graphs
 from worker.compiler.frontend.torchscript.nested_values import ControlFlowError
-from worker.compiler.frontend.torchscript.script_graph import Step, parse_graph
-from worker.errors import JobError, short_message
+from worker.compiler.frontend.torchscript.packed_sequences import PackedSequenceError
+from worker.compiler.frontend.torchscript.script_graph import Step
+from worker.errors import short_message
 
 
 class ScriptConversionError(Exception):
@@ -45,7 +44,7 @@ def convert_script(
     interpreter = ScriptInterpreter(script, call)
     try:
         return export_flat(interpreter.module, inputs, dynamic_shapes)
-    except ControlFlowError as error:
+    except (ControlFlowError, PackedSequenceError) as error:
         raise ScriptConversionError(str(error), interpreter.failed) from error
     except Exception as error:
         if dynamic_shapes is not None:
@@ -86,18 +85,3 @@ def _has_dynamic_sizes(program: ExportedProgram) -> bool:
     values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
     return not all(isinstance(size, int) for size in sizes)
-
-
-PACKING = "aten::_pack_padded_sequence"
-
-
-def packing_refusal(model: object) -> JobError | None:
-    """``capture-failed`` with advice if a script packs padded sequences, else None.
-
-    The sizes of packed sequences depend on the values of the lengths, so such a script cannot be exported.
-    """
-    if not isinstance(model, torch.jit.ScriptModule):
-        return None
-    steps = (step for graph in inlined_graphs(model) for step in parse_graph(graph).steps)
-    place = next((step.place() for step in steps if step.kind == PACKING), None)
-    return None if place is None else JobError(ErrorCode.CAPTURE_FAILED, f"{UNPACKED}: {place}", (place,))

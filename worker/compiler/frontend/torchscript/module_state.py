@@ -36,15 +36,18 @@ class ModuleState:
         self,
         source: torch.jit.ScriptModule,
         module: nn.Module,
-        known: dict[object, nn.Parameter] | None = None,
+        known: dict[object, tuple[nn.Module, str]] | None = None,
     ) -> None:
         known = {} if known is None else known
         self.module = module
+        self._known = known
         self._read = partial(getattr, source)
         self._written: dict[str, object] = {}
         self._children: dict[str, ModuleState] = {}
         for name, parameter in source.named_parameters(recurse=False):
-            module.register_parameter(name, known.setdefault(memory_of(parameter), _as_parameter(parameter)))
+            owner, own = known.setdefault(memory_of(parameter), (module, name))
+            shared = owner._parameters.get(own)
+            module.register_parameter(name, _as_parameter(parameter) if shared is None else shared)
         for name, buffer in source.named_buffers(recurse=False):
             module.register_buffer(name, writable(buffer))
         for name, child in source.named_children():
@@ -61,7 +64,13 @@ class ModuleState:
         for known in (self._written, self.module._parameters, self.module._buffers, self._children):
             if name in known:
                 return known[name]
-        return self._read(name)
+        value = self._read(name)
+        return [self._registered(item) for item in value] if isinstance(value, list) else value
+
+    def _registered(self, item: object) -> object:
+        """The parameter that an item of a list is, such as a weight of a recurrent layer; else the item."""
+        place = self._known.get(memory_of(item)) if isinstance(item, torch.Tensor) else None
+        return item if place is None else place[0]._parameters[place[1]]  # which an export replaces
 
     def original_buffer(self, name: str) -> object:
         """The script module's own tensor of a buffer that the run has not written; else None."""

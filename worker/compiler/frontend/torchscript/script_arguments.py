@@ -37,8 +37,8 @@ class ScriptArguments:
     """The arguments of a method.
 
     Attributes:
-        arguments: in the order of the method. The structure is None where inputs must be named first, or
-            where the method uses its own default.
+        arguments: in the order of the method. The structure is None where inputs must be named first, where
+            a constant has no value yet, or where the method uses its own default.
         tensors: the names of the tensors, and whether a request must name each.
         constants: the values that are not tensors.
     """
@@ -102,7 +102,10 @@ class _Reader:
             self._note_optional(name, kind)
             structure = _default(argument.default_value)
         else:
+            known = len(self.plain)
             structure = self._value(name, kind, 0)
+            if any(each.required and each.name not in self.constants for each in self.plain[known:]):
+                structure = None
         return ArgumentStructure(name=name, type=str(argument.type), structure=structure)
 
     def _value(self, name: str, kind: Any, depth: int) -> Structure:

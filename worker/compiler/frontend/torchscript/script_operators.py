@@ -19,6 +19,7 @@ from worker.compiler.frontend.torchscript.data_numbers import (
 )
 from worker.compiler.frontend.torchscript.data_places import READS, DataPlaces, item_at, on_grown, set_item_at
 from worker.compiler.frontend.torchscript.known_values import KnownValues
+from worker.compiler.frontend.torchscript.packed_sequences import on_packed
 from worker.compiler.frontend.torchscript.plain_values import (
     DTYPES,
     LAYOUTS,
@@ -113,7 +114,14 @@ def call_operator(  # noqa: C901 - one guard for each kind of call
 
     Raises:
         UnknownOperatorError: the operator does not exist.
+        PackedSequenceError: the operator needs torch's own form of a packed sequence.
     """
+
+    def on_others(others: list[object]) -> object:
+        return call_operator(kind, schema, others, known, places, inside)
+
+    if (packed := on_packed(kind, values, known, on_others)) is not None:
+        return packed[0]
     if (grown := on_grown(kind, values) if values else None) is not None:
         return grown[0]
     if kind.endswith("_") and kind[:-1] in ON_NUMBERS and kind_of(values[0]) is not None:

@@ -27,6 +27,10 @@ def _full(emit: Emitter, size: Any, value: Any) -> Any:
     return emit.full(tuple(shape), value, emit.dtype)
 
 
+def _empty(emit: Emitter, size: Any, *_: Any) -> Any:
+    return emit.full(tuple(size), 0, emit.dtype)
+
+
 def _sequence(emit: Emitter, *arguments: Any) -> Any:
     """``arange`` and ``linspace``, computed by torch now."""
     shape = emit.results[0].shape
@@ -61,7 +65,7 @@ RULES: Rules = rules_of(
         "aten.ones_like.default": _filled(1),
         "aten.new_zeros.default": _filled(0),
         "aten.new_ones.default": _filled(1),
-        "aten.empty.memory_format": _filled(0),
+        "aten.empty.memory_format": _empty,
         "aten.empty_like.default": _filled(0),
         "aten.arange.default": _sequence,
         "aten.arange.start": _sequence,

@@ -27,7 +27,7 @@ def _larger(emit: Emitter, one: Any, other: Any) -> Any:
 
 def _not(emit: Emitter, condition: Any) -> Any:
     """The opposite of a condition on sizes, which assertions read."""
-    return tirx.Not(condition) if isinstance(condition, tirx.PrimExpr) else not condition
+    return tirx.Not(condition) if isinstance(condition, tirx.Expr) else not condition
 
 
 def _size(size: Any) -> Any:

@@ -6,7 +6,8 @@
         inputs = data · input_weightsᵀ + biases             # both directions, all steps
         data, hidden, kept = recurrence(inputs, weights, …)   # one function, schedules/recurrence
 
-torch decomposes these operators into a graph with every step written out.
+torch decomposes these operators into a graph with every step written out. On packed sequences, each row stops
+at its own length.
 """
 
 from __future__ import annotations
@@ -49,22 +50,7 @@ class _Network:
     directions: int
     batch_first: bool
     dtype: str
-
-
-def _lstm(
-    emit: Emitter,
-    data: relax.Expr,
-    first: Sequence[relax.Expr],
-    weights: Sequence[relax.Expr],
-    has_biases: bool,
-    num_layers: int,
-    _dropout: float,
-    _train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[relax.Expr, ...]:
-    network = _Network(emit, LSTM, 1 + bidirectional, batch_first, wide(dtype_of(data)))
-    return _layers(network, data, first, _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+    lengths: relax.Expr | None = None
 
 
 def _layers(
@@ -101,7 +87,7 @@ def _asked(network: _Network, data: relax.Expr, weights: _Weights) -> Recurrence
         length=length if isinstance(length, int) else None,
         batch=batch if isinstance(batch, int) else None,
         batch_first=network.batch_first,
-        has_lengths=False,
+        has_lengths=network.lengths is not None,
         dtype=network.dtype,
     )
 
@@ -128,6 +114,8 @@ def _layer(
         "inner_bias": inner,
         **dict(zip(STATES, first, strict=False)),
     }
+    if network.lengths is not None:
+        tensors["lengths"] = network.lengths
     if plan.projected is not None:
         tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
@@ -206,13 +194,13 @@ def _by_layer(
     return list(map(of, range(layers)))
 
 
-def _plain(cell: Cell) -> Any:
-    """The rule of an operator with one state."""
+def _rule(cell: Cell) -> Any:
+    """The rule of a cell's operator, which takes one state, or a list of those of the cell."""
 
     def translate(
         emit: Emitter,
         data: relax.Expr,
-        first: relax.Expr,
+        first: relax.Expr | Sequence[relax.Expr],
         weights: Sequence[relax.Expr],
         has_biases: bool,
         num_layers: int,
@@ -220,16 +208,20 @@ def _plain(cell: Cell) -> Any:
         _train: bool,
         bidirectional: bool,
         batch_first: bool,
+        lengths: relax.Expr | None = None,
     ) -> tuple[relax.Expr, ...]:
-        network = _Network(emit, cell, 1 + bidirectional, batch_first, wide(dtype_of(data)))
-        return _layers(network, data, [first], _by_layer(weights, num_layers, 1 + bidirectional, has_biases))
+        directions = 1 + bidirectional
+        network = _Network(emit, cell, directions, batch_first, wide(dtype_of(data)), lengths)
+        states = [first] if isinstance(first, relax.Expr) else first
+        return _layers(network, data, states, _by_layer(weights, num_layers, directions, has_biases))
 
     return translate
 
 
+CELLS = (LSTM, GRU, RNN_TANH, RNN_RELU)
 RULES: Rules = rules_of(
     {
-        "aten.lstm.input": _lstm,
-        **{f"aten.{cell.name}.input": _plain(cell) for cell in (GRU, RNN_TANH, RNN_RELU)},
+        **{f"aten.{cell.name}.input": _rule(cell) for cell in CELLS},
+        **{f"bessemer.packed_{cell.name}.default": _rule(cell) for cell in CELLS},
     }
 )

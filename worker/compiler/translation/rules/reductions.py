@@ -59,11 +59,15 @@ def _keys(emit: Emitter, operation: Reduce, data: relax.Expr) -> relax.Expr:
 
 
 def _of_truths(operation: Reduce) -> Translate:
-    """``any`` is a maximum, ``all`` a minimum."""
+    """``any`` is a maximum, ``all`` a minimum.
+
+    Those of no elements are the smallest and the largest number.
+    """
 
     def translate(emit: Emitter, data: relax.Expr, axes: Axes = None, keep: bool = False) -> relax.Expr:
         ones = emit.cast(truth(emit, data), "int8")
-        return emit.cast(reduce(emit, operation, ones, axes, keep), emit.dtype)
+        found = reduce(emit, operation, ones, axes, keep)
+        return emit.cast(emit(relax.op.greater(found, relax.const(0, "int8"))), emit.dtype)
 
     return translate
 

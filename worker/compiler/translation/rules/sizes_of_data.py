@@ -5,18 +5,22 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import torch
+from torch.fx import Graph
+from torch.utils._sympy.value_ranges import ValueRanges
 from tvm import relax, te, tirx, topi
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX
 from worker.compiler.translation.compaction import chosen_places, columns_of, own_size, places_of
 from worker.compiler.translation.dtypes import is_floating
-from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
+from worker.compiler.translation.emitter import SIZES_OF_DATA, Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Rules, rules_of
 
 VALUES, INVERSE, COUNTS = range(3)
 """The results of ``unique``."""
+_PARTS_OF_SIZES: ValueRanges[Any] = ValueRanges(-SIZES_OF_DATA.upper, SIZES_OF_DATA.upper)
 
 
 def _nonzero(emit: Emitter, data: relax.Expr) -> relax.Expr:
@@ -129,8 +133,10 @@ def _differs_from_the_one_before(rows: te.Tensor) -> te.Tensor:
         row, *column = place
         before = tirx.max(row - 1, 0)
         one, other = rows[(row, *column)], rows[(before, *column)]
-        # TVM's comparison denies that NaN differs from NaN
-        return tirx.any(one != other, tirx.isnan(one)) if is_floating(str(rows.dtype)) else one != other
+        if not is_floating(str(rows.dtype)):
+            return one != other
+        # TVM's comparison denies that NaN differs from anything
+        return tirx.any(one != other, tirx.isnan(one), tirx.isnan(other))
 
     if len(rows.shape) == 1:
         return te.compute(rows.shape, lambda row: tirx.any(row == 0, differs(row)), "is_first")
@@ -201,7 +207,7 @@ def _bin_count(emit: Emitter, data: relax.Expr, weights: relax.Expr | None, mini
     if shape_of(data) == (0,):
         return emit(relax.op.zeros((minimum,), emit.dtype))
     top = emit(relax.op.add(emit(relax.op.max(numbers)), relax.const(1, INDEX)))
-    size = emit.size_from(emit(relax.op.maximum(top, relax.const(minimum, INDEX))))
+    size = emit.checked_size_from(emit(relax.op.maximum(top, relax.const(minimum, INDEX))))
     added = emit.full(shape_of(data), 1, INDEX) if weights is None else emit.cast(weights, emit.dtype)
     bins = emit(relax.op.zeros((size,), emit.dtype))
     return emit(relax.op.scatter_elements(bins, numbers, added, 0, "add"))
@@ -211,7 +217,9 @@ def _repeats(emit: Emitter, repeats: relax.Expr, *, output_size: Any) -> relax.E
     """The source position of each element of ``repeat_interleave``."""
     ends = emit(relax.op.cumsum(emit.cast(repeats, INDEX), 0))
     size = (
-        emit.size_from(emit(relax.op.sum(emit.cast(repeats, INDEX)))) if output_size is None else output_size
+        emit.checked_size_from(emit(relax.op.sum(emit.cast(repeats, INDEX))))
+        if output_size is None
+        else output_size
     )
 
     def source(bounds: te.Tensor, count: Any) -> te.Tensor:
@@ -221,8 +229,28 @@ def _repeats(emit: Emitter, repeats: relax.Expr, *, output_size: Any) -> relax.E
     return emit.cast(emit.tensor_expression(source, ends, size), emit.dtype)
 
 
+def _number(emit: Emitter, data: relax.Expr) -> Any:
+    """A number that the program reads from a tensor, which may become a size."""
+    number = emit.node.meta["val"]
+    limits = _limits(number, emit.node.graph) if isinstance(number, torch.SymInt) else None
+    return emit.stock() if limits is None else emit.checked_size_from(data, limits)
+
+
+def _limits(number: torch.SymInt, graph: Graph) -> ValueRanges[Any] | None:
+    """The range of a number on which sizes of tensors depend; None if none do."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
+    expressions = {size.node.expr for size in sizes if isinstance(size, torch.SymInt)}
+    own = number.node.expr
+    if not any(own in expression.free_symbols for expression in expressions):
+        return None
+    limits = SIZES_OF_DATA if own in expressions else _PARTS_OF_SIZES
+    return limits & number.node.shape_env.var_to_range.get(own, limits)
+
+
 RULES: Rules = rules_of(
     {
+        "aten._local_scalar_dense.default": _number,
         "aten._unique2.default": _unique,
         "aten.bincount.default": _bin_count,
         "aten.masked_select.default": _masked_select,
