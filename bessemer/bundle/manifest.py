@@ -35,6 +35,8 @@ REPORT_PAGE = "report.html"
 README = "README.md"
 STATE_FOLDER = "state"
 RECORDS_FOLDER = "records"
+RECORD_EXTENSIONS = "extensions.json"
+"""Beside tuning records: the extensions of the request that made them, without which they do not serve."""
 LICENSES_FOLDER = "LICENSES"
 
 BundlePath = Annotated[
@@ -121,6 +123,11 @@ class EntryPoint(Document):
         description="The input that is the seed of the random numbers, an int64 scalar; null if the model "
         "draws none. Equal seeds give equal results. `run.py` draws a seed if it gets none.",
     )
+    own_memory: tuple[TensorName, ...] = Field(
+        default=(),
+        description="Outputs whose memory belongs to nothing else, so that `run.py` returns them without a "
+        "copy. Others may be inputs, state or constants of the library.",
+    )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),
         description="Dynamic sizes, which each run chooses; `inputs` and `outputs` show those of the "
@@ -149,6 +156,11 @@ class Manifest(EntryPoint):
     )
     parameters: SeparateParameters | None = Field(
         default=None, description="Parameters stored beside the library; null if the library contains them."
+    )
+    functions: tuple[str, ...] = Field(
+        default=(),
+        description="Packed functions that the library calls and that the bundle does not contain: register "
+        "them with tvm-ffi before the first run, or give `run.py` a file that defines them.",
     )
     versions: dict[str, str] = Field(
         description="Versions of the packages that built the library, by package name."

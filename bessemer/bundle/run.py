@@ -16,9 +16,11 @@ import json
 import mmap
 import os
 import re
+import runpy
 import sys
 import threading
 import time
+import traceback
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +34,7 @@ from typing import Any, NoReturn
 
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "--functions" not in sys.argv:
     # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
@@ -62,11 +64,14 @@ __all__ = [
     "load",
     "load_arrays",
     "read_inputs",
+    "register_functions",
     "save_arrays",
     "split_safetensors",
 ]
 
 CPU_DEVICE = 1
+ALIGNMENT_BYTES = 64
+"""The alignment of tensors that generated code expects."""
 POOLED_ALLOCATOR = 2
 RUNS_FOR_P90, RUNS_FOR_P99 = 20, 200
 WARM_UP_RUNS = 5
@@ -642,6 +647,7 @@ class Entry:
         structure: that of the model's own arguments and result; None in a bundle of an earlier release.
         seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
+        own_memory: the outputs that need no copy.
         function: runs it on runtime tensors: inputs, then state.
     """
 
@@ -654,6 +660,7 @@ class Entry:
         self.structure = Call(call) if call.get("returns") else None
         self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
+        self.own_memory = frozenset(document.get("own_memory", ()))
         self.function = function
         self._folder = folder
         self._document = document
@@ -674,7 +681,7 @@ class Entry:
         _check_names(self.inputs, inputs, self.sizes)
         arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return [_lent(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
     def call(self, arguments: Sequence[Any]) -> list[Any]:
         """Run on runtime tensors and return the outputs and the state. Raises ``BundleError``."""
@@ -929,13 +936,15 @@ class Session:
 
         Args:
             inputs: one array for each of the entry point's inputs, with its dtype and shape, or a Python
-                number for a scalar; the shape may differ in dynamic sizes. Arrays with the names of the state
-                replace it before the run. Without the seed of a model that draws random numbers, the run
-                draws a new one, see ``seed``.
+                number for a scalar; the shape may differ in dynamic sizes. An array of any library that
+                supports DLPack is read in place if it is contiguous and begins at a multiple of 64 bytes, as
+                torch's do. Arrays with the names of the state replace it before the run. Without the seed of
+                a model that draws random numbers, the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
-            One array for each of the entry point's outputs.
+            One array for each of the entry point's outputs, mostly in the memory to which the library has
+            written it. ``torch.from_dlpack`` takes it without a copy.
 
         Raises:
             InputError: a name, shape or dtype does not match the model.
@@ -957,10 +966,16 @@ class Session:
                 )
         after = tensors[len(point.outputs) :]
         self._tensors.update((spec.name, tensor) for spec, tensor in zip(point.states, after))  # noqa: B905
-        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(point.outputs, tensors)}  # noqa: B905
+        taken = {True: _shared, False: _to_array}
+        pairs = zip(point.outputs, tensors)  # noqa: B905
+        return {spec.name: taken[spec.name in point.own_memory](tensor, spec) for spec, tensor in pairs}
 
 
-def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
+def load(
+    bundle: str | os.PathLike[str],
+    parameters: str | os.PathLike[str] | None = None,
+    functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]] | None = None,
+) -> Model:
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` defaults to the target's cores; the first run in a process fixes it. The library's
@@ -969,12 +984,18 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
     Args:
         bundle: the directory with ``manifest.json``.
         parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
+        functions: what the library calls and does not contain: a Python file whose ``FUNCTIONS`` has them by
+            name, or such a dictionary. They are registered for the whole process.
 
     Raises:
-        BundleError: a file is missing, damaged, or cannot be loaded here.
+        BundleError: a file is missing, damaged, or cannot be loaded here; or a function is missing.
     """
     folder = Path(bundle).resolve()
     manifest = _read_manifest(folder)
+    if functions is not None:
+        register_functions(functions)
+    with _using(folder):
+        _require_functions(manifest.get("functions", ()))
     with _using(folder):
         threads = _threads(manifest["target"]["cores"])
         path = _inside(folder, manifest["library"])
@@ -987,14 +1008,14 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
             library = tvm_ffi.load_module(str(path))
             prepared = _prepared_parameters(folder, manifest, library, parameters)
-            functions = [_function(library, each["entry_point"], prepared) for each in documents]
+            calls = [_function(library, each["entry_point"], prepared) for each in documents]
             _release_blob(path)
     except BundleError:
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
     with _using(folder):
-        entries = [Entry(folder, each, function) for each, function in zip(documents, functions)]  # noqa: B905
+        entries = [Entry(folder, each, function) for each, function in zip(documents, calls)]  # noqa: B905
         return Model(folder, manifest, entries, threads)
 
 
@@ -1021,6 +1042,42 @@ def _formatted(text: str, values: Sequence[Any], separator: str) -> str:
 
 def _printable(value: Any) -> Any:
     return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
+def register_functions(functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]]) -> None:
+    """Register functions for libraries of this process to call, in place of others of the same names.
+
+    Args:
+        functions: the functions by name, or a Python file whose ``FUNCTIONS`` has them. The file may also
+            register some itself, with ``tvm_ffi.register_global_func``.
+
+    Raises:
+        BundleError: the file does not load, or its ``FUNCTIONS`` is something else.
+    """
+    if not isinstance(functions, Mapping):
+        functions = _functions_of(Path(functions))
+    for name, function in functions.items():
+        tvm_ffi.register_global_func(str(name), function, override=True)
+
+
+def _functions_of(path: Path) -> Mapping[str, Callable[..., Any]]:
+    try:
+        found = runpy.run_path(str(path), run_name=path.stem).get("FUNCTIONS", {})
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        place = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise BundleError(f"{place}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Mapping) or not all(map(callable, found.values())):
+        raise BundleError(f"{path}: FUNCTIONS is not a dictionary of functions by name")
+    return found
+
+
+def _require_functions(names: Sequence[str]) -> None:
+    missing = [name for name in names if tvm_ffi.get_global_func(name, allow_missing=True) is None]
+    if missing:
+        raise BundleError(
+            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: add "
+            "--functions FILE.py, or load(bundle, functions=...)"
+        )
 
 
 def _prepared_parameters(
@@ -1246,7 +1303,7 @@ NUMBER_KINDS = {bool: "biufc", int: "iufc", float: "fc", complex: "c"}
 def as_input(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
     """The array of an input. A Python number becomes one of the input's dtype, which may round it."""
     if spec.dtype == "bfloat16" or spec.numpy_dtype.kind not in NUMBER_KINDS.get(type(value), ""):
-        return np.asarray(value)
+        return _as_array(spec, value)
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value).astype(spec.numpy_dtype)
@@ -1264,6 +1321,42 @@ def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype != spec.numpy_dtype:
         raise InputError(f"input '{spec.name}' has the dtype {array.dtype}, expected {spec.numpy_dtype}")
     return array
+
+
+def _as_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """An input as an array of NumPy, by DLPack without a copy if it is another library's."""
+    try:
+        if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        pass  # NumPy lacks the dtype, or is too old
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"input '{spec.name}' cannot be read as an array: {error}") from error
+
+
+def _lent(spec: Spec, array: np.ndarray[Any, Any]) -> Any:
+    """An input as a runtime tensor: the caller's memory, or a copy if generated code cannot read that."""
+    if array.ctypes.data % ALIGNMENT_BYTES or not array.flags.c_contiguous or spec.dtype == "bfloat16":
+        return _to_tensor(spec, array)
+    try:
+        if spec.dtype in PARTS:
+            return tvm_ffi.from_dlpack(array.reshape(*array.shape, 1).view(spec.runtime_dtype))
+        return tvm_ffi.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return _to_tensor(spec, array)  # NumPy does not lend arrays that are read-only
+
+
+def _shared(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
+    """An array in a tensor's memory, which it keeps alive; a copy if NumPy lacks the dtype."""
+    try:
+        array: np.ndarray[Any, Any] = np.from_dlpack(tensor)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        return _to_array(tensor, spec)
+    if array.dtype != np.dtype(spec.runtime_dtype) or not array.flags.writeable:
+        return _to_array(tensor, spec)
+    return array.view(spec.numpy_dtype).reshape(spec.shape_of(tensor))
 
 
 def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
@@ -1413,6 +1506,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.npz", help="write the outputs to this file, by name"
     )
+    parser.add_argument(
+        "--functions",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="Python file with the functions that the library calls and does not contain; repeat for several",
+    )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -1486,6 +1586,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         inputs = read_inputs(options.input)
+        for file in options.functions:
+            register_functions(file)
         model = load(Path(__file__).parent, options.parameters)
         outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:

@@ -106,6 +106,16 @@ EntriesOption = Annotated[
     ),
 ]
 
+ExtensionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--extension",
+        metavar="FILE.py",
+        help="Python file with rewrites, rules, spaces, kernels or functions for this compilation alone; "
+        "repeat for each.",
+    ),
+]
+
 RunEntryOption = Annotated[
     str | None,
     typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
@@ -130,7 +140,7 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum numbe
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
 ENTRY_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
-ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries"})
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries", "extensions"})
 _PLACEHOLDER_DIGEST = "0" * 64
 
 
@@ -143,12 +153,14 @@ class Draft:
         dimensions: ranges for these inputs, or for the model's own.
         files: the model files of entries that have their own.
         beside: what is uploaded beside an IRModule.
+        extensions: the files of extensions.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
     files: Mapping[str, Path] = field(default_factory=dict)
     beside: Beside = NOTHING
+    extensions: tuple[Path, ...] = ()
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -172,6 +184,7 @@ def read_draft(
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
     beside: Beside = NOTHING,
+    extensions: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -207,7 +220,7 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files, beside)
+    return Draft(_checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())))
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:

@@ -12,6 +12,7 @@ from bessemer.cli.arguments import (
     ConstantsOption,
     DimensionsOption,
     EntriesOption,
+    ExtensionsOption,
     FieldsOption,
     InputsOption,
     LabelsOption,
@@ -61,6 +62,7 @@ def compile_model(
     entries: EntriesOption = None,
     weights: WeightsOption = None,
     reference: ReferenceOption = None,
+    extensions: ExtensionsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -85,8 +87,9 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
+        beside = Beside(weights, reference)
         draft = read_draft(
-            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+            target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
         )
         if output is not None:
             _check_output(output, draft.request, force)
@@ -150,6 +153,7 @@ def check(
     entries: EntriesOption = None,
     weights: WeightsOption = None,
     reference: ReferenceOption = None,
+    extensions: ExtensionsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -168,8 +172,9 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
+        beside = Beside(weights, reference)
         draft = read_draft(
-            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+            target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
         )
         draft = draft.until(Stage.TRANSLATE)
         if no_wait:

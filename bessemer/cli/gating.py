@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from bessemer.cli.arguments import (
     ConstantsOption,
     EntriesOption,
+    ExtensionsOption,
     InputsOption,
     ModelArgument,
     ReferenceOption,
@@ -82,6 +83,7 @@ def gate(
     entries: EntriesOption = None,
     weights: WeightsOption = None,
     reference: ReferenceOption = None,
+    extensions: ExtensionsOption = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
@@ -191,8 +193,9 @@ def gate(
     )
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
+        beside = Beside(weights, reference)
         draft = read_draft(
-            target, inputs, options, labels, dimensions, name, constants, entries, Beside(weights, reference)
+            target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
         )
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)

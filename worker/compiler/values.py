@@ -16,6 +16,7 @@ from bessemer.contract.report import (
     BenchmarkResult,
     FunctionSplit,
     KernelChoice,
+    LoadedExtension,
     OutputComparison,
     PassTime,
     ReferenceSource,
@@ -55,7 +56,7 @@ Value = TypeVar("Value")
 class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
-    ``left_seconds`` returns the wall-clock time that the job has left.
+    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones.
     """
 
     scratch: Path
@@ -64,6 +65,7 @@ class StageContext:
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
+    extensions: tuple[LoadedExtension, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
 
 
@@ -377,7 +379,10 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions that it calls.
+    """A shared library on disk, linked for the target.
+
+    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions. ``own_memory`` has
+    the outputs of each entry point's function whose memory belongs to nothing else.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
@@ -386,6 +391,8 @@ class Built:
     library: Path
     imports: frozenset[str]
     module: tvm.IRModule
+    functions: tuple[str, ...] = ()
+    own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
 
     @property

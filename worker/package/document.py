@@ -102,7 +102,9 @@ def make_report(
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),
+        extensions=context.extensions,
         kernels=optimized.kernels if optimized else (),
+        functions=built.functions if built else (),
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),
         benchmark=benchmarked.result if benchmarked else None,
@@ -191,7 +193,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
-    states = kept_state(captured)
+    states, own = kept_state(captured), verified.built.own_memory
     for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
@@ -202,6 +204,9 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             call=call_of(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             seed=entry.seed,
+            own_memory=tuple(
+                spec.name for spec in passed.output_specs if spec.name in own.get(entry.function, ())
+            ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(
@@ -257,6 +262,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         target=upload.target.resolved,
         entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
+        functions=benchmarked.verified.built.functions,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         versions=versions(),
         files=files,

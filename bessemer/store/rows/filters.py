@@ -21,20 +21,21 @@ def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
     return sa.and_(column >= prefix, column <= highest, sa.func.substr(column, 1, len(prefix)) == prefix)
 
 
-def may_need_model(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
-    """Whether a job that is not final may need a model, for the whole request or for an entry.
+def may_need_upload(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
+    """Whether a job that is not final may need an upload: a model of its request, or an extension.
 
-    A label or a constant with the digest counts as well; ``models_of`` tells. A database cannot: the parts of
-    JSON that PostgreSQL can read have no ``\\u0000``.
+    A label or a constant with the digest counts as well; ``uploads_of`` tells. A database cannot: the parts
+    of JSON that PostgreSQL can read have no ``\\u0000``.
     """
     mentioned = sa.cast(JOBS.c.request, sa.Text).contains(digest)
     return sa.and_(JOB_LIFECYCLE.in_progress, sa.or_(JOBS.c.model == digest, mentioned))
 
 
-def models_of(request: Mapping[str, Any]) -> frozenset[Digest]:
-    """The models that a stored request names."""
+def uploads_of(request: Mapping[str, Any]) -> frozenset[Digest]:
+    """The models and extensions that a stored request names."""
     entries = request.get("entries", {}).values()
-    return frozenset((request["model"], *(entry["model"] for entry in entries if entry.get("model"))))
+    models = (entry["model"] for entry in entries if entry.get("model"))
+    return frozenset((request["model"], *models, *request.get("extensions", ())))
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:

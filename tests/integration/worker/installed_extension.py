@@ -1,10 +1,11 @@
-"""What a user installs beside a worker: an operator, a rule, a rewrite, a legalization, a kernel, a space."""
+"""What a user installs beside a worker: an operator with a rule, and an extension of each other kind."""
 
 from pathlib import Path
 
 import torch
 from tvm import relax, s_tir, te
 from tvm.relax.dpl import is_op, wildcard
+from tvm.s_tir.meta_schedule.search_strategy import ReplayTrace
 
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.legalize.registry import Legalization
@@ -12,6 +13,7 @@ from worker.compiler.rewrites.rewrite import Match, Rewrite
 from worker.compiler.spaces.space import Space
 from worker.compiler.translation.emitter import Emitter
 from worker.compiler.translation.rule import Rule
+from worker.compiler.tuning.strategies import Strategy
 
 
 @torch.library.custom_op("sample::triple", mutates_args=())
@@ -62,3 +64,5 @@ KERNELS = (
     Kernel("tanh", "sample", ("tanh",), "sample_tanh", Path(__file__).parent, "tanh.o", lambda _: True),
 )
 SPACES = (Space("sample-rows", divide_rows, "functions with a block 'sample_tanh'"),)
+FUNCTIONS = {"sample.identity": lambda x, out: None}
+STRATEGIES = (Strategy("sample", ReplayTrace, "replays traces"),)

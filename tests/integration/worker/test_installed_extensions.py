@@ -29,6 +29,8 @@ GROUPS = {
     "legalizations": "LEGALIZATIONS",
     "kernels": "KERNELS",
     "schedule_spaces": "SPACES",
+    "functions": "FUNCTIONS",
+    "search_strategies": "STRATEGIES",
 }
 
 
