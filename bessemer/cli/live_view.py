@@ -211,6 +211,8 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
         yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
+    if verdict.skipped:
+        yield f"            skipped, because the space does not fit them: {verdict.skipped} functions"
 
 
 def _grounds(verdict: TuneVerdict) -> str:

@@ -109,8 +109,33 @@ class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
     TRIALS = "trials"
+    TRIALS_PER_TASK = "trials_per_task"
     SECONDS = "seconds"
     CANDIDATES = "candidates"
+
+
+class SearchMethod(GrowingEnum):
+    """Which spaces a search covers."""
+
+    BOTH = "both"
+    PLANS = "plans"
+    METASCHEDULE = "metaschedule"
+
+
+class SearchStrategy(GrowingEnum):
+    """How MetaSchedule chooses candidates; the names are TVM's."""
+
+    EVOLUTIONARY = "evolutionary"
+    REPLAY_TRACE = "replay-trace"
+    REPLAY_FUNC = "replay-func"
+
+
+class CostModel(GrowingEnum):
+    """What predicts the speed of candidates; the names are TVM's."""
+
+    XGB = "xgb"
+    RANDOM = "random"
+    NONE = "none"
 
 
 class TuneOptions(Document):
@@ -131,6 +156,33 @@ class TuneOptions(Document):
         allow_inf_nan=False,
         description="Stop the search after this time, even if trials are left; null: no limit. Without "
         "`trials`, this is the only limit.",
+    )
+    max_trials_per_task: int | None = Field(
+        strict=True,
+        default=None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="Maximum number of candidates to measure for each distinct function; null: no limit.",
+    )
+    search: SearchMethod = Field(
+        default=SearchMethod.BOTH,
+        description="`plans`: the plans of the schedule families. `metaschedule`: MetaSchedule's design "
+        "spaces, for every function. `both`: first the plans, and MetaSchedule for functions without plans; "
+        "once all plans are measured, MetaSchedule gets the remaining trials for every function. Functions "
+        "in `spaces` use the space that they name.",
+    )
+    strategy: SearchStrategy = Field(
+        default=SearchStrategy.EVOLUTIONARY,
+        description="How MetaSchedule chooses candidates. `evolutionary`: mutate the best ones, and measure "
+        "those that the cost model ranks highest. `replay-trace`: sample each decision of a design space at "
+        "random. `replay-func`: generate the design space anew for each candidate.",
+    )
+    cost_model: CostModel = Field(
+        default=CostModel.XGB,
+        description="What ranks candidates before they are measured, in the strategy `evolutionary` and in "
+        "custom spaces. `xgb`: gradient-boosted trees that learn from the measurements. `random`: random "
+        "scores. `none`: custom spaces measure candidates as they are drawn, and evolution uses random "
+        "scores.",
     )
     seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Random seed of the search.")
     spaces: dict[FunctionPattern, SpaceName] = Field(
@@ -163,6 +215,8 @@ class TuneOptions(Document):
         match end:
             case SearchEnd.TRIALS:
                 return f"ended by tune.trials={self.trials}"
+            case SearchEnd.TRIALS_PER_TASK:
+                return f"ended by tune.max_trials_per_task={self.max_trials_per_task}"
             case SearchEnd.SECONDS:
                 return f"ended by tune.seconds={self.seconds:g}"
             case SearchEnd.CANDIDATES:

@@ -215,6 +215,18 @@ class OutputComparison(Document):
     )
 
 
+class SearchedSpace(Document):
+    """The trials of one workload in one search space."""
+
+    name: str = Field(
+        description="A space from the request, `plans` (the plans of the function's schedule family), or "
+        "`metaschedule` (MetaSchedule's design spaces)."
+    )
+    trials: int = Field(description="Number of candidates tried, including `failed` ones.")
+    failed: int = Field(description="Candidates that did not build, crashed or took too long.")
+    best_ms: float | None = Field(description="Milliseconds of the best trial; null if none ran.")
+
+
 class TuneTask(Document):
     """The search for one workload. Latencies are milliseconds per call."""
 
@@ -230,8 +242,10 @@ class TuneTask(Document):
     )
     space: str = Field(
         default="",
-        description="The search space: one from the request, `plans` (the plans of its schedule family), or "
-        "`metaschedule` (MetaSchedule's own rules).",
+        description="The search space of the best trial; the first of `spaces` if no trial ran.",
+    )
+    spaces: tuple[SearchedSpace, ...] = Field(
+        default=(), description="The spaces that the search reached, in order."
     )
     kept: bool = Field(
         default=False, description="Whether the library uses the schedule that the search found."
@@ -251,13 +265,18 @@ class TuneTask(Document):
         default=None, description="Why the last failed trial failed; null if none failed."
     )
     exhausted: bool = Field(
-        default=False, description="Whether the search tried every candidate of the space."
+        default=False, description="Whether the search tried every candidate of its spaces."
     )
     refused: int = Field(
         default=0, description="Draws for which a custom space raised an error; they do not count as trials."
     )
     refusal: str | None = Field(
         default=None, description="The last error that the space raised; null if it raised none."
+    )
+    skipped: bool = Field(
+        default=False,
+        description="Whether the space that the request names for a pattern of functions does not fit this "
+        "one, which keeps its default schedule. `refusal` or `failure` says why.",
     )
 
 
@@ -307,9 +326,15 @@ class TuneVerdict(Document):
     unsearched: int = Field(
         default=0, description="Number of functions that the search skipped because their sizes are dynamic."
     )
+    skipped: int = Field(
+        default=0,
+        description="Number of functions that match a pattern in `tune.spaces` but that its space does not "
+        "fit.",
+    )
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
+        "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
         "`candidates`: it measured every candidate that it could generate. Null without a search.",
     )
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bessemer.contract.report import Schedules, TuneResult, TuneTask
-from worker.report.words import decision, task_outcome
+from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
+from worker.report.words import decision, searched_spaces, task_outcome
 
 
 def task(
@@ -42,6 +42,16 @@ WON = task(found_ms=1.0, won=True)
         (task(found_ms=1.0, won=True, kept=True), None, "yes"),
         (task(trials=0), None, "no: none tried"),
         (task(), None, "no: none ran"),
+        (
+            task(trials=0).model_copy(update={"skipped": True, "refusal": "no product"}),
+            None,
+            "no: the space does not fit: no product",
+        ),
+        (
+            task(trials=1).model_copy(update={"skipped": True, "failure": "SIGILL"}),
+            None,
+            "no: the space does not fit: SIGILL",
+        ),
         (SLOWER, None, "no: not faster"),
         (FLATTERED, None, "no: not when measured again"),
         (task(found_ms=3.0, default_ms=None), None, "no: not when measured again"),
@@ -64,3 +74,12 @@ def test_a_workload_explains_its_schedule(entry: TuneTask, crashed: Schedules | 
 )
 def test_a_library_without_two_latencies_explains_its_schedules(verdict: TuneResult, words: str) -> None:
     assert words in decision(verdict)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "words"),
+    [((), "plans"), (("plans",), "plans"), (("plans", "metaschedule"), "plans (4), metaschedule (4)")],
+)
+def test_a_workload_names_the_spaces_that_its_trials_came_from(spaces: tuple[str, ...], words: str) -> None:
+    searched = tuple(SearchedSpace(name=name, trials=4, failed=0, best_ms=None) for name in spaces)
+    assert searched_spaces(task().model_copy(update={"space": "plans", "spaces": searched})) == words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
@@ -28,8 +28,14 @@ from worker.compiler.tuning.meta_schedule import (
     CandidateRunner,
     RunnerSettings,
 )
-from worker.compiler.tuning.record_selection import forced_records, measure_defaults, winners
-from worker.compiler.tuning.search import TaskSearch
+from worker.compiler.tuning.record_selection import (
+    forced_records,
+    is_skipped,
+    measure_defaults,
+    refuse_misfits,
+    winners,
+)
+from worker.compiler.tuning.search import TaskSearch, Trial
 from worker.compiler.tuning.session import (
     EVALUATION,
     TuningSession,
@@ -85,6 +91,7 @@ def _search_and_apply(
         unsearched = count_dynamic(optimized.module)
         scope = shown_scope(len(tasks), unsearched)
         ended_by = _search(tasks, options, started, context, scope)
+        refuse_misfits(tasks)
         write_scripts(tasks, records)
         outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
@@ -156,10 +163,9 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         builder=CandidateBuilder(context.candidates, BuilderSettings(folder=folder, workers=threads)),
         runner=CandidateRunner(context.candidates, RunnerSettings(threads, EVALUATION)),
         database=open_database(context.scratch / "records"),
-        cost_model=make_cost_model(options.seed, threads),
+        cost_model=make_cost_model(options, threads),
         threads=threads,
-        seed=options.seed,
-        max_trials=options.trials,
+        options=options,
     )
 
 
@@ -233,9 +239,10 @@ def apply_records(
 
 def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:
     return TuneResult(
-        trials=sum(len(task.trial_seconds) for task in tasks),
+        trials=sum(len(task.trials) for task in tasks),
         seconds=seconds,
         tasks=tuple(_describe(task, outcome) for task in tasks),
+        skipped=sum(map(is_skipped, tasks)),
         kept=outcome.comparison.kept,
         search_ms=outcome.comparison.search_ms,
         default_ms=outcome.comparison.default_ms,
@@ -248,11 +255,12 @@ def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
     return TuneTask(
         name=task.name,
         weight=task.weight,
-        trials=len(task.trial_seconds),
-        failed=sum(seconds is None for seconds in task.trial_seconds),
+        trials=len(task.trials),
+        failed=_failed(task.trials),
         best_ms=None if best is None else best * 1e3,
         history_ms=best_so_far(task.trial_seconds, default),
-        space=task.space,
+        space=task.best_space,
+        spaces=tuple(_searched_spaces(task)),
         kept=task.best_record in outcome.kept,
         won=task.best_record in outcome.won,
         found_ms=None if found is None else found * 1e3,
@@ -260,5 +268,24 @@ def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
         failure=task.failure,
         exhausted=task.exhausted,
         refused=task.refusals.draws,
-        refusal=task.refusals.last,
+        refusal=task.refusals.last if task.misfit is None else task.misfit.detail,
+        skipped=is_skipped(task),
     )
+
+
+def _searched_spaces(task: TaskSearch) -> Iterator[SearchedSpace]:
+    for index, name in enumerate(task.spaces):
+        trials = [trial for trial in task.trials if trial.space == name]
+        if not trials and index > 0:
+            continue
+        best = min((trial.seconds for trial in trials if trial.seconds is not None), default=None)
+        yield SearchedSpace(
+            name=name,
+            trials=len(trials),
+            failed=_failed(trials),
+            best_ms=None if best is None else best * 1e3,
+        )
+
+
+def _failed(trials: Sequence[Trial]) -> int:
+    return sum(trial.seconds is None for trial in trials)

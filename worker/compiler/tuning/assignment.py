@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import tvm
 import tvm_ffi
@@ -12,6 +15,21 @@ from tvm import tirx
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
+
+
+class Assignment(NamedTuple):
+    """The space that a request names for a function, and the name or pattern by which it names it."""
+
+    pattern: str
+    space: str
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether the space need not fit the function, since a pattern may match others that it fits."""
+        return any(sign in self.pattern for sign in _WILDCARDS)
+
+
+_WILDCARDS = "*?["
 
 
 def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
@@ -31,7 +49,7 @@ def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
             raise JobError(ErrorCode.SPACE_UNKNOWN, detail)
 
 
-def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str]) -> list[str | None]:
+def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str]) -> list[Assignment | None]:
     """Find the space that a request names for each function.
 
     Args:
@@ -39,7 +57,7 @@ def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str])
         wanted: spaces by functions' names or patterns of names (``fused_linear*``); the first match counts.
 
     Returns:
-        A space for each function; None where the request does not name one.
+        An assignment for each function; None where the request does not name a space.
 
     Raises:
         JobError: ``function-unknown``: a pattern matches no function.
@@ -48,15 +66,35 @@ def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str])
     idle = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
     if idle:
         there_are = ", ".join(names) or "none"
-        patterns = ", ".join(f"'{pattern}'{did_you_mean(pattern, names)}" for pattern in idle)
-        detail = f"no function matches {patterns}; these can be searched: {there_are}"
+        patterns = ", ".join(f"'{pattern}'{nearest_function(pattern, names)}" for pattern in idle)
+        then = " These" if patterns.endswith("?") else "; these"
+        detail = f"no function matches {patterns}{then} can be searched: {there_are}"
         raise JobError(ErrorCode.FUNCTION_UNKNOWN, detail)
     return [_space_of(group, wanted) for group in functions]
 
 
-def _space_of(names: Sequence[str], wanted: Mapping[str, str]) -> str | None:
+def nearest_function(pattern: str, names: Sequence[str]) -> str:
+    """A clause that suggests the function whose name is near a name or a pattern; empty if none is.
+
+    ``fused_``, which most names start with, makes no two names similar. Of a pattern, only what precedes the
+    first wildcard counts, beside as much of a name.
+    """
+    stem = re.split(r"[*?[]", pattern)[0].removeprefix(_FUSED)
+    length = len(stem) if stem != pattern.removeprefix(_FUSED) else None
+    by_start = {name.removeprefix(_FUSED)[:length]: name for name in reversed(names)}
+    near = difflib.get_close_matches(stem, by_start, n=1, cutoff=_NEAR)
+    return f"; did you mean '{by_start[near[0]]}'?" if near else ""
+
+
+_FUSED = "fused_"
+_NEAR = 0.6
+
+
+def _space_of(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment | None:
     fitting = (
-        space for pattern, space in wanted.items() if any(fnmatchcase(name, pattern) for name in names)
+        Assignment(pattern, space)
+        for pattern, space in wanted.items()
+        if any(fnmatchcase(name, pattern) for name in names)
     )
     return next(fitting, None)
 

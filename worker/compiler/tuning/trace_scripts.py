@@ -66,8 +66,8 @@ def script_of(task: TaskSearch, record: TuningRecord) -> str:
     trace = _readable(record)
     return _SCRIPT.format(
         name=task.name,
-        space=task.space,
-        trials=len(task.trial_seconds),
+        space=task.best_space,
+        trials=len(task.trials),
         milliseconds=float(record.run_secs[0]) * 1e3,
         processor=task.session.target.attrs["mcpu"],
         version=tvm.__version__,
