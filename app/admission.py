@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import EXPORT_DYNAMIC
+from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
@@ -18,6 +19,8 @@ from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
+BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
+"""Why an inspection, which loads no extension, may reject a model whose operators or classes one defines."""
 
 
 def refusal(
@@ -35,7 +38,7 @@ def refusal(
         others: the same for the models of its entries.
     """
     models = {**others, request.model: model}
-    refusals = (_model_refusal(digest, models.get(digest)) for digest in request.models)
+    refusals = (_model_refusal(digest, models.get(digest), request) for digest in request.models)
     problem = next(filter(None, refusals), None) or _target_refusal(request.target)
     if problem is not None:
         return problem
@@ -47,12 +50,30 @@ def refusal(
     return next(filter(None, (_entry_refusal(request, name, each) for name, each in inspected if each)), None)
 
 
-def _model_refusal(digest: Digest, model: Model | None) -> Problem | None:
+def extensions_refusal(extensions: Mapping[Digest, Extension | None]) -> Problem | None:
+    """The problem of the first extension that does not exist."""
+    missing = (missing_extension(digest) for digest, found in extensions.items() if found is None)
+    return next(missing, None)
+
+
+def missing_model(digest: Digest) -> Problem:
+    """The problem of a model that does not exist."""
+    return make_problem(ErrorCode.MODEL_MISSING, f"Model {digest} not found.")
+
+
+def missing_extension(digest: Digest) -> Problem:
+    """The problem of an extension that does not exist."""
+    return make_problem(ErrorCode.EXTENSION_MISSING, f"Extension {digest} not found.")
+
+
+def _model_refusal(digest: Digest, model: Model | None, request: CompilationRequest) -> Problem | None:
     if model is None:
-        return make_problem(ErrorCode.MODEL_MISSING, f"Model {digest} not found.")
-    if model.problem is not None and model.defective:
-        return model.problem.model_copy(update={"status": REJECTED_STATUS})
-    return None
+        return missing_model(digest)
+    if model.problem is None or not model.defective:
+        return None
+    if request.extensions and model.problem.code in BY_EXTENSIONS:
+        return None
+    return model.problem.model_copy(update={"status": REJECTED_STATUS})
 
 
 def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspection) -> Problem | None:

@@ -33,6 +33,7 @@ from app.routes import (
     audit,
     compilations,
     events,
+    extensions,
     health,
     invocations,
     ir,
@@ -63,6 +64,7 @@ ID_SECRET = "resource-ids"
 
 TAGS = [
     {"name": "models", "description": "Uploading models."},
+    {"name": "extensions", "description": "Uploading Python files that add to the compiler."},
     {"name": "compilations", "description": "Compiling a model to a library."},
     {"name": "artifacts", "description": "The files of a compilation."},
     {"name": "invocations", "description": "Running a compiled library."},
@@ -111,6 +113,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     problems.install(app)
     for module in (
         models,
+        extensions,
         submissions,
         compilations,
         events,

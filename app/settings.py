@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode
 from bessemer.store.blobs.uploads import MinimumRate
 from bessemer.store.settings import StoreSettings
 
+MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 MAX_RETENTION_DAYS = 100_000.0
 """Dates cannot lie before the year 1."""
@@ -78,6 +79,9 @@ class AppSettings(StoreSettings):
     max_upload_bytes: int = Field(
         default=16 * GIBIBYTE, ge=1, description="The maximum size of a model in bytes."
     )
+    max_extension_bytes: int = Field(
+        default=4 * MEBIBYTE, ge=1, description="The maximum size of an extension in bytes."
+    )
     max_inputs_bytes: int = Field(
         default=GIBIBYTE, ge=1, description="The maximum size of an invocation's inputs in bytes."
     )
@@ -123,8 +127,8 @@ class AppSettings(StoreSettings):
     )
     model_retention_days: RetentionDays = Field(
         default=DEFAULT_RETENTION_DAYS,
-        description="Delete models that were not uploaded or compiled for this many days, or `never`. Models "
-        "that an unfinished compilation needs are kept.",
+        description="Delete models and extensions that were not uploaded or compiled for this many days, or "
+        "`never`. Those that an unfinished compilation needs are kept.",
     )
     blob_grace_seconds: float = Field(
         default=86_400.0,

@@ -112,15 +112,15 @@ def delete_expired(service: Service) -> int:
     """
     settings, removal = service.settings, service.store.removal
     jobs = _expire(removal.expire_jobs, settings.retention_days)
-    models = _expire(removal.expire_models, settings.model_retention_days)
+    uploads = _expire(removal.expire_uploads, settings.model_retention_days)
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)
-    count = jobs + models + tasks + swept.trashed + swept.restored + swept.deleted
+    count = jobs + uploads + tasks + swept.trashed + swept.restored + swept.deleted
     if count:
-        said = "deleted %d compilations and invocations, %d models and %d ended tasks; %s"
-        log.info(said, jobs, models, tasks, swept)
+        said = "deleted %d compilations and invocations, %d models and extensions, and %d ended tasks; %s"
+        log.info(said, jobs, uploads, tasks, swept)
     return count
 
 

@@ -1,10 +1,10 @@
-"""Submissions as forms: the model and the request in one body.
+"""Submissions as forms: the model, the extensions and the request in one body.
 
-The model is stored as an upload, and the request, with the model's digest, becomes the route's JSON body.
+Files are stored as uploads, and the request, with their digests, becomes the route's JSON body.
 """
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,19 +16,23 @@ from app.http.bodies import MAX_DOCUMENT_BYTES, DocumentRoute, in_time
 from app.http.json_bodies import read_json
 from app.http.multipart import MULTIPART, Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
-from app.http.uploads import receive_model, refuse_if_too_large
+from app.http.uploads import receive_extension, receive_model, refuse_if_too_large
 from app.http.validation import not_json
 from app.identity.caller import Caller
 from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
+from bessemer.contract.extension import MAX_EXTENSIONS, extension_name
 from bessemer.contract.names import name_of_file
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_ENTRIES
 from bessemer.store.errors import DigestMismatchError
 
-MODEL, REQUEST = "model", "request"
+MODEL, EXTENSION, REQUEST = "model", "extension", "request"
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
-"""The maximum size of a form without the model."""
+"""The maximum size of a form without its files."""
+
+
+EXPECTED = f"expected `{MODEL}`, at most {MAX_EXTENSIONS} `{EXTENSION}` and one `{REQUEST}` in the form"
 
 
 class SubmissionRoute(DocumentRoute):
@@ -47,7 +51,9 @@ class SubmissionRoute(DocumentRoute):
 
 async def _as_json(request: Request, boundary: bytes) -> Request:
     service = _service(request)
-    refuse_if_too_large(request, service.settings.max_upload_bytes + ENVELOPE_BYTES)
+    settings = service.settings
+    most_bytes = settings.max_upload_bytes + MAX_EXTENSIONS * settings.max_extension_bytes + ENVELOPE_BYTES
+    refuse_if_too_large(request, most_bytes)
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
             document = await _read(service, Form(boundary, chunks))
@@ -65,37 +71,69 @@ def _service(request: Request) -> TenantService:
 
 
 async def _read(service: TenantService, form: Form) -> dict[str, Any]:
-    digest: str | None = None
-    name: str | None = None
-    files: dict[str, str] = {}
-    document: dict[str, Any] | None = None
+    received = _Received(service)
     async for part in form.parts():
-        if part.name == MODEL and len(files) < MAX_ENTRIES:
-            promised = document.get("model") if document and digest is None else None
-            expected = promised if is_digest(promised) else None
-            stem = name_of_file(part.file or "")
-            received = (await receive_model(service, part.chunks, expected, stem))[0].digest
-            if digest is None:
-                digest, name = received, stem
-            elif stem is None or stem in files:
-                raise _invalid(
-                    MODEL, "each of several models needs a file name of its own, such as decode.pt2"
-                )
-            files[stem or ""] = received
-        elif part.name == REQUEST and document is None:
-            document = await _document(part)
+        if part.name == MODEL and len(received.models) < MAX_ENTRIES:
+            await received.take_model(part)
+        elif part.name == EXTENSION and len(received.extensions) < MAX_EXTENSIONS:
+            await received.take_extension(part)
+        elif part.name == REQUEST and received.request is None:
+            received.request = await _document(part)
         else:
-            raise _invalid(part.name[:64] or "body", f"expected `{MODEL}` and one `{REQUEST}` in the form")
-    if digest is None or document is None:
-        raise _invalid(MODEL if digest is None else REQUEST, "required: missing from the form")
-    if name is not None:
-        document.setdefault("name", name)
-    named = document.setdefault("model", digest)
-    if is_digest(named) and named != digest:
-        raise DigestMismatchError(named, digest)
-    if len(files) > 1:
-        document["entries"] = _entries(document.get("entries"), files)
-    return document
+            raise _invalid(part.name[:64] or "body", EXPECTED)
+    return received.document()
+
+
+class _Received:
+    """The parts of a form so far: stored files, the models by name, and the request."""
+
+    def __init__(self, service: TenantService) -> None:
+        self._service = service
+        self._digest: str | None = None
+        self._name: str | None = None
+        self.models: dict[str, str] = {}
+        self.extensions: list[str] = []
+        self.request: dict[str, Any] | None = None
+
+    async def take_model(self, part: Part) -> None:
+        """Store a model."""
+        promised = self.request.get("model") if self.request and self._digest is None else None
+        expected = promised if is_digest(promised) else None
+        stem = name_of_file(part.file or "")
+        digest = (await receive_model(self._service, part.chunks, expected, stem))[0].digest
+        if self._digest is None:
+            self._digest, self._name = digest, stem
+        elif stem is None or stem in self.models:
+            raise _invalid(MODEL, "each of several models needs a file name of its own, such as decode.pt2")
+        self.models[stem or ""] = digest
+
+    async def take_extension(self, part: Part) -> None:
+        """Store an extension."""
+        name = extension_name(part.file or "")
+        self.extensions.append((await receive_extension(self._service, part.chunks, None, name))[0].digest)
+
+    def document(self) -> dict[str, Any]:
+        """The request with the digests of the files."""
+        digest, document = self._digest, self.request
+        if digest is None or document is None:
+            raise _invalid(MODEL if digest is None else REQUEST, "required: missing from the form")
+        if self._name is not None:
+            document.setdefault("name", self._name)
+        named = document.setdefault("model", digest)
+        if is_digest(named) and named != digest:
+            raise DigestMismatchError(named, digest)
+        if self.extensions:
+            document["extensions"] = _extensions(document.get("extensions"), self.extensions)
+        if len(self.models) > 1:
+            document["entries"] = _entries(document.get("entries"), self.models)
+        return document
+
+
+def _extensions(named: Any, sent: Sequence[str]) -> Any:
+    """The extensions that the request names, then those of the form; each once."""
+    if named is not None and not isinstance(named, list):
+        return named  # the route refuses it
+    return list(dict.fromkeys([*(named or ()), *sent]))
 
 
 def _entries(entries: Any, files: Mapping[str, str]) -> dict[str, Any]:
@@ -154,7 +192,7 @@ def _invalid(field: str, message: str) -> RefusalError:
 
 FORM: dict[str, Any] = {
     "requestBody": {
-        "description": "The request for an uploaded model, or a form with the model and the request.",
+        "description": "The request for an uploaded model, or a form with the files and the request.",
         "content": {
             MULTIPART: {
                 "schema": {
@@ -169,6 +207,12 @@ FORM: dict[str, Any] = {
                             "type": "string",
                             "format": "binary",
                             "description": "The model's file. Repeat it for each of several.",
+                        },
+                        EXTENSION: {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "A Python file for this compilation. Repeat it for each of "
+                            "several.",
                         },
                         REQUEST: {
                             "type": "object",

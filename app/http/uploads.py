@@ -1,20 +1,25 @@
-"""Receiving models: streamed to the store, hashed, registered, and queued for inspection."""
+"""Receiving uploads: streamed to the store, hashed and registered. A model is queued for inspection."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from app.http.problems import refuse
+from app.http.problems import RefusalError, refuse
 from app.quotas import STORED, WORKER, put_within_quota, require_room
 from app.service import TenantService
 from bessemer.contract.base import Digest
+from bessemer.contract.extension import Extension
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.blobs.hashing import Blob
+from bessemer.store.errors import EmptyUploadError, TooLargeError
+from bessemer.store.rows.tenant_rows import Shown
+from bessemer.store.rows.tenant_uploads import TenantUploads
 from bessemer.telemetry.logs import add_log_fields
 
 
@@ -42,19 +47,59 @@ async def receive_model(
             nothing is stored.
         StoreError: the file is too large, empty, stalled or has another digest, or the store is away.
     """
-    max_bytes = service.settings.max_upload_bytes
-    is_new = expected is None or await run_in_threadpool(service.data.models.get, expected) is None
+    blob = await _receive(
+        service, service.data.models, chunks, expected, service.settings.max_upload_bytes, declared_bytes
+    )
+    add_log_fields(model=blob.digest)
+    return await run_in_threadpool(_register_model, service, blob, name)
+
+
+async def receive_extension(
+    service: TenantService,
+    chunks: AsyncIterator[bytes],
+    expected: Digest | None,
+    name: str | None = None,
+    declared_bytes: int = 1,
+) -> tuple[Extension, bool]:
+    """Store an extension; see ``receive_model``.
+
+    Raises:
+        RefusalError: also if the file is too large or empty.
+        StoreError: the file is stalled or has another digest, or the store is away.
+    """
+    extensions, max_bytes = service.data.extensions, service.settings.max_extension_bytes
+    try:
+        blob = await _receive(service, extensions, chunks, expected, max_bytes, declared_bytes)
+    except TooLargeError as error:
+        raise refuse_extension_of(max_bytes) from error
+    except EmptyUploadError as error:
+        raise refuse(ErrorCode.EXTENSION_INVALID, "The file is empty.") from error
+    return await run_in_threadpool(_register, service, extensions, blob, name)
+
+
+def refuse_extension_of(max_bytes: int) -> RefusalError:
+    """The refusal of an extension that is too large."""
+    return refuse(ErrorCode.EXTENSION_TOO_LARGE, f"The file has more than {max_bytes} bytes.")
+
+
+async def _receive(
+    service: TenantService,
+    uploads: TenantUploads[Any],
+    chunks: AsyncIterator[bytes],
+    expected: Digest | None,
+    max_bytes: int,
+    declared_bytes: int,
+) -> Blob:
+    is_new = expected is None or await run_in_threadpool(uploads.get, expected) is None
     if is_new:
         await run_in_threadpool(partial(require_room, service, WORKER, STORED, more_bytes=declared_bytes))
     try:
         async with aclosing(service.metrics.counted(chunks)) as counted:
-            blob = await put_within_quota(service, counted, expected, max_bytes, is_new)
+            return await put_within_quota(service, counted, expected, max_bytes, is_new)
     except ClientDisconnect as error:
         raise refuse(
             ErrorCode.UPLOAD_INCOMPLETE, "The connection closed before the body was complete."
         ) from error
-    add_log_fields(model=blob.digest)
-    return await run_in_threadpool(_register, service, blob, name)
 
 
 def refuse_if_too_large(
@@ -76,13 +121,19 @@ def declared_bytes(request: Request) -> int:
     return int(declared[:20]) if declared.isdecimal() else 1
 
 
-def _register(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:
+def _register_model(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:
     models = service.data.models
-    created = models.get(blob.digest) is None
-    if created:
-        require_room(service, STORED, more_bytes=blob.size_bytes)
     again = models.inspect_again(blob.digest)
-    model = models.add(blob.digest, blob.size_bytes, name)
+    model, created = _register(service, models, blob, name)
     if (created or again) and model.state is ModelState.INSPECTING:
         service.try_enqueue(models, blob.digest)
     return model, created
+
+
+def _register(
+    service: TenantService, uploads: TenantUploads[Shown], blob: Blob, name: str | None
+) -> tuple[Shown, bool]:
+    created = uploads.get(blob.digest) is None
+    if created:
+        require_room(service, STORED, more_bytes=blob.size_bytes)
+    return uploads.add(blob.digest, blob.size_bytes, name), created

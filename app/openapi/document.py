@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from app.http.problems import PROBLEM_MEDIA_TYPE
 from app.identity.scopes import required_scope
 from bessemer.contract.capability import Capability
+from bessemer.contract.extension import Extension, ExtensionPage
 from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
@@ -121,6 +122,8 @@ MODEL = Model(
 )
 NEW_MODEL = MODEL.model_copy(update={"state": ModelState.INSPECTING, "inspection": None})
 MODELS = ModelPage(items=(MODEL,))
+EXTENSION = Extension(digest=OTHER_DIGEST, name="my_rewrites.py", size_bytes=612, created_at=_AT)
+EXTENSIONS = ExtensionPage(items=(EXTENSION,))
 WORKERS = WorkerList(
     items=(
         Worker(

@@ -4,11 +4,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from app.admission import priority_refusal, refusal, time_refusal
+from app.admission import (
+    extensions_refusal,
+    missing_extension,
+    missing_model,
+    priority_refusal,
+    refusal,
+    time_refusal,
+)
 from app.http.forms import FORM, SubmissionRoute
 from app.http.idempotency import IdempotencyKey, resource_id
 from app.http.polling import poll_later
-from app.http.problems import RefusalError, refuse
+from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.quotas import QUEUED, STORED, WORKER, require_room
@@ -74,6 +81,9 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
         ErrorCode.MODEL_EMPTY,
         ErrorCode.DIGEST_MISMATCH,
         ErrorCode.MODEL_MISSING,
+        ErrorCode.EXTENSION_MISSING,
+        ErrorCode.EXTENSION_TOO_LARGE,
+        ErrorCode.EXTENSION_INVALID,
         ErrorCode.MODEL_NOT_RECOGNIZED,
         ErrorCode.INPUTS_MISSING,
         ErrorCode.CONSTANTS_MISSING,
@@ -89,7 +99,7 @@ def submit_compilation(
     """Queue a compilation of an uploaded model. Poll it at `Location`, or follow its `/events`.
 
     A request for a rejected model fails with the code of the model's inspection. A form can include the
-    model, which saves a separate upload.
+    model and the extensions, which saves separate uploads.
     """
     job_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
     add_log_fields(job=job_id, model=request.model)
@@ -97,26 +107,33 @@ def submit_compilation(
         _require_admissible(service, request)
     job = service.data.jobs.submit(job_id, request, current_traceparent())
     if job.state is JobState.QUEUED:
-        _require_model(service, job)
+        _require_uploads(service, job)
         service.try_enqueue(service.data.jobs, job_id)
     response.headers["Location"] = f"/v1/compilations/{job_id}"
     poll_later(response)
     return service.with_position(job)
 
 
-def _require_model(service: TenantService, job: Compilation) -> None:
-    """Withdraw a job whose model was deleted since the check; from here on, the job protects its models."""
-    missing = [digest for digest in job.request.models if not service.data.models.touch(digest)]
-    if missing:
-        service.data.jobs.withdraw(job.id)
-        raise refuse(ErrorCode.MODEL_MISSING, f"Model {missing[0]} not found.")
+def _require_uploads(service: TenantService, job: Compilation) -> None:
+    """Withdraw a job whose uploads were deleted since the check; from here on, the job protects them."""
+    data, request = service.data, job.request
+    models = [missing_model(digest) for digest in request.models if not data.models.touch(digest)]
+    extensions = [
+        missing_extension(digest) for digest in request.extensions if not data.extensions.touch(digest)
+    ]
+    for problem in (*models, *extensions):
+        data.jobs.withdraw(job.id)
+        raise RefusalError(problem)
 
 
 def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
     require_room(service, QUEUED, WORKER, STORED)
     models = {digest: service.data.models.get(digest) for digest in request.models}
-    problem = refusal(request, models[request.model], models) or priority_refusal(
-        request.priority, service.quota.highest_priority
+    extensions = {digest: service.data.extensions.get(digest) for digest in request.extensions}
+    problem = (
+        refusal(request, models[request.model], models)
+        or extensions_refusal(extensions)
+        or priority_refusal(request.priority, service.quota.highest_priority)
     )
     if problem is None and request.tune.seconds is not None and request.searches:
         workers = service.live_workers()

@@ -150,6 +150,11 @@ class Manifest(EntryPoint):
     parameters: SeparateParameters | None = Field(
         default=None, description="Parameters stored beside the library; null if the library contains them."
     )
+    functions: tuple[str, ...] = Field(
+        default=(),
+        description="Packed functions that the library calls and that the bundle does not contain: register "
+        "them with tvm-ffi before the first run, or give `run.py` a file that defines them.",
+    )
     versions: dict[str, str] = Field(
         description="Versions of the packages that built the library, by package name."
     )

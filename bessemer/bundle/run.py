@@ -16,8 +16,10 @@ import json
 import mmap
 import os
 import re
+import runpy
 import sys
 import time
+import traceback
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +32,7 @@ from typing import Any, NoReturn
 
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "--functions" not in sys.argv:
     # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
@@ -60,6 +62,7 @@ __all__ = [
     "load",
     "load_arrays",
     "read_inputs",
+    "register_functions",
     "save_arrays",
     "split_safetensors",
 ]
@@ -909,7 +912,11 @@ class Session:
         return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(point.outputs, tensors)}  # noqa: B905
 
 
-def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> Model:
+def load(
+    bundle: str | os.PathLike[str],
+    parameters: str | os.PathLike[str] | None = None,
+    functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]] | None = None,
+) -> Model:
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` defaults to the target's cores; the first run in a process fixes it. The library's
@@ -918,12 +925,18 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
     Args:
         bundle: the directory with ``manifest.json``.
         parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
+        functions: what the library calls and does not contain: a Python file whose ``FUNCTIONS`` has them by
+            name, or such a dictionary. They are registered for the whole process.
 
     Raises:
-        BundleError: a file is missing, damaged, or cannot be loaded here.
+        BundleError: a file is missing, damaged, or cannot be loaded here; or a function is missing.
     """
     folder = Path(bundle).resolve()
     manifest = _read_manifest(folder)
+    if functions is not None:
+        register_functions(functions)
+    with _using(folder):
+        _require_functions(manifest.get("functions", ()))
     with _using(folder):
         threads = _threads(manifest["target"]["cores"])
         path = _inside(folder, manifest["library"])
@@ -935,15 +948,53 @@ def load(bundle: str | os.PathLike[str], parameters: str | os.PathLike[str] | No
         with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
             library = tvm_ffi.load_module(str(path))
             prepared = _prepared_parameters(folder, manifest, library, parameters)
-            functions = [_function(library, each["entry_point"], prepared) for each in documents]
+            calls = [_function(library, each["entry_point"], prepared) for each in documents]
             _release_blob(path)
     except BundleError:
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
     with _using(folder):
-        entries = [Entry(folder, each, function) for each, function in zip(documents, functions)]  # noqa: B905
+        entries = [Entry(folder, each, function) for each, function in zip(documents, calls)]  # noqa: B905
         return Model(folder, manifest, entries, threads)
+
+
+def register_functions(functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]]) -> None:
+    """Register functions for libraries of this process to call, in place of others of the same names.
+
+    Args:
+        functions: the functions by name, or a Python file whose ``FUNCTIONS`` has them. The file may also
+            register some itself, with ``tvm_ffi.register_global_func``.
+
+    Raises:
+        BundleError: the file does not load, or its ``FUNCTIONS`` is something else.
+    """
+    if not isinstance(functions, Mapping):
+        functions = _functions_of(Path(functions))
+    for name, function in functions.items():
+        tvm_ffi.register_global_func(str(name), function, override=True)
+
+
+def _functions_of(path: Path) -> Mapping[str, Callable[..., Any]]:
+    try:
+        found = runpy.run_path(str(path), run_name=path.stem).get("FUNCTIONS", {})
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        place = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise BundleError(f"{place}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Mapping) or not all(map(callable, found.values())):
+        raise BundleError(f"{path}: FUNCTIONS is not a dictionary of functions by name")
+    return found
+
+
+def _require_functions(names: Sequence[str]) -> None:
+    missing = [name for name in names if tvm_ffi.get_global_func(name, allow_missing=True) is None]
+    if missing:
+        raise BundleError(
+            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: pass the Python "
+            "file that defines it with --functions FILE.py, or load(bundle, functions=...)"
+        )
 
 
 def _prepared_parameters(
@@ -1312,6 +1363,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.npz", help="write the outputs to this file, by name"
     )
+    parser.add_argument(
+        "--functions",
+        action="append",
+        default=[],
+        metavar="FILE.py",
+        help="Python file with the functions that the library calls and does not contain; repeat for several",
+    )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -1385,6 +1443,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         inputs = read_inputs(options.input)
+        for file in options.functions:
+            register_functions(file)
         model = load(Path(__file__).parent, options.parameters)
         outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:

@@ -87,6 +87,18 @@ EntriesOption = Annotated[
     ),
 ]
 
+ExtensionsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--extension",
+        metavar="FILE.py",
+        help="Python file with rewrites, rules, spaces, kernels or functions for this compilation alone; "
+        "repeat for each.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+
 RunEntryOption = Annotated[
     str | None,
     typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
@@ -111,7 +123,7 @@ LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum numbe
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
 ENTRY_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
-ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries"})
+ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries", "extensions"})
 _PLACEHOLDER_DIGEST = "0" * 64
 
 
@@ -123,11 +135,13 @@ class Draft:
         request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
         dimensions: ranges for these inputs, or for the model's own.
         files: the model files of entries that have their own.
+        extensions: the files of extensions.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
     files: Mapping[str, Path] = field(default_factory=dict)
+    extensions: tuple[Path, ...] = ()
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -150,6 +164,7 @@ def read_draft(
     name: str | None = None,
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
+    extensions: Sequence[Path] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -184,7 +199,7 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files)
+    return Draft(_checked(fields), ranges, files, tuple(extensions or ()))
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:

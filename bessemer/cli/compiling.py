@@ -12,6 +12,7 @@ from bessemer.cli.arguments import (
     ConstantsOption,
     DimensionsOption,
     EntriesOption,
+    ExtensionsOption,
     FieldsOption,
     InputsOption,
     LabelsOption,
@@ -55,6 +56,7 @@ def compile_model(
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    extensions: ExtensionsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -79,7 +81,7 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries, extensions)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:
@@ -140,6 +142,7 @@ def check(
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    extensions: ExtensionsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -156,7 +159,7 @@ def check(
     """
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries, extensions)
         draft = draft.until(Stage.TRANSLATE)
         if no_wait:
             client.require_worker(draft.request)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from bessemer.cli.arguments import (
     ConstantsOption,
     EntriesOption,
+    ExtensionsOption,
     InputsOption,
     ModelArgument,
     read_bytes,
@@ -77,6 +78,7 @@ def gate(
     ] = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
+    extensions: ExtensionsOption = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
     ] = None,
@@ -186,7 +188,7 @@ def gate(
     )
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries)
+        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries, extensions)
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):

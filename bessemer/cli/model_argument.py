@@ -232,11 +232,15 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     entries = dict(request.entries)
     for name, file in draft.files.items():
         own = ResolvedModel(file, name_of_file(file.name))
-        update = {"model": _uploaded(client, own, str(file), None, console)}
-        entries[name] = entries[name].model_copy(update=update)
-    return client.post(
-        request.model_copy(update={"model": digest, **({"entries": entries} if entries else {})})
-    )
+        of_entry = {"model": _uploaded(client, own, str(file), None, console)}
+        entries[name] = entries[name].model_copy(update=of_entry)
+    update: dict[str, object] = {"model": digest}
+    if entries:
+        update["entries"] = entries
+    if draft.extensions:
+        digests = [client.upload_extension(file).digest for file in draft.extensions]
+        update["extensions"] = tuple(dict.fromkeys(digests))
+    return client.post(request.model_copy(update=update))
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

@@ -1,7 +1,7 @@
 """The clients: ``Client`` blocks, and ``AsyncClient`` has the same methods for asyncio."""
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
@@ -13,10 +13,11 @@ from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
 from bessemer.client.job import AsyncJob, Job
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.operations import NO_LABELS
-from bessemer.client.sources import ModelSource, Progress
+from bessemer.client.sources import ExtensionSource, ModelSource, Progress
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
 from bessemer.contract.audit import AuditPage
+from bessemer.contract.extension import Extension
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.options import (
@@ -94,6 +95,27 @@ class ClientOperations(Generic[AnyJob]):
         yield from exchange(Call("DELETE", f"/v1/models/{quote(digest, safe='')}"))
 
     @operation
+    def upload_extension(
+        self, extension: str | os.PathLike[str] | bytes, *, name: str | None = None
+    ) -> Flow[Extension]:
+        """Upload an extension, unless the server already has it.
+
+        Args:
+            extension: a path, or the bytes of a Python file.
+            name: the name of the file. An extension keeps its first name.
+
+        Raises:
+            InvalidArgumentError: the file cannot be read, or the name is not valid.
+            ProblemError: the server refused the extension.
+        """
+        return submission.upload_extension(extension, name)
+
+    @operation
+    def delete_extension(self, digest: str) -> Flow[None]:
+        """Delete an extension. Raises as ``delete_model`` does."""
+        yield from exchange(Call("DELETE", f"/v1/extensions/{quote(digest, safe='')}"))
+
+    @operation
     def submit(
         self,
         model: ModelSource,
@@ -102,6 +124,7 @@ class ClientOperations(Generic[AnyJob]):
         dimensions: Dimensions = NO_DIMENSIONS,
         constants: Mapping[str, bool | int | float | str | None] | None = None,
         entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
+        extensions: Iterable[ExtensionSource] = (),
         stateless: bool | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
@@ -134,6 +157,8 @@ class ClientOperations(Generic[AnyJob]):
             entries: the entry points of the library by name, ``{"prefill": {}, "decode": {}}``: methods of
                 the model, or the model with other ``inputs``. A dictionary of exported programs as the model
                 has one for each.
+            extensions: paths, bytes or digests of Python files with rewrites, translation rules,
+                legalizations, search spaces, kernels or functions for this compilation alone.
             stateless: whether the library's users pass the state of a model that keeps some.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
@@ -175,7 +200,7 @@ class ClientOperations(Generic[AnyJob]):
             "priority": priority,
             "timeout_seconds": timeout_seconds,
         }
-        document = yield from submission.submit(model, inputs, dimensions, options, progress)
+        document = yield from submission.submit(model, inputs, dimensions, options, progress, extensions)
         return self._job(document)
 
     @operation

@@ -18,6 +18,9 @@ characters of a digest if no such file exists. A torch object is an ``nn.Module`
 and digests of files.
 """
 
+ExtensionSource = str | os.PathLike[str] | bytes
+"""A path, the bytes of a file, or a digest."""
+
 Progress = Callable[[int, int], None]
 """Called during an upload with the bytes sent and the total bytes."""
 

@@ -3,8 +3,9 @@
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ from bessemer.client.exporting import (
 )
 from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
 from bessemer.client.sources import (
+    ExtensionSource,
     ModelSource,
     Progress,
     Source,
@@ -28,13 +30,16 @@ from bessemer.client.sources import (
     memory_source,
 )
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
-from bessemer.contract.base import Digest, is_digest
+from bessemer.contract.base import Digest, Document, is_digest
+from bessemer.contract.extension import Extension, extension_name
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
+
+Uploaded = TypeVar("Uploaded", bound=Document)
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
@@ -49,11 +54,15 @@ def submit(
     dimensions: Dimensions,
     options: Mapping[str, object],
     progress: Progress | None = None,
+    extensions: Iterable[ExtensionSource] = (),
 ) -> Flow[Compilation]:
-    """Upload the model if the server lacks it, and submit the compilation.
+    """Upload the model and the extensions if the server lacks them, and submit the compilation.
 
     ``options`` are other fields of the request, which omits those that are None.
     """
+    if given_extensions := tuple(extensions):
+        digests = yield from upload_extensions(given_extensions)
+        options = {**options, "extensions": digests}
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
         model = (yield from get_model(str(model))).digest
@@ -76,7 +85,7 @@ def submit(
         fields = {name: value for name, value in given.items() if value is not None}
         request = validated(CompilationRequest, fields)
         if source is not None and not (yield from _has(digest)):
-            yield from _put(source, name_of_model(model) or request.name, progress)
+            yield from _put_model(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
 
 
@@ -124,7 +133,7 @@ def upload(
         found = yield from get_model(source.digest)
         if found.state is not ModelState.REJECTED or found.defective:
             return found
-    return (yield from _put(source, name, progress))
+    return (yield from _put_model(source, name, progress))
 
 
 def inspect(
@@ -139,6 +148,26 @@ def inspect(
     if found.state is ModelState.REJECTED:
         raise ModelRejectedError(found)
     return found
+
+
+def upload_extensions(extensions: Iterable[ExtensionSource]) -> Flow[tuple[Digest, ...]]:
+    """Upload extensions unless the server has them; returns their digests, each once."""
+    digests = []
+    for extension in extensions:
+        digests.append(extension if is_digest(extension) else (yield from upload_extension(extension)).digest)
+    return tuple(dict.fromkeys(digests))
+
+
+def upload_extension(extension: str | os.PathLike[str] | bytes, name: str | None = None) -> Flow[Extension]:
+    """Upload an extension unless the server has it."""
+    is_path = isinstance(extension, str | os.PathLike)
+    name = _checked_name(name) or (extension_name(str(extension)) if is_path else None)
+    source: Source = yield Work(lambda: _source(extension))
+    path = f"/v1/extensions/{source.digest}"
+    reply = yield from exchange(Call("GET", path), accept=NOT_FOUND)
+    if reply.status != 404:
+        return Extension.read_json(reply.body)
+    return (yield from _put(Extension, path, source, name, None))
 
 
 def get_model(digest: Digest) -> Flow[Model]:
@@ -187,17 +216,23 @@ def _has(digest: Digest) -> Flow[bool]:
     return reply.status != 404
 
 
-def _put(source: Source, name: str | None, progress: Progress | None) -> Flow[Model]:
+def _put_model(source: Source, name: str | None, progress: Progress | None) -> Flow[Model]:
+    return _put(Model, f"/v1/models/{source.digest}", source, name, progress)
+
+
+def _put(
+    document: type[Uploaded], path: str, source: Source, name: str | None, progress: Progress | None
+) -> Flow[Uploaded]:
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(source.size_bytes)}
     call = Call(
         "PUT",
-        f"/v1/models/{source.digest}",
+        path,
         params={} if name is None else {"name": name},
         headers=headers,
         chunks=lambda: source.chunks(progress),
         read_timeout_seconds=UPLOAD_ANSWER_SECONDS,
     )
-    return fetch(Model, call)
+    return fetch(document, call)
 
 
 def _checked_name(name: str | None) -> str | None:

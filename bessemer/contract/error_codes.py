@@ -33,6 +33,12 @@ class ErrorCode(GrowingEnum):
     UPLOAD_INCOMPLETE = "upload-incomplete"
     MODEL_MISSING = "model-missing"
     MODEL_IN_USE = "model-in-use"
+    # the extension
+    EXTENSION_MISSING = "extension-missing"
+    EXTENSION_TOO_LARGE = "extension-too-large"
+    EXTENSION_IN_USE = "extension-in-use"
+    EXTENSION_INVALID = "extension-invalid"
+    LIBRARY_FUNCTION_MISSING = "library-function-missing"
     # the model
     MODEL_NOT_RECOGNIZED = "model-not-recognized"
     MODEL_DAMAGED = "model-damaged"

@@ -107,6 +107,30 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Unfinished compilations need this model",
         "Cancel them or wait until they end, then delete the model.",
     ),
+    ErrorCode.EXTENSION_MISSING: ErrorText(
+        422, "The extension was not uploaded", "Upload it with `PUT /v1/extensions/{digest}` first."
+    ),
+    ErrorCode.EXTENSION_TOO_LARGE: ErrorText(
+        413,
+        "The extension is larger than this server accepts",
+        "Remove data from the file, or ask the operator to raise `BESSEMER_MAX_EXTENSION_BYTES`.",
+    ),
+    ErrorCode.EXTENSION_IN_USE: ErrorText(
+        409,
+        "Unfinished compilations need this extension",
+        "Cancel them or wait until they end, then delete the extension.",
+    ),
+    ErrorCode.EXTENSION_INVALID: ErrorText(
+        422,
+        "The extension cannot be used",
+        "Correct the file at the line that the message names, and upload it again. docs/extensions.md shows "
+        "what a file can define.",
+    ),
+    ErrorCode.LIBRARY_FUNCTION_MISSING: ErrorText(
+        422,
+        "The model calls a function that the worker lacks",
+        "Define the function in the `FUNCTIONS` of a Python file, and pass the file with `--extension`.",
+    ),
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,
         "Unrecognized model format",

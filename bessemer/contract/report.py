@@ -43,10 +43,22 @@ class RewriteResult(Document):
     """The effect of one graph rewrite."""
 
     name: str = Field(description="The name for `optimize.enable` and `optimize.disable`.")
-    source: str = Field(description="The entry point that provides the rewrite.")
+    source: str = Field(
+        description="The entry point that provides the rewrite, or the name of an uploaded extension."
+    )
     count: int = Field(description="Number of times that it applied.")
     places: tuple[SourcePlace, ...] = Field(
         default=(), description="The first hundred places in the user's model where it applied."
+    )
+
+
+class LoadedExtension(Document):
+    """An uploaded extension of the request."""
+
+    digest: Digest = Field(description="The SHA-256 of the file.")
+    name: str = Field(description="The file's name.")
+    defines: dict[str, tuple[str, ...]] = Field(
+        description="What the file defines, by the name of the tuple that has it, such as `REWRITES`."
     )
 
 
@@ -462,6 +474,14 @@ class Report(Document):
         description="The passes, in order; empty if the compilation stopped before `optimize`."
     )
     rewrites: tuple[RewriteResult, ...] = Field(default=(), description="The enabled rewrites, in order.")
+    extensions: tuple[LoadedExtension, ...] = Field(
+        default=(), description="The uploaded extensions of the request, in its order."
+    )
+    functions: tuple[str, ...] = Field(
+        default=(),
+        description="Functions of extensions that the library calls, and that each of its users registers "
+        "with `run.py --functions`.",
+    )
     kernels: tuple[KernelChoice, ...] = Field(
         default=(), description="Workloads for which the request chose a kernel library or `auto`."
     )

@@ -16,6 +16,7 @@ from pydantic import (
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
+from bessemer.contract.extension import MAX_EXTENSIONS
 from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
     BenchmarkOptions,
@@ -84,6 +85,17 @@ Dimensions = Annotated[
 Constants = Annotated[dict[TensorName, Constant], Field(max_length=MAX_CONSTANTS)]
 
 
+def _distinct_extensions(digests: tuple[Digest, ...]) -> tuple[Digest, ...]:
+    if len(set(digests)) != len(digests):
+        raise ValueError("an extension is named twice")
+    return digests
+
+
+Extensions = Annotated[
+    tuple[Digest, ...], AfterValidator(_distinct_extensions), Field(max_length=MAX_EXTENSIONS)
+]
+
+
 def _check_dimension_names(dimensions: Dimensions, info: ValidationInfo) -> Dimensions:
     if "inputs" in info.data:
         check_names(info.data["inputs"], dimensions)
@@ -140,6 +152,11 @@ class CompilationRequest(Document):
         "They share parameters and state, and each is verified and measured. The first is what `run.py` runs "
         "by default. Empty: one entry point.",
         examples=[{"prefill": {}, "decode": {}}],
+    )
+    extensions: Extensions = Field(
+        default=(),
+        description="The SHA-256 of each uploaded extension: Python files with rewrites, translation rules, "
+        "legalizations, search spaces, kernels or functions for this compilation alone.",
     )
     stateless: bool = Field(
         strict=True,

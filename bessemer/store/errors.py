@@ -6,6 +6,7 @@ StoreError
 ├─ IdempotencyConflictError  the id was used for another request
 ├─ JobNotFinalError          the job has not ended
 ├─ ModelInUseError           jobs that have not ended need the model
+├─ ExtensionInUseError       jobs that have not ended need the extension
 ├─ CursorInvalidError        the cursor is not from a page
 ├─ TooLargeError             the upload exceeds the limit
 ├─ EmptyUploadError          the upload is empty
@@ -52,10 +53,18 @@ class JobNotFinalError(StoreError):
 class ModelInUseError(StoreError):
     """Jobs that have not ended need the model; ``jobs`` has the first few."""
 
+    noun = "model"
+
     def __init__(self, digest: str, jobs: tuple[str, ...]) -> None:
-        super().__init__(f"compilations that have not ended need model {digest}: {', '.join(jobs)}")
+        super().__init__(f"compilations that have not ended need {self.noun} {digest}: {', '.join(jobs)}")
         self.digest = digest
         self.jobs = jobs
+
+
+class ExtensionInUseError(ModelInUseError):
+    """Jobs that have not ended need the extension."""
+
+    noun = "extension"
 
 
 class CursorInvalidError(StoreError):

@@ -20,6 +20,7 @@ from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued_jobs import QueuedJobs
 from bessemer.store.rows.removal import Removal
 from bessemer.store.rows.secrets import shared_secret
+from bessemer.store.rows.tenant_extensions import TenantExtensions
 from bessemer.store.rows.tenant_invocations import TenantInvocations
 from bessemer.store.rows.tenant_jobs import TenantJobs
 from bessemer.store.rows.tenant_models import TenantModels
@@ -40,6 +41,7 @@ class TenantStore:
     tenant: Tenant
     jobs: TenantJobs
     models: TenantModels
+    extensions: TenantExtensions
     invocations: TenantInvocations
     artifacts: TenantArtifacts
     usage: TenantUsage
@@ -71,6 +73,7 @@ class Store:
             tenant=tenant,
             jobs=TenantJobs(self.database, tenant),
             models=TenantModels(self.database, tenant),
+            extensions=TenantExtensions(self.database, tenant),
             invocations=TenantInvocations(self.database, tenant),
             artifacts=self.artifacts.for_tenant(tenant),
             usage=TenantUsage(self.database, tenant),

@@ -1,7 +1,8 @@
-"""Extension points: entry-point groups through which installed packages add to the compiler.
+"""Extension points: what installed packages and a job's uploaded files add to the compiler.
 
-One rule settles collisions at every point. An installed package's extension replaces a built-in one of the
-same name. Two packages that give the same name are refused, since their order would be arbitrary.
+One rule settles collisions at every point. An uploaded file's extension replaces an installed or built-in one
+of the same name, and an installed package's replaces a built-in one. Two files or two packages that give the
+same name are refused, since their order would be arbitrary.
 
 The worker runs from a checkout, not from an installed package, so each point names its built-in extensions.
 """
@@ -10,85 +11,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import _lru_cache_wrapper, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Kind = TypeVar("Kind")
+Made = TypeVar("Made")
 
 
 class ExtensionError(Exception):
-    """An entry point fails to load or gives the wrong kind of object, or two give the same name."""
+    """An extension fails to load or is the wrong kind of object, or two have the same name."""
 
 
 class Extension(NamedTuple, Generic[Kind]):
-    """An object and the value of the entry point that gave it, such as ``package.module:RULES``."""
+    """An object and its source: an uploaded file, or an entry point's value, ``package.module:RULES``."""
 
     item: Kind
     source: str
 
 
+class UploadedModule(NamedTuple):
+    """An uploaded file that this process has run; ``name`` is the file's."""
+
+    name: str
+    module: ModuleType
+
+
+_uploaded: list[UploadedModule] = []
+_books: list[Callable[[], None]] = []
+
+
+def cached_book(make: Callable[[], Made]) -> _lru_cache_wrapper[Made]:
+    """Cache what a point's extensions make, until ``use_uploads`` adds to them."""
+    cached = lru_cache(maxsize=1)(make)
+    _books.append(cached.cache_clear)
+    return cached
+
+
+def use_uploads(modules: Iterable[UploadedModule]) -> None:
+    """Let the extensions of uploaded files take effect in this process and those that it forks."""
+    _uploaded[:] = modules
+    for clear in _books:
+        clear()
+
+
 @dataclass(frozen=True)
 class ExtensionPoint(Generic[Kind]):
-    """One entry-point group. Every entry point gives a tuple of objects.
+    """One kind of extension.
 
     Attributes:
-        group: the name of the group.
+        group: the entry-point group of installed packages.
+        attribute: the name in an uploaded file. Like an entry point, it gives a tuple of objects.
         kinds: the types that the objects may have.
         name_of: returns the name under which an object can be replaced.
         built_in: values of entry points for the built-in objects, in order.
+        form: how errors describe what gives the objects; by default, a tuple of the kinds.
+        read: makes the tuple of objects from another form.
     """
 
     group: str
+    attribute: str
     kinds: tuple[type[Kind], ...]
     name_of: Callable[[Kind], str]
     built_in: tuple[str, ...]
+    form: str = ""
+    read: Callable[[Any], Any] = lambda value: value
 
     def installed(self) -> tuple[EntryPoint, ...]:
         """The entry points of installed packages."""
         return tuple(entry_points(group=self.group))
 
     def chains(self, installed: Iterable[EntryPoint]) -> dict[str, tuple[Extension[Kind], ...]]:
-        """All extensions by name: an installed one before the built-in one that it replaces.
+        """All extensions by name: each before the one that it replaces.
 
-        Names come in order: those of installed packages, then the built-in ones.
+        Names come in order: those of uploaded files, of installed packages, then the built-in ones.
 
         Raises:
-            ExtensionError: an entry point fails to load or gives the wrong kind of object, or two packages
-                give the same name; the message names both.
+            ExtensionError: an extension fails to load or is the wrong kind of object, or two files or two
+                packages give the same name; the message names both.
         """
         own = [EntryPoint(name=value, value=value, group=self.group) for value in self.built_in]
         chains: dict[str, tuple[Extension[Kind], ...]] = {}
-        for points in (installed, own):
-            for name, found in self._collect(points).items():
+        for given in (self._uploads(), map(self._load, installed), map(self._load, own)):
+            for name, found in self._collect(given).items():
                 chains[name] = (*chains.get(name, ()), found)
         return chains
 
     def in_force(self, installed: Iterable[EntryPoint]) -> dict[str, Kind]:
-        """The objects by name, without those that an installed package replaces; see ``chains``."""
+        """The objects by name, without those that another replaces; see ``chains``."""
         return {name: chain[0].item for name, chain in self.chains(installed).items()}
 
-    def _collect(self, points: Iterable[EntryPoint]) -> dict[str, Extension[Kind]]:
+    def names_in(self, uploaded: UploadedModule) -> tuple[str, ...]:
+        """The names of what an uploaded file defines. Raises ``ExtensionError`` as ``chains`` does."""
+        return tuple(map(self.name_of, self._items_of(uploaded)))
+
+    def _uploads(self) -> Iterable[tuple[str, tuple[Kind, ...]]]:
+        return ((uploaded.name, self._items_of(uploaded)) for uploaded in _uploaded)
+
+    def _items_of(self, uploaded: UploadedModule) -> tuple[Kind, ...]:
+        value = getattr(uploaded.module, self.attribute, None)
+        return () if value is None else self._checked(value, f"{uploaded.name}: {self.attribute}")
+
+    def _collect(self, given: Iterable[tuple[str, tuple[Kind, ...]]]) -> dict[str, Extension[Kind]]:
         found: dict[str, Extension[Kind]] = {}
-        for point in points:
-            for item in self._load(point):
+        for source, items in given:
+            for item in items:
                 name = self.name_of(item)
                 if name in found:
-                    sources = f"{found[name].source} and in {point.value}"
+                    sources = f"{found[name].source} and in {source}"
                     raise ExtensionError(f"{self.group}: '{name}' is in {sources}")
-                found[name] = Extension(item, point.value)
+                found[name] = Extension(item, source)
         return found
 
-    def _load(self, point: EntryPoint) -> tuple[Kind, ...]:
+    def _load(self, point: EntryPoint) -> tuple[str, tuple[Kind, ...]]:
         try:
             items = point.load()
         except Exception as error:
             detail = f"{point.value} of {self.group} does not load: {type(error).__name__}: {error}"
             raise ExtensionError(detail) from error
+        return point.value, self._checked(items, f"{point.value} of {self.group}")
+
+    def _checked(self, value: Any, source: str) -> tuple[Kind, ...]:
+        items = self.read(value)
         if not isinstance(items, tuple) or not all(isinstance(item, self.kinds) for item in items):
             names = " or ".join(kind.__name__ for kind in self.kinds)
-            raise ExtensionError(f"{point.value} of {self.group} is not a tuple of {names}")
+            raise ExtensionError(f"{source} is not {self.form or f'a tuple of {names}'}")
         return items
 
 

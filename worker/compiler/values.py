@@ -16,6 +16,7 @@ from bessemer.contract.report import (
     BenchmarkResult,
     FunctionSplit,
     KernelChoice,
+    LoadedExtension,
     OutputComparison,
     PassTime,
     RewriteResult,
@@ -54,7 +55,7 @@ Value = TypeVar("Value")
 class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
-    ``left_seconds`` returns the wall-clock time that the job has left.
+    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones.
     """
 
     scratch: Path
@@ -63,6 +64,7 @@ class StageContext:
     sandbox: SandboxStatus
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
+    extensions: tuple[LoadedExtension, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
 
 
@@ -343,7 +345,9 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Built:
-    """A shared library on disk, linked for the target. ``imports`` are the runtime functions that it calls.
+    """A shared library on disk, linked for the target.
+
+    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
@@ -352,6 +356,7 @@ class Built:
     library: Path
     imports: frozenset[str]
     module: tvm.IRModule
+    functions: tuple[str, ...] = ()
     splits: tuple[FunctionSplit, ...] = ()
 
     @property

@@ -2,7 +2,8 @@
 
 The process that opened the upload may have run any code, so its own verdict proves nothing. This process
 loads the bundle as its user will, runs the library on the reference inputs, compares the outputs with the
-reference outputs, and times it. It cannot check the reference itself: that comes from the uploaded model.
+reference outputs, and times it. It cannot check the reference itself: that comes from the uploaded model. If
+the library calls functions of an extension, this process runs the extension, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from worker.candidates.process import use_threads
 from worker.compiler.checking.compare import ALLOWED, scale_of, widen
 from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
+from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
 from worker.job.unpacking import read_manifest, unpacked
 from worker.measure.turns import Turns
@@ -41,6 +43,8 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
     manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
     if manifest.model != work.model:
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
+    if manifest.functions:
+        load_extensions(work.extensions, folder)
     target = compile_target(manifest.target)
     refuse_unrunnable(target)
     use_threads(target.threads)

@@ -1,4 +1,4 @@
-"""A compilation inside its confined child: forks the candidate server, then runs the pipeline."""
+"""A compilation inside its confined child: loads extensions, forks the candidate server, runs the stages."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from worker.compiler.target import CompileTarget, compile_target, refuse_unrunna
 from worker.compiler.tuning.assignment import check_spaces
 from worker.compiler.values import Benchmarked, Built, Captured, StageContext, Upload, made_from
 from worker.errors import JobError
+from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
@@ -60,8 +61,8 @@ def compile_model(
         turns: when this job may measure.
 
     Raises:
-        JobError: this machine cannot run the target's code, the request names something that is not
-            installed, or a stage fails.
+        JobError: this machine cannot run the target's code, an extension cannot be used, the request names
+            something that is not installed, or a stage fails.
         TypeError: the work is not a compilation.
     """
     if not isinstance(order.work, CompileWork):
@@ -69,6 +70,7 @@ def compile_model(
     request, seconds = order.work.request, order.work.seconds
     target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
     refuse_unrunnable(target)
+    extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
     with fork_server(folder.scratch, turns=turns) as candidates:
@@ -82,6 +84,7 @@ def compile_model(
             sandbox=sandbox,
             finished_stages=lambda: sender.finished,
             left_seconds=lambda: seconds - sender.elapsed_seconds(),
+            extensions=extensions,
             observer=observer,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}

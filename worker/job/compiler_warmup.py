@@ -13,6 +13,7 @@ from torch import nn
 from bessemer.contract.capability import Capability
 from bessemer.contract.target import architecture_of
 from worker.compiler.codegen.executable import compile_module
+from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.processors import machine_of
@@ -27,6 +28,7 @@ from worker.compiler.target import (
 )
 from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
+from worker.compiler.tuning.strategies import strategy_book
 
 
 class _SmallModel(nn.Module):
@@ -46,6 +48,8 @@ def warm_up_compiler() -> None:
     """Export, translate, optimize and compile a tiny model in memory, and load the installed extensions."""
     space_book()
     kernel_book()
+    function_book()
+    strategy_book()
     program = torch.export.export(_SmallModel().eval(), (torch.zeros(1, 1, 4, 4),))
     program = program.run_decompositions(decomposition_table())
     module = Importer().from_exported_program(program, False, False, False, None)

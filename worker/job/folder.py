@@ -31,6 +31,10 @@ class JobFolder:
         """Another upload, which entries of the request name, read-only."""
         return self.path / f"model-{digest}"
 
+    def extension(self, digest: Digest) -> Path:
+        """An uploaded extension of the request, read-only."""
+        return self.path / f"extension-{digest}"
+
     @property
     def inputs(self) -> Path:
         """The inputs of an invocation, read-only; other jobs have none."""

@@ -16,6 +16,7 @@ from bessemer.contract.tensor import TensorSpec
 from worker.candidates.process import use_threads
 from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
+from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
 from worker.job.input_files import Arrays, read_inputs
 from worker.job.unpacking import read_manifest, unpacked
@@ -34,7 +35,10 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     if not isinstance(work, InvokeWork):
         raise TypeError(f"{work.kind} is not an invocation")
     bundle = unpacked(folder, ErrorCode.INVOCATION_FAILED)
-    target = compile_target(read_manifest(bundle, ErrorCode.INVOCATION_FAILED).target)
+    manifest = read_manifest(bundle, ErrorCode.INVOCATION_FAILED)
+    if manifest.functions:
+        load_extensions(work.extensions, folder)
+    target = compile_target(manifest.target)
     refuse_unrunnable(target)
     use_threads(target.threads)
     inputs = read_inputs(folder.inputs)

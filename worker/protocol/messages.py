@@ -88,6 +88,8 @@ CODES = frozenset(
         ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED,
         ErrorCode.INPUTS_UNREADABLE,
         ErrorCode.INVOCATION_FAILED,
+        ErrorCode.EXTENSION_INVALID,
+        ErrorCode.LIBRARY_FUNCTION_MISSING,
         ErrorCode.CAPTURE_FAILED,
         ErrorCode.OPERATOR_UNSUPPORTED,
         ErrorCode.TRANSLATE_FAILED,

@@ -47,11 +47,24 @@ class InspectWork(Document):
     kind: Literal["inspect"] = "inspect"
 
 
+class ExtensionFile(Document):
+    """An uploaded extension in the job's folder."""
+
+    digest: Digest
+    name: str | None = Field(description="The file's name, if an upload gave one.")
+
+
+Extensions = Annotated[
+    tuple[ExtensionFile, ...], Field(description="The request's extensions, to load before all else.")
+]
+
+
 class CompileWork(Document):
     """Run the pipeline."""
 
     kind: Literal["compile"] = "compile"
     request: CompilationRequest
+    extensions: Extensions = ()
     seconds: float = Field(description="The wall-clock time that the job may run.")
 
 
@@ -61,6 +74,7 @@ class InvokeWork(Document):
     kind: Literal["invoke"] = "invoke"
     runs: int = Field(ge=0, le=MAX_RUNS, description="The number of timed runs.")
     entry: EntryName | None = Field(default=None, description="The entry point; null: the first.")
+    extensions: Extensions = ()
 
 
 class CheckWork(Document):
@@ -68,6 +82,7 @@ class CheckWork(Document):
 
     kind: Literal["check"] = "check"
     model: Digest = Field(description="The model that the bundle must name.")
+    extensions: Extensions = ()
     verify: VerifyOptions
 
 
@@ -77,8 +92,8 @@ Work = Annotated[ProbeWork | InspectWork | CompileWork | CheckWork | InvokeWork,
 class StartJob(Document):
     """Fork a child for a job.
 
-    ``folder`` has ``model`` (the upload, read-only), ``output/`` (results), ``scratch/``, ``log.txt``
-    (what the job prints), and the FIFOs ``messages`` and ``grants``.
+    ``folder`` has ``model`` (the upload, read-only), a file for each extension, ``output/`` (results),
+    ``scratch/``, ``log.txt`` (what the job prints), and the FIFOs ``messages`` and ``grants``.
     """
 
     kind: Literal["start"] = "start"

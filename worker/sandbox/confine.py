@@ -24,6 +24,8 @@ from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
 UMASK = 0o077
+UPLOADS = ("model-*", "extension-*", "inputs")
+"""The files of a job besides its model."""
 DEVICES = tuple(Path("/dev") / name for name in ("null", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
 """What the loader and the libraries read to identify the machine."""
@@ -38,7 +40,7 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
 
     Args:
         folder: the job's folder, with ``model``, ``output``, ``scratch``, further models of entries
-            (``model-…``) and, for invocations, ``inputs``.
+            (``model-…``), extensions (``extension-…``) and, for invocations, ``inputs``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 
@@ -77,7 +79,7 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
         *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
         Rule(Path(worker.__path__[0]).resolve().parent / "LICENSE", READ),
         Rule(folder / "model", READ),
-        *(Rule(file, READ) for file in (*folder.glob("model-*"), *folder.glob("inputs"))),
+        *(Rule(file, READ) for pattern in UPLOADS for file in folder.glob(pattern)),
         *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
     )
 

@@ -54,11 +54,15 @@ class CompilationTask(RowTask[Compilation]):
             damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
             if damage is not None:
                 return damage
+        extensions = await self._runner.fetch_extensions(attempt.tenant, row.request.extensions, folder, slot)
+        if isinstance(extensions, Problem):
+            return extensions
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
+            extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
@@ -79,9 +83,12 @@ class CompilationTask(RowTask[Compilation]):
         except MisbehavedError as error:
             return error.problem(None)
         record = CheckRecord(self._jobs, row.id, attempt)
-        work = CheckWork(model=row.request.model, verify=row.request.verify)
         async with runner.folder(f"check-{row.id}", slot) as fresh:
             await runner.fetch(BlobKey(attempt.tenant, bundle.digest), fresh.model, slot)
+            extensions = await runner.fetch_extensions(attempt.tenant, row.request.extensions, fresh, slot)
+            if isinstance(extensions, Problem):
+                return extensions
+            work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)
             limit_seconds = runner.settings.limit_invoke_seconds
             outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
         result = conclude(outcome)

@@ -6,6 +6,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest, JobId
 from bessemer.contract.invocation import OUTPUTS, Invocation
+from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
@@ -46,24 +47,26 @@ class InvocationTask(RowTask[Invocation]):
         self, row: Invocation, attempt: Attempt, folder: JobFolder, trace: JobTrace
     ) -> Message | Problem:
         slot = SLOTS[self.kind]
-        bundle = await self._runner.store_retry.call(partial(self._bundle, attempt.tenant, row.compilation))
-        if bundle is None:
+        job = await self._runner.store_retry.call(partial(self._job, attempt.tenant, row.compilation))
+        bundle = None if job is None else _bundle_of(job)
+        if job is None or bundle is None:
             return make_problem(ErrorCode.INVOCATION_FAILED, "The compilation has no bundle.")
         try:
             for digest, path in ((bundle, folder.model), (row.inputs, folder.inputs)):
                 await self._runner.fetch(BlobKey(attempt.tenant, digest), path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
-        work = InvokeWork(runs=row.runs, entry=row.entry)
+        extensions = await self._runner.fetch_extensions(attempt.tenant, job.request.extensions, folder, slot)
+        if isinstance(extensions, Problem):
+            return extensions
+        work = InvokeWork(runs=row.runs, entry=row.entry, extensions=extensions)
         limit = self._runner.settings.limit_invoke_seconds
         record = InvocationRecord(self._invocations, self._id, attempt)
         outcome = await self._runner.run(self._id, slot, folder, work, record, limit)
         return conclude(outcome)
 
-    def _bundle(self, tenant: Tenant, compilation: JobId) -> Digest | None:
-        job = self._runner.store.for_tenant(tenant).jobs.get(compilation)
-        artifacts = job.artifacts if job else ()
-        return next((artifact.digest for artifact in artifacts if artifact.name == ARCHIVE), None)
+    def _job(self, tenant: Tenant, compilation: JobId) -> Compilation | None:
+        return self._runner.store.for_tenant(tenant).jobs.get(compilation)
 
     def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
@@ -84,3 +87,7 @@ class InvocationTask(RowTask[Invocation]):
         else:
             self._invocations.fail(self._id, attempt, problem)
         return problem
+
+
+def _bundle_of(job: Compilation) -> Digest | None:
+    return next((artifact.digest for artifact in job.artifacts if artifact.name == ARCHIVE), None)

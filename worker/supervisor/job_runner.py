@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
@@ -16,7 +18,7 @@ from bessemer.store.store import Store
 from worker.errors import ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.observer import JobObserver
-from worker.protocol.order import StartJob, Work
+from worker.protocol.order import ExtensionFile, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.heartbeat import default_worker_id
@@ -93,16 +95,34 @@ class JobRunner:
         await asyncio.to_thread(seal, path, self.uid(slot))
 
     async def fetch_model(self, blob: BlobKey, path: Path, slot: int) -> Problem | None:
-        """Copy an upload into a job's folder.
+        """Copy a model into a job's folder.
 
         Returns:
-            The problem if the upload is missing or damaged.
+            The problem if the model is missing or damaged.
         """
         try:
             await self.fetch(blob, path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.MODEL_DAMAGED, str(error))
         return None
+
+    async def fetch_extensions(
+        self, tenant: Tenant, digests: Iterable[Digest], folder: JobFolder, slot: int
+    ) -> tuple[ExtensionFile, ...] | Problem:
+        """Copy extensions into a job's folder.
+
+        Returns:
+            Their names, or the problem if one is missing or damaged.
+        """
+        files, extensions = [], self.store.for_tenant(tenant).extensions
+        for digest in digests:
+            try:
+                await self.fetch(BlobKey(tenant, digest), folder.extension(digest), slot)
+            except (BlobMissingError, DamagedError) as error:
+                return make_problem(ErrorCode.EXTENSION_MISSING, str(error))
+            row = await self.store_retry.call(partial(extensions.get, digest))
+            files.append(ExtensionFile(digest=digest, name=row and row.name))
+        return tuple(files)
 
     async def run(
         self,

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from bessemer.store.blobs.artifacts import Artifacts
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.database import Database
-from bessemer.store.rows.tables import INVOCATIONS, JOB_BLOBS, MODELS
+from bessemer.store.rows.tables import EXTENSIONS, INVOCATIONS, JOB_BLOBS, MODELS
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,17 @@ def sweep_blobs(
 
 
 def referenced(database: Database, keys: Collection[BlobKey]) -> frozenset[BlobKey]:
-    """Those of the blobs that a model, a job or an invocation of their tenant refers to."""
+    """Those of the blobs that a model, an extension, a job or an invocation of their tenant refers to."""
     digests = {key.digest for key in keys}
     if not digests:
         return frozenset()
-    columns = (MODELS.c.digest, JOB_BLOBS.c.digest, INVOCATIONS.c.inputs, INVOCATIONS.c.outputs_digest)
+    columns = (
+        MODELS.c.digest,
+        EXTENSIONS.c.digest,
+        JOB_BLOBS.c.digest,
+        INVOCATIONS.c.inputs,
+        INVOCATIONS.c.outputs_digest,
+    )
     query = sa.union(
         *(sa.select(column.table.c.tenant, column).where(column.in_(digests)) for column in columns)
     )

@@ -20,10 +20,10 @@ def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
     return sa.and_(column >= prefix, column <= highest, sa.func.substr(column, 1, len(prefix)) == prefix)
 
 
-def needs_model(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
-    """Whether a job that is not final needs a model, for the whole request or for an entry."""
-    of_an_entry = sa.cast(JOBS.c.request, sa.Text).contains(digest)
-    return sa.and_(JOB_LIFECYCLE.in_progress, sa.or_(JOBS.c.model == digest, of_an_entry))
+def needs_upload(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
+    """Whether a job that is not final needs an upload: its model, an entry's, or an extension."""
+    named = sa.cast(JOBS.c.request, sa.Text).contains(digest)
+    return sa.and_(JOB_LIFECYCLE.in_progress, sa.or_(JOBS.c.model == digest, named))
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:

@@ -1,13 +1,13 @@
 """Deletes rows of all tenants by the retention settings. ``blobs.sweep`` deletes unreferenced blobs."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from bessemer.contract.base import now
 from bessemer.store.database import Database
-from bessemer.store.rows.filters import needs_model
-from bessemer.store.rows.tables import INVOCATIONS, JOBS, MODELS
+from bessemer.store.rows.filters import needs_upload
+from bessemer.store.rows.tables import EXTENSIONS, INVOCATIONS, JOBS, MODELS
 
 BATCH = 200
 
@@ -30,11 +30,15 @@ class Removal:
                 + connection.execute(sa.delete(INVOCATIONS).where(INVOCATIONS.c.id.in_(runs))).rowcount
             )
 
-    def expire_models(self, unused_seconds: float) -> int:
-        """Delete some of the models unused for this long; returns how many, 0 if none are left."""
+    def expire_uploads(self, unused_seconds: float) -> int:
+        """Delete some of the models and extensions unused for this long; returns how many, or 0."""
         before = now() - timedelta(seconds=unused_seconds)
-        needed = sa.exists().where(needs_model(MODELS.c.digest), JOBS.c.tenant == MODELS.c.tenant)
-        unused = sa.select(MODELS.c.id).where(MODELS.c.used_at < before, ~needed).limit(BATCH)
         with self._database.write() as connection:
             self._database.lock_table(connection, JOBS)
-            return connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(unused))).rowcount
+            return sum(connection.execute(_unused(table, before)).rowcount for table in (MODELS, EXTENSIONS))
+
+
+def _unused(table: sa.Table, before: datetime) -> sa.Delete:
+    needed = sa.exists().where(needs_upload(table.c.digest), JOBS.c.tenant == table.c.tenant)
+    unused = sa.select(table.c.id).where(table.c.used_at < before, ~needed).limit(BATCH)
+    return sa.delete(table).where(table.c.id.in_(unused))

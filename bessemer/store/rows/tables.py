@@ -139,6 +139,23 @@ MODELS = sa.Table(
     sa.UniqueConstraint("tenant", "digest", name="models_once"),
 )
 
+EXTENSIONS = sa.Table(
+    "extensions",
+    METADATA,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("name", sa.String(128)),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("used_at", UtcTime),
+    sa.Index("extensions_newest", "tenant", "created_at", "digest"),
+    sa.Index("extensions_used", "used_at"),
+    sa.Index("extensions_digest", "digest", "tenant"),
+    sa.Index("extensions_stored", "tenant", "digest", "size_bytes"),
+    sa.UniqueConstraint("tenant", "digest", name="extensions_once"),
+)
+
 INVOCATIONS = sa.Table(
     "invocations",
     METADATA,

@@ -20,7 +20,6 @@ class TenantRows(Generic[Shown]):
     Each method is one transaction and raises ``StoreUnavailableError`` if the database cannot be reached.
     """
 
-    lifecycle: ClassVar[Lifecycle]
     name: ClassVar[sa.Column[str]]
     """The column by which users name a row; unique within a tenant."""
     document: ClassVar[type[Document]]
@@ -37,16 +36,10 @@ class TenantRows(Generic[Shown]):
             row = connection.execute(query).one_or_none()
         return None if row is None else self._shown(row)
 
-    def task(self, name: str) -> Task | None:
-        """A row's task for the queue; None if the tenant has no such row."""
-        with self._database.read() as connection:
-            tasks = self.lifecycle.read_tasks(connection, self._named(name))
-        return tasks[0] if tasks else None
-
     @property
     def _owned(self) -> sa.ColumnElement[bool]:
         """Whether a row belongs to the tenant."""
-        return self.lifecycle.table.c.tenant == self.tenant
+        return self.name.table.c.tenant == self.tenant
 
     def _named(self, name: str) -> sa.ColumnElement[bool]:
         """Whether a row belongs to the tenant and has this name."""
@@ -57,7 +50,19 @@ class TenantRows(Generic[Shown]):
         return shown
 
 
-class CancellableTenantRows(TenantRows[Shown]):
+class TenantTaskRows(TenantRows[Shown]):
+    """Rows of a tenant that workers handle."""
+
+    lifecycle: ClassVar[Lifecycle]
+
+    def task(self, name: str) -> Task | None:
+        """A row's task for the queue; None if the tenant has no such row."""
+        with self._database.read() as connection:
+            tasks = self.lifecycle.read_tasks(connection, self._named(name))
+        return tasks[0] if tasks else None
+
+
+class CancellableTenantRows(TenantTaskRows[Shown]):
     """Rows of a tenant that its users can cancel."""
 
     def request_cancel(self, row_id: str) -> Shown | None:

@@ -9,11 +9,12 @@ from bessemer.contract.queue import QUEUES, QueueName
 from bessemer.store.database import Database
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.queued_jobs import QUEUED
-from bessemer.store.rows.tables import INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKER_TIME
+from bessemer.store.rows.tables import EXTENSIONS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKER_TIME
 
 _COMPILATIONS = JOBS.c.kind.in_([kind.value for kind, queue in QUEUES.items() if queue is QueueName.COMPILE])
 _STORED = (
     (MODELS.c.digest, MODELS.c.size_bytes),
+    (EXTENSIONS.c.digest, EXTENSIONS.c.size_bytes),
     (JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes),
     (INVOCATIONS.c.inputs, INVOCATIONS.c.inputs_bytes),
     (INVOCATIONS.c.outputs_digest, INVOCATIONS.c.outputs_bytes),

@@ -15,7 +15,7 @@ from bessemer.store.database import Database
 from bessemer.store.queue_port import QUEUES, QueueName, TaskKind
 from bessemer.store.rows.lifecycle import INSPECTION_LIFECYCLE, INVOCATION_LIFECYCLE
 from bessemer.store.rows.queued_jobs import QUEUED
-from bessemer.store.rows.tables import EVENTS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
+from bessemer.store.rows.tables import EVENTS, EXTENSIONS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKERS
 from bessemer.store.rows.workers import seen_within
 
 State = TypeVar("State", bound=StrEnum)
@@ -36,6 +36,7 @@ class StoredKind(StrEnum):
     """The kinds of files in the artifact store."""
 
     MODEL = "model"
+    EXTENSION = "extension"
     ARTIFACT = "artifact"
     INVOCATION = "invocation"
 
@@ -175,6 +176,7 @@ _OF_INVOCATIONS = sa.union(
 )
 _FILES = {
     StoredKind.MODEL: _files(MODELS.c.digest, MODELS.c.size_bytes).subquery(),
+    StoredKind.EXTENSION: _files(EXTENSIONS.c.digest, EXTENSIONS.c.size_bytes).subquery(),
     StoredKind.ARTIFACT: _files(JOB_BLOBS.c.digest, JOB_BLOBS.c.size_bytes).distinct().subquery(),
     StoredKind.INVOCATION: _OF_INVOCATIONS.subquery(),
 }

@@ -41,7 +41,7 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "the worker time of a tenant": lambda store: own(store).usage.worker_seconds(),
     "rows that refer to blobs": lambda store: referenced(store.database, {BlobKey(DEFAULT_TENANT, DIGEST)}),
     "jobs and invocations past their time": lambda store: store.removal.expire_jobs(HOUR),
-    "models past their time": lambda store: store.removal.expire_models(HOUR),
+    "models past their time": lambda store: store.removal.expire_uploads(HOUR),
 }
 
 Statement = tuple[str, Any]

@@ -87,7 +87,7 @@ def test_the_model_of_an_entry_is_kept_while_a_job_needs_it(store: Store) -> Non
     wanted = a_request().model_copy(update={"entries": {"decode": Entry(model=other)}})
     own(store).models.add(other, 1)
     own(store).jobs.submit(JOB, wanted)
-    assert store.removal.expire_models(AT_ONCE) == 0
+    assert store.removal.expire_uploads(AT_ONCE) == 0
     with pytest.raises(ModelInUseError, match=JOB):
         own(store).models.delete(other)
     own(store).jobs.request_cancel(JOB)
@@ -138,12 +138,12 @@ def test_models_expire_that_nobody_used_and_no_job_needs(store: Store) -> None:
     inspected(store, MODEL, INSPECTION)
     move_back(store, MODELS.c.used_at, LONG_AGO)
     own(store).jobs.submit(JOB, a_request())
-    assert store.removal.expire_models(HOUR) == 0
+    assert store.removal.expire_uploads(HOUR) == 0
     own(store).jobs.request_cancel(JOB)
     assert own(store).models.touch(MODEL)
-    assert store.removal.expire_models(HOUR) == 0
+    assert store.removal.expire_uploads(HOUR) == 0
     move_back(store, MODELS.c.used_at, LONG_AGO)
-    assert (store.removal.expire_models(HOUR), own(store).models.get(MODEL)) == (1, None)
+    assert (store.removal.expire_uploads(HOUR), own(store).models.get(MODEL)) == (1, None)
     assert not own(store).models.touch(MODEL)
 
 

@@ -216,7 +216,7 @@ def test_a_blob_is_kept_only_for_the_tenants_whose_rows_refer_to_it(store: Store
 def test_models_of_one_tenant_expire_though_a_job_of_another_needs_their_digest(world: World) -> None:
     attacker = world.store.for_tenant(ATTACKER)
     attacker.models.add(world.blob.digest, 1)
-    assert world.store.removal.expire_models(-1) == 1
+    assert world.store.removal.expire_uploads(-1) == 1
     assert attacker.models.get(world.blob.digest) is None
     assert world.store.for_tenant(VICTIM).models.get(world.blob.digest) is not None
 

@@ -13,6 +13,7 @@ from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice
 from bessemer.contract.request import AUTO, OURS
+from worker.compiler.kernels.functions import require_functions
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import KernelBook
 from worker.compiler.kernels.uses import Use, call_kernels, find_uses
@@ -56,7 +57,8 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
 
     Raises:
         JobError: ``kernel-unknown`` for an operator or a library that is not registered;
-            ``kernel-unavailable`` for one that cannot be linked for the architecture.
+            ``kernel-unavailable`` for one that cannot be linked for the architecture;
+            ``library-function-missing`` for one whose function no extension defines.
     """
     for key, name in choices.items():
         operator = named_operator(key)
@@ -65,7 +67,9 @@ def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: st
             raise JobError(ErrorCode.KERNEL_UNKNOWN, _unknown(operator, name, book))
         for kernel in _kernels(book, operator, name):
             path = kernel.object_for(architecture)
-            if not path.is_file():
+            if path is None:
+                require_functions((kernel.symbol,))
+            elif not path.is_file():
                 detail = f"the kernel '{name}' for '{operator}' is not compiled for {architecture}: no {path}"
                 raise JobError(ErrorCode.KERNEL_UNAVAILABLE, detail)
 

@@ -41,7 +41,8 @@ class Kernel:
         name: the library's name in a request.
         chain: Relax operators; each reads the result of the one before as its first or second argument.
             Their other arguments, in order, are the operands.
-        symbol: the function's name; the object defines ``__tvm_ffi_<symbol>``, a ``TVMFFISafeCallType``.
+        symbol: the function's name. The object defines ``__tvm_ffi_<symbol>``, a ``TVMFFISafeCallType``;
+            without an object, an extension's ``FUNCTIONS`` has the name.
         objects: a folder with ``<architecture>/<object>``, position-independent ELF.
         object: the file name of the object.
         fits: returns whether the kernel can compute operands of these shapes and dtypes.
@@ -52,11 +53,14 @@ class Kernel:
     name: str
     chain: tuple[str, ...]
     symbol: str
-    objects: Path
-    object: str
-    fits: Fits
+    objects: Path | None = None
+    object: str = ""
+    fits: Fits = lambda _operands: True
     libraries: tuple[SharedLibrary, ...] = ()
 
-    def object_for(self, architecture: str) -> Path:
-        """The path of the object for an architecture, such as ``x86_64``; the file may be missing."""
-        return self.objects / architecture / self.object
+    def object_for(self, architecture: str) -> Path | None:
+        """The path of the object for an architecture, such as ``x86_64``; the file may be missing.
+
+        None for a library function, which is not linked.
+        """
+        return None if self.objects is None else self.objects / architecture / self.object

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from bessemer.bundle.manifest import LIBRARIES_FOLDER
-from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.kernels import built_in
 from worker.compiler.kernels.kernel import Kernel, SharedLibrary
 
 POINT = ExtensionPoint(
     group="bessemer.kernels",
+    attribute="KERNELS",
     kinds=(Kernel,),
     name_of=lambda kernel: kernel.symbol,
     built_in=in_modules(built_in, "KERNELS"),
@@ -28,6 +28,11 @@ class KernelBook:
 
     kernels: dict[str, Kernel]
 
+    @property
+    def linked(self) -> frozenset[str]:
+        """The symbols that objects define, which are linked into a library."""
+        return frozenset(symbol for symbol, kernel in self.kernels.items() if kernel.objects is not None)
+
     def names(self, operator: str) -> tuple[str, ...]:
         """The libraries that have an operator."""
         found = (kernel.name for kernel in self.kernels.values() if kernel.operator == operator)
@@ -39,7 +44,7 @@ class KernelBook:
         return tuple(sorted({kernel.operator for kernel in self.kernels.values()}))
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def kernel_book() -> KernelBook:
     """The kernels in force.
 
@@ -63,7 +68,8 @@ def kernels_among(names: Iterable[str]) -> tuple[Kernel, ...]:
 
 def objects_of(kernels: Iterable[Kernel], architecture: str) -> tuple[Path, ...]:
     """The objects to link, each once."""
-    return tuple(dict.fromkeys(kernel.object_for(architecture) for kernel in kernels))
+    found = (kernel.object_for(architecture) for kernel in kernels)
+    return tuple(dict.fromkeys(path for path in found if path is not None))
 
 
 def libraries_of(kernels: Iterable[Kernel]) -> tuple[SharedLibrary, ...]:

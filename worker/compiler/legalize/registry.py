@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 
 import tvm
 from tvm import relax
 
 from worker.compiler import legalize
-from worker.compiler.extensions import Extension, ExtensionError, ExtensionPoint, in_modules
+from worker.compiler.extensions import Extension, ExtensionError, ExtensionPoint, cached_book, in_modules
 from worker.compiler.legalize.lowerings import register_lowerings
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
@@ -33,13 +32,14 @@ class Legalization:
 
 POINT = ExtensionPoint(
     group="bessemer.legalizations",
+    attribute="LEGALIZATIONS",
     kinds=(Legalization,),
     name_of=lambda legalization: legalization.operator,
     built_in=in_modules(legalize, "LEGALIZATIONS", ("operators",)),
 )
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def legalization_map() -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
     """For ``LegalizeOps``: the rules in force, by operator. Registers the lowerings of what the rules write.
 

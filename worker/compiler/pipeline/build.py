@@ -16,6 +16,8 @@ from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.codegen.origin import places_of
+from worker.compiler.kernels.functions import function_book, require_functions
+from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.values import Built, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
@@ -33,8 +35,9 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     the code, the virtual machine's instructions and the bound parameters.
 
     Raises:
-        JobError: ``build-failed``: lowering, code generation or linking
-            failed. ``function-too-slow``: a function that cannot be split took too long.
+        JobError: ``build-failed``: lowering, code generation or linking failed. ``function-too-slow``: a
+            function that cannot be split took too long. ``library-function-missing``: the module calls a
+            function that neither the runtime nor an extension has.
     """
     target = tuned.captured.upload.target.llvm
     library = context.output / LIBRARY
@@ -53,10 +56,13 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, context.output)
+    imports = imported_functions(linked.executable, linked.module)
+    require_functions(imports - kernel_book().linked)
     return Built(
         tuned=tuned,
         library=library,
-        imports=imported_functions(linked.executable, linked.module),
+        imports=imports,
+        functions=tuple(sorted(imports & function_book().keys())),
         module=linked.plain,
         splits=tuple(
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits

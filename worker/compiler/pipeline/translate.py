@@ -22,7 +22,9 @@ from worker.compiler.source_locations import place_of
 from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.importer import Importer, unbound
+from worker.compiler.translation.module_calls import join_modules
 from worker.compiler.translation.names import operator_name
+from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, StageContext, Translated
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
@@ -73,6 +75,7 @@ def _translated(captured: Captured) -> Translated:
     importer = Importer(_expressions(upload.request.translate.level))
     try:
         program = decomposed(captured.program)
+        join_modules(program, rule_book().modules)
         refuse_unsupported(program, importer)
         separate = _separate(captured, program)
         with upload.target.llvm:

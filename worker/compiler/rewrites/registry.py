@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.options import OptimizeOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler import rewrites
-from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Rewrite
 from worker.errors import JobError
 
 POINT: ExtensionPoint[AnyRewrite] = ExtensionPoint(
     group="bessemer.rewrites",
+    attribute="REWRITES",
     kinds=(Rewrite, GraphRewrite),
     name_of=lambda rewrite: rewrite.name,
     # in the order in which they run
@@ -51,7 +51,7 @@ class RewriteBook:
         return f"unknown rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def rewrite_book() -> RewriteBook:
     """The rewrites in force.
 

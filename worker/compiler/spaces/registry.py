@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 
 from tvm.s_tir import TensorIntrin
 
-from worker.compiler.extensions import ExtensionError, ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionError, ExtensionPoint, cached_book, in_modules
 from worker.compiler.spaces import built_in
 from worker.compiler.spaces.space import OWN_SPACES, Intrinsic, Space
 
 POINT: ExtensionPoint[Space | Intrinsic] = ExtensionPoint(
     group="bessemer.schedule_spaces",
+    attribute="SPACES",
     kinds=(Space, Intrinsic),
     name_of=lambda entry: entry.name,
     built_in=in_modules(built_in, "SPACES"),
@@ -29,7 +29,7 @@ class SpaceBook:
     intrinsics: dict[str, Intrinsic]
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def space_book() -> SpaceBook:
     """The spaces in force; their intrinsics are registered with TVM.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.extensions import cached_book
 from worker.compiler.source_locations import place_of
 from worker.compiler.torch_costs import RECURRENT, linear_torch
 from worker.compiler.translation.complex_parts import has_rule, in_parts
@@ -80,7 +81,7 @@ def calls_of(program: ExportedProgram) -> Iterator[Node]:
             yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def decomposition_table() -> dict[Any, Any]:
     """torch's default decompositions without ``KEPT_WHOLE``, and the rules' own.
 
@@ -94,7 +95,7 @@ def decomposition_table() -> dict[Any, Any]:
     return table
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def _table_for_complex() -> dict[Any, Any]:
     """The table, with operators on complex numbers kept whole where these have a rule of their own."""
     table = dict(decomposition_table())

@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 
 from worker.compiler.translation.dtypes import dtype_name, is_number
 from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.module_calls import InnerCall, ModuleCall
 from worker.compiler.translation.symbolic_shapes import is_size
 
 if TYPE_CHECKING:
@@ -159,6 +160,11 @@ class Emitter:
 
     def _fields(self, results: relax.Expr) -> list[relax.Expr]:
         return [self(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields))]
+
+    @property
+    def calls(self) -> tuple[InnerCall, ...]:
+        """What the module computed whose call is being translated; empty for an operator."""
+        return self.node.target.calls if isinstance(self.node.target, ModuleCall) else ()
 
     @property
     def results(self) -> list[torch.Tensor]:

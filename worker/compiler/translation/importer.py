@@ -19,6 +19,7 @@ from worker.compiler.translation.dtypes import dtype_name
 from worker.compiler.translation.emitter import Emitter, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError, advice_on
 from worker.compiler.translation.loops import LoopWriter
+from worker.compiler.translation.module_calls import ModuleCall
 from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.symbolic_shapes import SymbolicShapes, is_size, substituted, variables_in
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from worker.compiler.translation.builders import Express
-    from worker.compiler.translation.rule import Rule
+    from worker.compiler.translation.rule import ModuleRule, Rule
 
 STOCK_NAMESPACES = ("aten", "torchvision")
 """Namespaces of TVM's converters, which match by name alone and so would take other libraries' operators."""
@@ -109,12 +110,16 @@ class Importer(ExportedProgramImporter):
 
     def can_translate(self, node: Node) -> bool:
         """Whether a call has a rule or a converter."""
+        if isinstance(node.target, ModuleCall):
+            return True
         if is_complex(node):
             return has_rule(node, rule_book().of_complex)
         return rule_name(node) in rule_book().rules or self._stock_of(node) is not None
 
     def convert(self, node: Node) -> Any:
         """Translate one call."""
+        if isinstance(node.target, ModuleCall):
+            return self._by_rule(node.target.rule, self._emitter(node))
         rule, stock = rule_book().rules.get(rule_name(node)), self._stock_of(node)
         if rule is not None:
             return self._by_rule(rule, self._emitter(node, stock))
@@ -282,7 +287,7 @@ class Importer(ExportedProgramImporter):
         # match_cast would be clearer, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
         return self.block_builder.emit(relax.op.reshape(result, shape))
 
-    def _by_rule(self, rule: Rule, emit: Emitter) -> Any:
+    def _by_rule(self, rule: Rule | ModuleRule, emit: Emitter) -> Any:
         positional, named = self._arguments(emit.node, rule)
         result = rule.translate(emit, *positional, **named)
         if isinstance(result, tuple | list):
@@ -291,10 +296,12 @@ class Importer(ExportedProgramImporter):
             return result
         return emit(result) if isinstance(result, relax.Expr) else result
 
-    def _arguments(self, node: Node, rule: Rule) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, node: Node, rule: Rule | ModuleRule) -> tuple[list[Any], dict[str, Any]]:
         """All arguments of a call, including defaults of its operator's schema."""
         if not isinstance(node.target, torch._ops.OpOverload):
-            return [self.value_of(argument) for argument in node.args], {}
+            given_by_name = {name: self.value_of(value) for name, value in node.kwargs.items()}
+            wanted = {name: value for name, value in given_by_name.items() if name in rule.keywords}
+            return [self.value_of(argument) for argument in node.args], wanted
         given = list(node.args)
         positional, named = [], {}
         for argument in node.target._schema.arguments:
@@ -365,6 +372,8 @@ def check_type(node: Node, result: Any) -> None:
         TypeError: shape or dtype differ. Dynamic sizes are not compared.
     """
     value = node.meta.get("val")
+    if isinstance(node.target, ModuleCall):
+        _check_count(node.target, value, result)
     if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
         return
     found, wanted = dtype_of(result), dtype_name(value.dtype)
@@ -377,6 +386,13 @@ def check_type(node: Node, result: Any) -> None:
     differs = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
     if len(shape) != len(expected) or differs:
         raise TypeError(f"{operator_name(node)} was translated to shape {shape}, but torch gives {expected}")
+
+
+def _check_count(module: ModuleCall, value: Any, result: Any) -> None:
+    wanted = len(value) if isinstance(value, tuple) else 1
+    found = len(result) if isinstance(result, tuple) else 1
+    if found != wanted or isinstance(value, tuple) != isinstance(result, tuple):
+        raise TypeError(f"the rule for {module} gave {found} results, but the module gives {wanted}")
 
 
 def _attribute(graph_module: Any, path: str) -> Any:

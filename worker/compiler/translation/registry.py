@@ -4,31 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import EntryPoint
 
-from worker.compiler.extensions import ExtensionPoint, in_modules
+from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.translation import rules
-from worker.compiler.translation.rule import ComplexDecomposition, Decomposition, Rule
+from worker.compiler.translation.rule import (
+    AnyRule,
+    ComplexDecomposition,
+    Decomposition,
+    ModuleRule,
+    Rule,
+    rule_key,
+)
 
-POINT: ExtensionPoint[Rule | Decomposition | ComplexDecomposition] = ExtensionPoint(
+POINT: ExtensionPoint[AnyRule] = ExtensionPoint(
     group="bessemer.translation_rules",
-    kinds=(Rule, Decomposition, ComplexDecomposition),
-    name_of=lambda rule: rule.operator,
+    attribute="RULES",
+    kinds=(Rule, ModuleRule, Decomposition, ComplexDecomposition),
+    name_of=rule_key,
     built_in=in_modules(rules, "RULES"),
 )
 
 
 @dataclass(frozen=True)
 class RuleBook:
-    """Rules by operator."""
+    """Rules by operator, and those of modules by class."""
 
     rules: dict[str, Rule]
+    modules: dict[str, ModuleRule]
     decompositions: dict[str, Decomposition]
     of_complex: dict[str, ComplexDecomposition]
 
 
-@lru_cache(maxsize=1)
+@cached_book
 def rule_book() -> RuleBook:
     """The rules in force. Loading them imports the packages, which define their custom operators for torch.
 
@@ -43,6 +51,7 @@ def make_rule_book(installed: Iterable[EntryPoint]) -> RuleBook:
     found = POINT.in_force(installed)
     return RuleBook(
         rules={name: rule for name, rule in found.items() if isinstance(rule, Rule)},
+        modules={name: rule for name, rule in found.items() if isinstance(rule, ModuleRule)},
         decompositions={name: rule for name, rule in found.items() if isinstance(rule, Decomposition)},
         of_complex={name: rule for name, rule in found.items() if isinstance(rule, ComplexDecomposition)},
     )

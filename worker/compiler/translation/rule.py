@@ -1,4 +1,4 @@
-"""The three kinds of translation rules."""
+"""The kinds of translation rules."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ Relax expressions, others as Python values. Keyword-only arguments are passed if
 Returns a Relax expression, or a tuple of them for several results."""
 
 
+def keyword_only(function: Callable[..., Any]) -> frozenset[str]:
+    """The names of a function's keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+
+
 @dataclass(frozen=True)
 class Rule:
     """Translates one operator to Relax.
@@ -31,8 +37,35 @@ class Rule:
     @cached_property
     def keywords(self) -> frozenset[str]:
         """The keyword-only arguments that ``translate`` names."""
-        parameters = inspect.signature(self.translate).parameters.values()
-        return frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+        return keyword_only(self.translate)
+
+
+@dataclass(frozen=True)
+class ModuleRule:
+    """Translates one call of a module of a class to Relax, instead of the operators that it calls.
+
+    Attributes:
+        module: the class, or its name, with its module or alone: ``torch.nn.modules.linear.Linear``.
+        translate: emits the translation. Takes the emitter, then the tensors that the module reads, in the
+            order in which it first reads them. Parameters and buffers are passed by keyword if the function
+            names them, without the module's path: ``weight``, ``norm_bias`` for ``norm.bias``. Returns a
+            Relax expression, or a tuple of them for several results.
+    """
+
+    module: type | str
+    translate: Translate
+
+    @property
+    def type_name(self) -> str:
+        """The name of the class."""
+        if isinstance(self.module, str):
+            return self.module
+        return f"{self.module.__module__}.{self.module.__qualname__}"
+
+    @cached_property
+    def keywords(self) -> frozenset[str]:
+        """The parameters and buffers that ``translate`` names."""
+        return keyword_only(self.translate)
 
 
 @dataclass(frozen=True)
@@ -72,7 +105,13 @@ class ComplexDecomposition:
     compute: Callable[..., Any]
 
 
-Rules = tuple[Rule | Decomposition | ComplexDecomposition, ...]
+AnyRule = Rule | ModuleRule | Decomposition | ComplexDecomposition
+Rules = tuple[AnyRule, ...]
+
+
+def rule_key(rule: AnyRule) -> str:
+    """The operator or the class that a rule is about."""
+    return rule.type_name if isinstance(rule, ModuleRule) else rule.operator
 
 
 def rules_of(translations: Mapping[str, Translate]) -> tuple[Rule, ...]:
