@@ -99,6 +99,16 @@ ExtensionsOption = Annotated[
     ),
 ]
 
+SchedulesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        metavar="FUNCTION=FILE.py[:NAME]",
+        help="Python file with a function `schedule(sch)`, or NAME, that schedules FUNCTION, such as "
+        "'fused_linear*'; repeat for each.",
+    ),
+]
+
 RunEntryOption = Annotated[
     str | None,
     typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
@@ -136,12 +146,14 @@ class Draft:
         dimensions: ranges for these inputs, or for the model's own.
         files: the model files of entries that have their own.
         extensions: the files of extensions.
+        schedules: the files of schedules, and the functions in them, by functions of the module.
     """
 
     request: CompilationRequest
     dimensions: Mapping[str, DimensionRange]
     files: Mapping[str, Path] = field(default_factory=dict)
     extensions: tuple[Path, ...] = ()
+    schedules: Mapping[str, str] = field(default_factory=dict)
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -165,6 +177,7 @@ def read_draft(
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
     extensions: Sequence[Path] | None = None,
+    schedules: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -176,6 +189,7 @@ def read_draft(
         dimensions: such as ``batch=1..64``.
         constants: such as ``sr=16000``.
         entries: such as ``decode``, ``decode=forward``, ``decode=decode.pt2`` or ``small,x=1x784``.
+        schedules: such as ``fused_linear*=my_schedule.py`` or ``matmul=my_schedules.py:tile``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -199,7 +213,15 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files, tuple(extensions or ()))
+    given = dict(_read_schedule(text) for text in schedules or ())
+    return Draft(_checked(fields), ranges, files, tuple(extensions or ()), given)
+
+
+def _read_schedule(text: str) -> tuple[str, str]:
+    function, equals, source = text.rpartition("=")
+    if not (equals and function and source):
+        raise InvalidArgumentError(f"--schedule {text} is not of the form FUNCTION=FILE.py")
+    return function, source
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:

@@ -19,6 +19,7 @@ from bessemer.cli.arguments import (
     ModelArgument,
     NameOption,
     NoWaitOption,
+    SchedulesOption,
     TargetOption,
     read_draft,
 )
@@ -57,6 +58,7 @@ def compile_model(
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
     extensions: ExtensionsOption = None,
+    schedules: SchedulesOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -81,7 +83,9 @@ def compile_model(
     """Compile a model for a target, and wait for the verified library."""
     console = errors if json else results
     with connected(url) as client:
-        draft = read_draft(target, inputs, options, labels, dimensions, name, constants, entries, extensions)
+        draft = read_draft(
+            target, inputs, options, labels, dimensions, name, constants, entries, extensions, schedules
+        )
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:

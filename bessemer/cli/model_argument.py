@@ -237,8 +237,12 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     update: dict[str, object] = {"model": digest}
     if entries:
         update["entries"] = entries
-    if draft.extensions:
-        digests = [client.upload_extension(file).digest for file in draft.extensions]
+    digests = [client.upload_extension(file).digest for file in draft.extensions]
+    if draft.schedules:
+        schedules = client.upload_schedules(draft.schedules)
+        digests += [source.partition(":")[0] for source in schedules.values()]
+        update["tune"] = request.tune.model_copy(update={"schedules": schedules})
+    if digests:
         update["extensions"] = tuple(dict.fromkeys(digests))
     return client.post(request.model_copy(update=update))
 

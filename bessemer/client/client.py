@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
@@ -111,6 +112,11 @@ class ClientOperations(Generic[AnyJob]):
         return submission.upload_extension(extension, name)
 
     @operation
+    def upload_schedules(self, schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str, str]]:
+        """Upload the files of schedules, as in ``submit``; returns ``tune.schedules`` of a request."""
+        return submission.upload_schedules(schedules)
+
+    @operation
     def delete_extension(self, digest: str) -> Flow[None]:
         """Delete an extension. Raises as ``delete_model`` does."""
         yield from exchange(Call("DELETE", f"/v1/extensions/{quote(digest, safe='')}"))
@@ -125,6 +131,7 @@ class ClientOperations(Generic[AnyJob]):
         constants: Mapping[str, bool | int | float | str | None] | None = None,
         entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
         extensions: Iterable[ExtensionSource] = (),
+        schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
         stateless: bool | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
@@ -159,6 +166,8 @@ class ClientOperations(Generic[AnyJob]):
                 has one for each.
             extensions: paths, bytes or digests of Python files with rewrites, translation rules,
                 legalizations, search spaces, kernels or functions for this compilation alone.
+            schedules: for functions by name or pattern, ``{"fused_linear*": "my_schedule.py"}``: Python files
+                that define ``schedule(sch)``, or ``"my_schedules.py:NAME"``.
             stateless: whether the library's users pass the state of a model that keeps some.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
@@ -200,7 +209,9 @@ class ClientOperations(Generic[AnyJob]):
             "priority": priority,
             "timeout_seconds": timeout_seconds,
         }
-        document = yield from submission.submit(model, inputs, dimensions, options, progress, extensions)
+        document = yield from submission.submit(
+            model, inputs, dimensions, options, progress, extensions, schedules
+        )
         return self._job(document)
 
     @operation

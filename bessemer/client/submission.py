@@ -5,6 +5,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ from bessemer.contract.extension import Extension, extension_name
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
@@ -55,13 +57,20 @@ def submit(
     options: Mapping[str, object],
     progress: Progress | None = None,
     extensions: Iterable[ExtensionSource] = (),
+    schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
 ) -> Flow[Compilation]:
     """Upload the model and the extensions if the server lacks them, and submit the compilation.
 
     ``options`` are other fields of the request, which omits those that are None.
     """
-    if given_extensions := tuple(extensions):
-        digests = yield from upload_extensions(given_extensions)
+    digests = yield from upload_extensions(extensions)
+    if schedules:
+        sources = yield from upload_schedules(schedules)
+        digests = tuple(dict.fromkeys((*digests, *(source.partition(":")[0] for source in sources.values()))))
+        tune = options.get("tune") or TuneOptions()
+        assert isinstance(tune, TuneOptions)
+        options = {**options, "tune": tune.model_copy(update={"schedules": sources})}
+    if digests:
         options = {**options, "extensions": digests}
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
@@ -156,6 +165,30 @@ def upload_extensions(extensions: Iterable[ExtensionSource]) -> Flow[tuple[Diges
     for extension in extensions:
         digests.append(extension if is_digest(extension) else (yield from upload_extension(extension)).digest)
     return tuple(dict.fromkeys(digests))
+
+
+def upload_schedules(schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str, str]]:
+    """Upload the files of schedules unless the server has them.
+
+    Args:
+        schedules: files by functions: a path, bytes, a digest, or ``FILE.py:NAME`` for a function in a file.
+
+    Returns:
+        The digests in place of the files.
+    """
+    sources = {}
+    for function, source in schedules.items():
+        file, name = _split(source)
+        digest = file if is_digest(file) else (yield from upload_extension(file)).digest
+        sources[function] = f"{digest}:{name}" if name else digest
+    return sources
+
+
+def _split(source: ExtensionSource) -> tuple[ExtensionSource, str]:
+    if not isinstance(source, str):
+        return source, ""
+    file, colon, name = source.rpartition(":")
+    return (file, name) if colon and name.isidentifier() else (source, "")
 
 
 def upload_extension(extension: str | os.PathLike[str] | bytes, name: str | None = None) -> Flow[Extension]:

@@ -69,6 +69,8 @@ class ErrorCode(GrowingEnum):
     SPACE_UNKNOWN = "space-unknown"
     FUNCTION_UNKNOWN = "function-unknown"
     SPACE_FAILED = "space-failed"
+    STRATEGY_UNKNOWN = "strategy-unknown"
+    SCHEDULE_FAILED = "schedule-failed"
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"

@@ -103,6 +103,15 @@ class OptimizeOptions(Document):
 
 FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+StrategyName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ScheduleSource = Annotated[
+    str, StringConstraints(pattern=r"^[^:]+(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=300)
+]
+"""A file by its digest or name, and the function in it: ``my_schedule.py``, ``my_schedule.py:tile``."""
+
+EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC = "evolutionary", "replay-trace", "replay-func"
+STRATEGIES = (EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC)
+"""How MetaSchedule chooses candidates; the names are TVM's. Extensions add others."""
 
 
 class SearchEnd(GrowingEnum):
@@ -120,14 +129,6 @@ class SearchMethod(GrowingEnum):
     BOTH = "both"
     PLANS = "plans"
     METASCHEDULE = "metaschedule"
-
-
-class SearchStrategy(GrowingEnum):
-    """How MetaSchedule chooses candidates; the names are TVM's."""
-
-    EVOLUTIONARY = "evolutionary"
-    REPLAY_TRACE = "replay-trace"
-    REPLAY_FUNC = "replay-func"
 
 
 class CostModel(GrowingEnum):
@@ -171,11 +172,11 @@ class TuneOptions(Document):
         "once all plans are measured, MetaSchedule gets the remaining trials for every function. Functions "
         "in `spaces` use the space that they name.",
     )
-    strategy: SearchStrategy = Field(
-        default=SearchStrategy.EVOLUTIONARY,
+    strategy: StrategyName = Field(
+        default=EVOLUTIONARY,
         description="How MetaSchedule chooses candidates. `evolutionary`: mutate the best ones, and measure "
         "those that the cost model ranks highest. `replay-trace`: sample each decision of a design space at "
-        "random. `replay-func`: generate the design space anew for each candidate.",
+        "random. `replay-func`: generate the design space anew for each candidate. Extensions add others.",
     )
     cost_model: CostModel = Field(
         default=CostModel.XGB,
@@ -196,6 +197,15 @@ class TuneOptions(Document):
         default=False,
         description="Use the best schedule of its space for every function in `spaces`, even if the default "
         "is faster.",
+    )
+    schedules: dict[FunctionPattern, ScheduleSource] = Field(
+        default={},
+        max_length=100,
+        description="For each function name or pattern: an extension by its digest or file name, which "
+        "defines `schedule(sch)`, or the extension and a function in it, `my_schedules.py:tile`. The first "
+        "match counts. The library uses these schedules even if the default is faster, and no search covers "
+        "these functions.",
+        examples=[{"fused_linear_add_relu": "my_schedule.py"}],
     )
 
     @model_validator(mode="before")

@@ -310,6 +310,36 @@ class KernelChoice(Document):
     )
 
 
+class GivenSchedule(Document):
+    """A schedule from the request, which the library uses. Latencies are milliseconds per call."""
+
+    function: str = Field(description="The function that has it.")
+    file: str = Field(description="The extension, and the function in it: `my_schedule.py:schedule`.")
+    schedule_ms: float | None = Field(
+        default=None, description="The function with this schedule; null if its sizes are dynamic."
+    )
+    default_ms: float | None = Field(
+        default=None,
+        description="The function with its default schedule, timed in alternation; null if it did not run.",
+    )
+    skipped: str | None = Field(
+        default=None,
+        description="Why the file does not fit this function, which a pattern names and which keeps its "
+        "default schedule; null if it does.",
+    )
+
+
+class WrittenSchedule(GivenSchedule):
+    """A schedule from the request with its trace."""
+
+    trace: str = Field(
+        default="", description="The primitives and sampled decisions, as Python; empty if it is skipped."
+    )
+    script: str = Field(
+        default="", description="The scheduled function in TVMScript; empty if it is skipped."
+    )
+
+
 class Schedules(GrowingEnum):
     """The origin of a library's schedules."""
 
@@ -343,6 +373,9 @@ class TuneVerdict(Document):
         description="Number of functions that match a pattern in `tune.spaces` but that its space does not "
         "fit.",
     )
+    schedules: tuple[GivenSchedule, ...] = Field(
+        default=(), description="The schedules that the request gives, by function."
+    )
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
@@ -358,6 +391,9 @@ class TuneResult(TuneVerdict):
         description="Wall-clock time of the search and the comparison; 0 without a search."
     )
     tasks: tuple[TuneTask, ...] = Field(description="Each workload once; empty without a search.")
+    schedules: tuple[WrittenSchedule, ...] = Field(
+        default=(), description="The schedules that the request gives, by function."
+    )
     unclaimed: int = Field(
         default=0,
         description="Number of functions that match no schedule family and use general rules instead.",

@@ -231,6 +231,13 @@ class CompilationRequest(Document):
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
+    @field_validator("tune")
+    @classmethod
+    def _check_schedules(cls, tune: TuneOptions, info: ValidationInfo) -> TuneOptions:
+        if tune.schedules and not info.data.get("extensions", True):
+            raise ValueError("`schedules` needs `extensions`: the files that define the schedules")
+        return tune
+
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""
         entry = self.entries[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bessemer.client import Client
-from bessemer.contract.options import CostModel, SearchMethod, SearchStrategy, TuneOptions
+from bessemer.contract.options import STRATEGIES, CostModel, SearchMethod, TuneOptions
 from examples.course.session import run, trained
 
 FUNCTION = "fused_linear_add_relu"
@@ -17,7 +17,7 @@ TRIALS = 16
 def show(client: Client, folder: Path) -> None:
     """Search with each strategy, then as by default."""
     model = trained("mlp", folder)
-    for strategy in SearchStrategy:
+    for strategy in STRATEGIES:
         asked = TuneOptions(
             trials=TRIALS,
             search=SearchMethod.METASCHEDULE,
@@ -26,7 +26,7 @@ def show(client: Client, folder: Path) -> None:
             max_trials_per_task=TRIALS // 2,
             seed=1,
         )
-        _show_search(client, model, asked, folder / strategy.value)
+        _show_search(client, model, asked, folder / strategy)
     tasks = _show_search(client, model, TuneOptions(trials=TRIALS), folder / "both")
     assert [space["name"] for space in tasks[FUNCTION]["spaces"]] == ["plans", "metaschedule"]
 
@@ -35,7 +35,7 @@ def _show_search(client: Client, model: Path, asked: TuneOptions, folder: Path) 
     bundle = client.submit(model, tune=asked).wait().download(folder)
     tune = json.loads((bundle / "report.json").read_text())["tune"]
     assert tune["trials"] == TRIALS
-    print(f"{asked.search.value}, {asked.strategy.value}: {tune['trials']} trials, kept: {tune['kept']}")
+    print(f"{asked.search.value}, {asked.strategy}: {tune['trials']} trials, kept: {tune['kept']}")
     tasks = {task["name"]: task for task in tune["tasks"]}
     for name, task in tasks.items():
         spaces = ", ".join(f"{space['trials']} of {space['name']}" for space in task["spaces"])

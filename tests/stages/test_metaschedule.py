@@ -9,7 +9,15 @@ from tempfile import mkdtemp
 import pytest
 from test_tune_search import check_outputs, run_tune, scheduled_functions
 
-from bessemer.contract.options import CostModel, SearchEnd, SearchMethod, SearchStrategy, TuneOptions
+from bessemer.contract.options import (
+    REPLAY_FUNC,
+    REPLAY_TRACE,
+    STRATEGIES,
+    CostModel,
+    SearchEnd,
+    SearchMethod,
+    TuneOptions,
+)
 from worker.candidates.client import CandidateClient
 from worker.compiler.tuning import proposals
 from worker.compiler.tuning.session import open_database
@@ -34,10 +42,10 @@ def sampled(tuned: Tuned) -> set[str]:
     return {step[0] for line in lines for step in json.loads(line)[1][0][0]}
 
 
-@pytest.mark.parametrize("strategy", SearchStrategy)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("model", CostModel)
 def test_every_strategy_runs_with_every_cost_model(
-    strategy: SearchStrategy,
+    strategy: str,
     model: CostModel,
     server: CandidateClient,
     tmp_path: Path,
@@ -53,7 +61,7 @@ def test_every_strategy_runs_with_every_cost_model(
 
 
 def test_metaschedule_tunes_every_function_of_the_module(server: CandidateClient, tmp_path: Path) -> None:
-    options = TuneOptions(trials=24, search=SearchMethod.METASCHEDULE, strategy=SearchStrategy.REPLAY_TRACE)
+    options = TuneOptions(trials=24, search=SearchMethod.METASCHEDULE, strategy=REPLAY_TRACE)
     tuned, _ = run_tune(server, tmp_path, options)
 
     assert set(trials_of(tuned)) == {"matmul", "fused_matmul1_relu"}
@@ -114,10 +122,8 @@ def test_each_function_has_at_most_the_trials_that_one_may_have(
     assert told.steps[-1][2].endswith("; ended by tune.max_trials_per_task=3")
 
 
-@pytest.mark.parametrize("strategy", [SearchStrategy.REPLAY_TRACE, SearchStrategy.REPLAY_FUNC])
-def test_equal_seeds_replay_equal_candidates(
-    strategy: SearchStrategy, server: CandidateClient, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("strategy", [REPLAY_TRACE, REPLAY_FUNC])
+def test_equal_seeds_replay_equal_candidates(strategy: str, server: CandidateClient, tmp_path: Path) -> None:
     def candidates(seed: int) -> set[str]:
         options = TuneOptions(trials=8, spaces={"matmul": "metaschedule"}, strategy=strategy, seed=seed)
         folder = Path(mkdtemp(dir=tmp_path))

@@ -9,7 +9,7 @@ from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
-from worker.compiler.tuning.assignment import Assignment, assign_spaces, check_spaces, nearest_function
+from worker.compiler.tuning.assignment import Assignment, assign, check_spaces, nearest_function
 from worker.errors import JobError
 from worker.report.view import changed_options
 
@@ -30,8 +30,8 @@ FUNCTIONS = (("linear",), ("max_pool", "max_pool1"))
 def test_the_first_pattern_that_fits_names_the_space(
     wanted: dict[str, str], spaces: list[str | None]
 ) -> None:
-    assigned = assign_spaces(FUNCTIONS, wanted)
-    assert [None if one is None else one.space for one in assigned] == spaces
+    assigned = assign(FUNCTIONS, wanted)
+    assert [None if one is None else one.choice for one in assigned] == spaces
 
 
 @pytest.mark.parametrize(("pattern", "may_skip"), [("linear", False), ("lin*", True), ("linea[r]", True)])
@@ -41,7 +41,7 @@ def test_only_a_pattern_may_match_functions_that_its_space_does_not_fit(pattern:
 
 def test_a_pattern_without_a_match_is_refused_with_the_function_names() -> None:
     with pytest.raises(JobError) as caught:
-        assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
+        assign(FUNCTIONS, {"*": "plans", "conv*": "plans"})
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.FUNCTION_UNKNOWN,
         "no function matches 'conv*'; these can be searched: linear, max_pool, max_pool1",

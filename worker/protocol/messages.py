@@ -100,6 +100,8 @@ CODES = frozenset(
         ErrorCode.SPACE_UNKNOWN,
         ErrorCode.FUNCTION_UNKNOWN,
         ErrorCode.SPACE_FAILED,
+        ErrorCode.STRATEGY_UNKNOWN,
+        ErrorCode.SCHEDULE_FAILED,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
         ErrorCode.FUNCTION_TOO_SLOW,

@@ -2,7 +2,7 @@
 
 import math
 
-from bessemer.contract.report import BaselineResult, Schedules, TuneResult, TuneTask
+from bessemer.contract.report import BaselineResult, GivenSchedule, Schedules, TuneResult, TuneTask
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -125,6 +125,17 @@ def task_outcome(task: TuneTask, result: TuneResult) -> str:
     if task.found_ms is None:
         return "no: none tried" if task.trials == 0 else "no: none ran"
     return "no: not when measured again" if _looked_faster(task) else "no: not faster"
+
+
+def schedule_outcome(schedule: GivenSchedule) -> str:
+    """How a schedule from the request compares with the default one."""
+    if schedule.skipped is not None:
+        return f"not used, since the file does not fit: {schedule.skipped}"
+    if schedule.schedule_ms is None:
+        return "not timed: dynamic sizes"
+    if schedule.default_ms is None:
+        return "the default schedule did not run"
+    return f"{ratio_words(schedule.schedule_ms / schedule.default_ms)} the default schedule"
 
 
 def searched_spaces(task: TuneTask) -> str:

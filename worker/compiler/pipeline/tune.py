@@ -19,9 +19,10 @@ from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneT
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
-from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.tuning.assignment import assign_spaces, names_of
+from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
+from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
     BuilderSettings,
     CandidateBuilder,
@@ -70,38 +71,51 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm
     options = upload.request.tune
-    if options.trials == 0:
+    if options.trials == 0 and not options.schedules:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
-        return _search_and_apply(optimized, context, target, options)
+        return _schedule_and_search(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
-def _search_and_apply(
+def _schedule_and_search(
     optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
-    started, budget = time.monotonic(), share_seconds(options.seconds)
     records = context.scratch / "records"
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
-        tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
-        measure_defaults(tasks, session)
-        unsearched = count_dynamic(optimized.module)
-        scope = shown_scope(len(tasks), unsearched)
-        ended_by = _search(tasks, options, started, context, scope)
-        refuse_misfits(tasks)
-        write_scripts(tasks, records)
-        outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
-    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
-    found = {"unsearched": unsearched, "ended_by": ended_by}
+        given = apply_schedules(optimized.module, options.schedules, session, records)
+        if options.trials == 0:
+            module = schedule_rest(given.module, target)
+            result = _no_search(module)
+        else:
+            module, result = _search_and_apply(replace(optimized, module=given.module), context, session)
     return Tuned(
         optimized=optimized,
-        module=outcome.module,
-        result=result.model_copy(update=found),
+        module=module,
+        result=result.model_copy(update={"schedules": given.schedules}),
         records=records,
     )
+
+
+def _search_and_apply(
+    optimized: Optimized, context: StageContext, session: TuningSession
+) -> tuple[tvm.IRModule, TuneResult]:
+    options = session.options
+    started, budget = time.monotonic(), share_seconds(options.seconds)
+    tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
+    measure_defaults(tasks, session)
+    unsearched = count_dynamic(optimized.module)
+    scope = shown_scope(len(tasks), unsearched)
+    ended_by = _search(tasks, options, started, context, scope)
+    refuse_misfits(tasks)
+    write_scripts(tasks, context.scratch / "records")
+    outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
+    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
+    found = {"unsearched": unsearched, "ended_by": ended_by}
+    return outcome.module, result.model_copy(update=found)
 
 
 class _Outcome(NamedTuple):
@@ -172,7 +186,11 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
     """The functions to search: those of each run, except for functions of dynamic sizes."""
     found = extract_tasks(without_preparation(module), session.target)
-    known = [task for task in found if not count_dynamic(task.dispatched[0])]
+    known = [
+        task
+        for task in found
+        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
+    ]
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -192,7 +210,7 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
     if not options.spaces:
         return tasks
     names = [names_of(task.module["main"], module) for task in tasks]
-    spaces = assign_spaces(names, options.spaces)
+    spaces = assign(names, options.spaces)
     return [
         replace(task, wanted=space) for task, space in zip(tasks, spaces, strict=True) if space is not None
     ]

@@ -1,4 +1,4 @@
-"""Assigns a search space to each function by its names."""
+"""Assigns search spaces and schedules to functions by their names."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from worker.errors import JobError
 
 
 class Assignment(NamedTuple):
-    """The space that a request names for a function, and the name or pattern by which it names it."""
+    """The space or the schedule that a request names for a function, and the name or pattern that matched."""
 
     pattern: str
-    space: str
+    choice: str
 
     @property
     def may_skip(self) -> bool:
-        """Whether the space need not fit the function, since a pattern may match others that it fits."""
+        """Whether the choice need not fit the function, since a pattern may match others that it fits."""
         return any(sign in self.pattern for sign in _WILDCARDS)
 
 
@@ -49,15 +49,30 @@ def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
             raise JobError(ErrorCode.SPACE_UNKNOWN, detail)
 
 
-def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str]) -> list[Assignment | None]:
-    """Find the space that a request names for each function.
+def check_strategy(name: str, known: Collection[str]) -> None:
+    """Refuse an unknown search strategy.
+
+    Raises:
+        JobError: ``strategy-unknown`` with the nearest name.
+    """
+    if name not in known:
+        hint = did_you_mean(name, known)
+        detail = f"unknown strategy '{name}'{hint} (known: {', '.join(sorted(known))})"
+        raise JobError(ErrorCode.STRATEGY_UNKNOWN, detail)
+
+
+def assign(
+    functions: Sequence[Sequence[str]], wanted: Mapping[str, str], can_be: str = "searched"
+) -> list[Assignment | None]:
+    """Find the space or the schedule that a request names for each function.
 
     Args:
-        functions: the names of each function that can be searched; equal functions are one, with all names.
-        wanted: spaces by functions' names or patterns of names (``fused_linear*``); the first match counts.
+        functions: the names of each function; equal functions may be one, with all names.
+        wanted: choices by functions' names or patterns of names (``fused_linear*``); the first match counts.
+        can_be: what can happen to the functions, for the error.
 
     Returns:
-        An assignment for each function; None where the request does not name a space.
+        An assignment for each function; None where the request does not name one.
 
     Raises:
         JobError: ``function-unknown``: a pattern matches no function.
@@ -68,9 +83,9 @@ def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str])
         there_are = ", ".join(names) or "none"
         patterns = ", ".join(f"'{pattern}'{nearest_function(pattern, names)}" for pattern in idle)
         then = " These" if patterns.endswith("?") else "; these"
-        detail = f"no function matches {patterns}{then} can be searched: {there_are}"
+        detail = f"no function matches {patterns}{then} can be {can_be}: {there_are}"
         raise JobError(ErrorCode.FUNCTION_UNKNOWN, detail)
-    return [_space_of(group, wanted) for group in functions]
+    return [_choice_for(group, wanted) for group in functions]
 
 
 def nearest_function(pattern: str, names: Sequence[str]) -> str:
@@ -90,10 +105,10 @@ _FUSED = "fused_"
 _NEAR = 0.6
 
 
-def _space_of(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment | None:
+def _choice_for(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment | None:
     fitting = (
-        Assignment(pattern, space)
-        for pattern, space in wanted.items()
+        Assignment(pattern, choice)
+        for pattern, choice in wanted.items()
         if any(fnmatchcase(name, pattern) for name in names)
     )
     return next(fitting, None)

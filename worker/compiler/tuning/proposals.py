@@ -18,11 +18,12 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from bessemer.contract.options import SearchStrategy, TuneOptions
+from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
+from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
 from worker.errors import failure_of, ran_out_of_memory, short_message
 
@@ -134,17 +135,21 @@ class StockProposals:
         self._context.notify_runner_results(candidates, results)
 
 
-def make_strategy(strategy: SearchStrategy) -> Any:
-    """MetaSchedule's search strategy of this name."""
-    if strategy is SearchStrategy.EVOLUTIONARY:
+def make_strategy(name: str) -> Any:
+    """The search strategy of this name: an extension's or MetaSchedule's."""
+    extensions = strategy_book()
+    if name in extensions:
+        return extensions[name].make()
+    if name == EVOLUTIONARY:
         return ms.search_strategy.EvolutionarySearch(
             population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
         )
-    return ms.search_strategy.create(strategy.value)
+    return ms.search_strategy.create(name)
 
 
 def _evolves(options: TuneOptions) -> bool:
-    return options.strategy is SearchStrategy.EVOLUTIONARY
+    """Whether the strategy may use a cost model: all but the replays."""
+    return options.strategy not in (REPLAY_TRACE, REPLAY_FUNC)
 
 
 def _model_of_evolution(session: TuningSession) -> CostModel:

@@ -93,7 +93,7 @@ class TaskSearch:
     def spaces(self) -> tuple[str, ...]:
         """The names of the spaces to search."""
         if self.wanted is not None:
-            return (self.wanted.space,)
+            return (self.wanted.choice,)
         return spaces_to_search(self.plans is not None, self.session.options.search)
 
     @property

@@ -123,6 +123,11 @@ def best_of(seconds: Sequence[float] | None) -> float | None:
     return min(map(float, seconds), default=None) if seconds is not None else None
 
 
+def milliseconds(seconds: float | None) -> float | None:
+    """Seconds in milliseconds; None if unknown."""
+    return None if seconds is None else seconds * 1e3
+
+
 def may_beat(seconds: float | None, default_seconds: float | None) -> bool:
     """Whether a candidate deserves a second measurement beside the default schedule."""
     return seconds is not None and (default_seconds is None or seconds < default_seconds)
