@@ -35,6 +35,8 @@ REPORT_PAGE = "report.html"
 README = "README.md"
 STATE_FOLDER = "state"
 RECORDS_FOLDER = "records"
+RECORD_EXTENSIONS = "extensions.json"
+"""Beside tuning records: the extensions of the request that made them, without which they do not serve."""
 LICENSES_FOLDER = "LICENSES"
 
 BundlePath = Annotated[
@@ -120,6 +122,11 @@ class EntryPoint(Document):
         default=None,
         description="The input that is the seed of the random numbers, an int64 scalar; null if the model "
         "draws none. Equal seeds give equal results. `run.py` draws a seed if it gets none.",
+    )
+    own_memory: tuple[TensorName, ...] = Field(
+        default=(),
+        description="Outputs whose memory belongs to nothing else, so that `run.py` returns them without a "
+        "copy. Others may be inputs, state or constants of the library.",
     )
     dynamic: DynamicShapes = Field(
         default=DynamicShapes(),

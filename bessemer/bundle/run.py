@@ -68,6 +68,8 @@ __all__ = [
 ]
 
 CPU_DEVICE = 1
+ALIGNMENT_BYTES = 64
+"""The alignment of tensors that generated code expects."""
 POOLED_ALLOCATOR = 2
 RUNS_FOR_P90, RUNS_FOR_P99 = 20, 200
 WARM_UP_RUNS = 5
@@ -596,6 +598,7 @@ class Entry:
         structure: that of the model's own arguments and result; None in a bundle of an earlier release.
         seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
+        own_memory: the outputs that need no copy.
         function: runs it on runtime tensors: inputs, then state.
     """
 
@@ -608,6 +611,7 @@ class Entry:
         self.structure = Call(call) if call.get("returns") else None
         self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
+        self.own_memory = frozenset(document.get("own_memory", ()))
         self.function = function
         self._folder = folder
         self._document = document
@@ -626,9 +630,9 @@ class Entry:
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
-        arrays = [np.asarray(inputs[spec.name]) for spec in self.inputs]
+        arrays = [_as_array(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_to_tensor(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return [_lent(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
     def call(self, arguments: Sequence[Any]) -> list[Any]:
         """Run on runtime tensors and return the outputs and the state. Raises ``BundleError``."""
@@ -882,12 +886,15 @@ class Session:
 
         Args:
             inputs: one array for each of the entry point's inputs, with its dtype and shape; the shape may
-                differ in dynamic sizes. Arrays with the names of the state replace it before the run. Without
-                the seed of a model that draws random numbers, the run draws a new one, see ``seed``.
+                differ in dynamic sizes. An array of any library that supports DLPack is read in place if it
+                is contiguous and begins at a multiple of 64 bytes, as torch's do. Arrays with the names of
+                the state replace it before the run. Without the seed of a model that draws random numbers,
+                the run draws a new one, see ``seed``.
             entry: the entry point; by default, the first.
 
         Returns:
-            One array for each of the entry point's outputs.
+            One array for each of the entry point's outputs, mostly in the memory to which the library has
+            written it. ``torch.from_dlpack`` takes it without a copy.
 
         Raises:
             InputError: a name, shape or dtype does not match the model.
@@ -909,7 +916,9 @@ class Session:
                 )
         after = tensors[len(point.outputs) :]
         self._tensors.update((spec.name, tensor) for spec, tensor in zip(point.states, after))  # noqa: B905
-        return {spec.name: _to_array(tensor, spec) for spec, tensor in zip(point.outputs, tensors)}  # noqa: B905
+        taken = {True: _shared, False: _to_array}
+        pairs = zip(point.outputs, tensors)  # noqa: B905
+        return {spec.name: taken[spec.name in point.own_memory](tensor, spec) for spec, tensor in pairs}
 
 
 def load(
@@ -992,8 +1001,8 @@ def _require_functions(names: Sequence[str]) -> None:
     missing = [name for name in names if tvm_ffi.get_global_func(name, allow_missing=True) is None]
     if missing:
         raise BundleError(
-            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: pass the Python "
-            "file that defines it with --functions FILE.py, or load(bundle, functions=...)"
+            f"the library calls {', '.join(map(repr, missing))}, which this process lacks: add "
+            "--functions FILE.py, or load(bundle, functions=...)"
         )
 
 
@@ -1214,6 +1223,42 @@ def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype != spec.numpy_dtype:
         raise InputError(f"input '{spec.name}' has the dtype {array.dtype}, expected {spec.numpy_dtype}")
     return array
+
+
+def _as_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """An input as an array of NumPy, by DLPack without a copy if it is another library's."""
+    try:
+        if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        pass  # NumPy lacks the dtype, or is too old
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"input '{spec.name}' cannot be read as an array: {error}") from error
+
+
+def _lent(spec: Spec, array: np.ndarray[Any, Any]) -> Any:
+    """An input as a runtime tensor: the caller's memory, or a copy if generated code cannot read that."""
+    if array.ctypes.data % ALIGNMENT_BYTES or not array.flags.c_contiguous or spec.dtype == "bfloat16":
+        return _to_tensor(spec, array)
+    try:
+        if spec.dtype in PARTS:
+            return tvm_ffi.from_dlpack(array.reshape(*array.shape, 1).view(spec.runtime_dtype))
+        return tvm_ffi.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return _to_tensor(spec, array)  # NumPy does not lend arrays that are read-only
+
+
+def _shared(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
+    """An array in a tensor's memory, which it keeps alive; a copy if NumPy lacks the dtype."""
+    try:
+        array: np.ndarray[Any, Any] = np.from_dlpack(tensor)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        return _to_array(tensor, spec)
+    if array.dtype != np.dtype(spec.runtime_dtype) or not array.flags.writeable:
+        return _to_array(tensor, spec)
+    return array.view(spec.numpy_dtype).reshape(spec.shape_of(tensor))
 
 
 def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:

@@ -88,14 +88,12 @@ EntriesOption = Annotated[
 ]
 
 ExtensionsOption = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--extension",
         metavar="FILE.py",
         help="Python file with rewrites, rules, spaces, kernels or functions for this compilation alone; "
         "repeat for each.",
-        exists=True,
-        dir_okay=False,
     ),
 ]
 
@@ -106,6 +104,17 @@ SchedulesOption = Annotated[
         metavar="FUNCTION=FILE.py[:NAME]",
         help="Python file with a function `schedule(sch)`, or NAME, that schedules FUNCTION, such as "
         "'fused_linear*'; repeat for each.",
+    ),
+]
+
+RecordsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="DIR",
+        help="Tuning records of an earlier search, to measure first: a bundle, or MetaSchedule's work "
+        "directory.",
+        exists=True,
     ),
 ]
 
@@ -147,6 +156,7 @@ class Draft:
         files: the model files of entries that have their own.
         extensions: the files of extensions.
         schedules: the files of schedules, and the functions in them, by functions of the module.
+        records: the folder of an earlier search's records.
     """
 
     request: CompilationRequest
@@ -154,6 +164,7 @@ class Draft:
     files: Mapping[str, Path] = field(default_factory=dict)
     extensions: tuple[Path, ...] = ()
     schedules: Mapping[str, str] = field(default_factory=dict)
+    records: Path | None = None
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -176,7 +187,7 @@ def read_draft(
     name: str | None = None,
     constants: Sequence[str] | None = None,
     entries: Sequence[str] | None = None,
-    extensions: Sequence[Path] | None = None,
+    extensions: Sequence[str] | None = None,
     schedules: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
@@ -214,7 +225,7 @@ def read_draft(
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     given = dict(_read_schedule(text) for text in schedules or ())
-    return Draft(_checked(fields), ranges, files, tuple(extensions or ()), given)
+    return Draft(_checked(fields), ranges, files, tuple(map(Path, extensions or ())), given)
 
 
 def _read_schedule(text: str) -> tuple[str, str]:

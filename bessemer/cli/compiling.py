@@ -1,6 +1,7 @@
 """``bessemer compile`` and ``bessemer check``."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from bessemer.cli.arguments import (
     ModelArgument,
     NameOption,
     NoWaitOption,
+    RecordsOption,
     SchedulesOption,
     TargetOption,
     read_draft,
@@ -59,6 +61,7 @@ def compile_model(
     entries: EntriesOption = None,
     extensions: ExtensionsOption = None,
     schedules: SchedulesOption = None,
+    records: RecordsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -86,6 +89,7 @@ def compile_model(
         draft = read_draft(
             target, inputs, options, labels, dimensions, name, constants, entries, extensions, schedules
         )
+        draft = replace(draft, records=records)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:

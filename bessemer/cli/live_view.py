@@ -215,6 +215,8 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
         yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
+    if verdict.records:
+        yield f"            {verdict.records} records given, {verdict.unused_records} of them fit no function"
     if verdict.skipped:
         yield f"            skipped, because the space does not fit them: {verdict.skipped} functions"
 

@@ -30,7 +30,7 @@ from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, name_of_file
-from bessemer.contract.request import Entry
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
@@ -241,10 +241,16 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     if draft.schedules:
         schedules = client.upload_schedules(draft.schedules)
         digests += [source.partition(":")[0] for source in schedules.values()]
-        update["tune"] = request.tune.model_copy(update={"schedules": schedules})
+        request = _tuned(request, schedules=schedules)
     if digests:
         update["extensions"] = tuple(dict.fromkeys(digests))
+    if draft.records is not None:
+        request = _tuned(request, records=client.upload_records(draft.records))
     return client.post(request.model_copy(update=update))
+
+
+def _tuned(request: CompilationRequest, **given: object) -> CompilationRequest:
+    return request.model_copy(update={"tune": request.tune.model_copy(update=given)})
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

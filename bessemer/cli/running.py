@@ -40,6 +40,13 @@ def run(
             "the comparison.",
         ),
     ] = None,
+    functions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Python file with functions that the library calls and lacks; repeat for several.",
+        ),
+    ] = None,
     entry: RunEntryOption = None,
     repeat: Annotated[
         int, typer.Option("--repeat", "--runs", min=0, metavar="N", help="Number of runs to time.")
@@ -50,7 +57,9 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a bundle on this machine, without a server."""
-    with reporting(), unpacked_bundle(bundle) as folder, bundle_runner() as runner:
+    with reporting(), unpacked_bundle(bundle) as folder, bundle_runner(bool(functions)) as runner:
+        for file in functions or ():
+            runner.register_functions(file)
         given = runner.read_inputs(inputs or ())
         model = runner.load(folder, parameters)
         outcome = runner.execute(model, given, repeat, parameters is None, entry)
@@ -63,8 +72,11 @@ def run(
 
 
 @contextmanager
-def bundle_runner() -> Iterator[Any]:
+def bundle_runner(may_use_torch: bool = False) -> Iterator[Any]:
     """The module ``run`` of bundles; its errors end the command.
+
+    Args:
+        may_use_torch: whether functions of a bundle's user may import torch.
 
     Raises:
         typer.Exit: a package is missing, the inputs are not valid, or the bundle failed.
@@ -73,8 +85,9 @@ def bundle_runner() -> Iterator[Any]:
     if missing:
         print_lines(errors, f"to run a bundle, install {' and '.join(missing)}: pip install 'bessemer[run]'")
         raise typer.Exit(ExitStatus.FAILED)
-    # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    if not may_use_torch:
+        # apache-tvm-ffi imports torch if it is installed, which takes seconds and is not needed here
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     from bessemer.bundle import run as runner
 
     try:

@@ -117,6 +117,11 @@ class ClientOperations(Generic[AnyJob]):
         return submission.upload_schedules(schedules)
 
     @operation
+    def upload_records(self, folder: str | os.PathLike[str]) -> Flow[tuple[str, ...]]:
+        """Upload the tuning records of an earlier search; returns ``tune.records`` of a request."""
+        return submission.upload_records(folder)
+
+    @operation
     def delete_extension(self, digest: str) -> Flow[None]:
         """Delete an extension. Raises as ``delete_model`` does."""
         yield from exchange(Call("DELETE", f"/v1/extensions/{quote(digest, safe='')}"))
@@ -132,6 +137,7 @@ class ClientOperations(Generic[AnyJob]):
         entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
         extensions: Iterable[ExtensionSource] = (),
         schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
+        records: str | os.PathLike[str] | None = None,
         stateless: bool | None = None,
         target: str | Target = HOST,
         translate: TranslateOptions | None = None,
@@ -168,6 +174,8 @@ class ClientOperations(Generic[AnyJob]):
                 legalizations, search spaces, kernels or functions for this compilation alone.
             schedules: for functions by name or pattern, ``{"fused_linear*": "my_schedule.py"}``: Python files
                 that define ``schedule(sch)``, or ``"my_schedules.py:NAME"``.
+            records: the tuning records of an earlier search, as a bundle's folder or MetaSchedule's work
+                directory: the search measures them first.
             stateless: whether the library's users pass the state of a model that keeps some.
             target: the name of a preset or LLVM processor, or a full LLVM target.
             translate: how to translate the model to Relax.
@@ -210,7 +218,7 @@ class ClientOperations(Generic[AnyJob]):
             "timeout_seconds": timeout_seconds,
         }
         document = yield from submission.submit(
-            model, inputs, dimensions, options, progress, extensions, schedules
+            model, inputs, dimensions, options, progress, extensions, schedules, records
         )
         return self._job(document)
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from bessemer.bundle.manifest import RECORDS_FOLDER
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -43,6 +44,9 @@ from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 Uploaded = TypeVar("Uploaded", bound=Document)
 
+RECORDS_FILES = ("database_workload.json", "database_tuning_record.json")
+"""The files of MetaSchedule's database."""
+
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05
@@ -58,6 +62,7 @@ def submit(
     progress: Progress | None = None,
     extensions: Iterable[ExtensionSource] = (),
     schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
+    records: str | os.PathLike[str] | None = None,
 ) -> Flow[Compilation]:
     """Upload the model and the extensions if the server lacks them, and submit the compilation.
 
@@ -70,6 +75,11 @@ def submit(
         tune = options.get("tune") or TuneOptions()
         assert isinstance(tune, TuneOptions)
         options = {**options, "tune": tune.model_copy(update={"schedules": sources})}
+    if records is not None:
+        found = yield from upload_records(records)
+        tune = options.get("tune") or TuneOptions()
+        assert isinstance(tune, TuneOptions)
+        options = {**options, "tune": tune.model_copy(update={"records": found})}
     if digests:
         options = {**options, "extensions": digests}
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
@@ -182,6 +192,27 @@ def upload_schedules(schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str,
         digest = file if is_digest(file) else (yield from upload_extension(file)).digest
         sources[function] = f"{digest}:{name}" if name else digest
     return sources
+
+
+def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
+    """Upload the records of an earlier search, from a bundle or from MetaSchedule's work directory.
+
+    Raises:
+        InvalidArgumentError: the folder, or the folder of the file, lacks one of the two files.
+    """
+    path = Path(folder)
+    candidates = (path, path / RECORDS_FOLDER, path.parent)
+    chosen = next((each for each in candidates if _has_records(each)), None)
+    if chosen is None:
+        raise InvalidArgumentError(f"{path} does not contain {' and '.join(RECORDS_FILES)}")
+    digests = []
+    for name in RECORDS_FILES:
+        digests.append((yield from upload_extension(chosen / name)).digest)
+    return tuple(digests)
+
+
+def _has_records(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in RECORDS_FILES)
 
 
 def _split(source: ExtensionSource) -> tuple[ExtensionSource, str]:

@@ -71,6 +71,7 @@ class ErrorCode(GrowingEnum):
     SPACE_FAILED = "space-failed"
     STRATEGY_UNKNOWN = "strategy-unknown"
     SCHEDULE_FAILED = "schedule-failed"
+    RECORDS_INVALID = "records-invalid"
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"

@@ -283,6 +283,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Correct the file at the line that `detail` names. `detail` lists the function's blocks and loops at "
         "that point (docs/spaces.md).",
     ),
+    ErrorCode.RECORDS_INVALID: ErrorText(
+        422,
+        "The tuning records cannot be read",
+        "Send both files of one search: `database_workload.json` and `database_tuning_record.json`, as a "
+        "bundle has them in `records/`.",
+    ),
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,
         "Unknown rewrite",

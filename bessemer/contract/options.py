@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from bessemer.contract.base import Document, GrowingEnum
+from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.tensor import DType
 
 
@@ -208,6 +208,14 @@ class TuneOptions(Document):
         examples=[{"fused_linear_add_relu": "my_schedule.py"}],
     )
 
+    records: tuple[Digest, ...] = Field(
+        default=(),
+        max_length=2,
+        description="Two uploaded files of an earlier search: the digests of MetaSchedule's "
+        "`database_workload.json` and `database_tuning_record.json`, uploaded as extensions. They are "
+        "advice: the search measures up to 8 of each function's records first, as trials.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _seconds_grant_trials(cls, given: Any) -> Any:
@@ -236,6 +244,8 @@ class TuneOptions(Document):
     def _has_trials_for_spaces(self) -> Self:
         if self.spaces and self.trials == 0:
             raise ValueError("`spaces` needs `trials` or `seconds`: without either, there is no search")
+        if self.records and self.trials == 0:
+            raise ValueError("`records` needs `trials` or `seconds`: without either, nothing is measured")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self

@@ -232,7 +232,7 @@ class SearchedSpace(Document):
 
     name: str = Field(
         description="A space from the request, `plans` (the plans of the function's schedule family), or "
-        "`metaschedule` (MetaSchedule's design spaces)."
+        "`metaschedule` (MetaSchedule's design spaces), or `records` (those that the request gives)."
     )
     trials: int = Field(description="Number of candidates tried, including `failed` ones.")
     failed: int = Field(description="Candidates that did not build, crashed or took too long.")
@@ -375,6 +375,10 @@ class TuneVerdict(Document):
     )
     schedules: tuple[GivenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."
+    )
+    records: int = Field(default=0, description="Number of tuning records that the request gives.")
+    unused_records: int = Field(
+        default=0, description="Number of these records that fit no function of the search."
     )
     ended_by: SearchEnd | None = Field(
         default=None,

@@ -257,6 +257,11 @@ class CompilationRequest(Document):
         return tuple(dict.fromkeys((self.model, *(one.model for one in self.entries.values() if one.model))))
 
     @property
+    def uploads(self) -> tuple[Digest, ...]:
+        """What the request needs besides models: extensions and records, each once."""
+        return tuple(dict.fromkeys((*self.extensions, *self.tune.records)))
+
+    @property
     def makes_bundle(self) -> bool:
         """Whether the request runs all stages."""
         return self.stop_after in (None, Stage.PACKAGE)

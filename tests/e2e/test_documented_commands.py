@@ -1,4 +1,4 @@
-"""The commands of the README and the usage page, run in order in one folder."""
+"""The commands of the README and of two pages, run in order in one folder each."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def script(block: list[str], url: str) -> str:
 
 
 @pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="curl or zstd is not on this machine")
-@pytest.mark.parametrize("name", ["README.md", "docs/usage.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/usage.md", "docs/extensions.md"])
 def test_documented_commands_work_and_print_what_the_page_shows(
     service: str, tmp_path: Path, name: str
 ) -> None:

@@ -134,13 +134,19 @@ def make_inputs(rows: int = 32) -> tuple[np.ndarray, ...]:
 
 
 def run_tune(
-    candidates: Any, scratch: Path, options: TuneOptions, module: tvm.IRModule | None = None, rows: int = 32
+    candidates: Any,
+    scratch: Path,
+    options: TuneOptions,
+    module: tvm.IRModule | None = None,
+    rows: int = 32,
+    records: tuple[Path, ...] = (),
 ) -> tuple[Tuned, Told]:
     told = Told()
     upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs(rows)))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(rows), passes=())
-    return tune(optimized, make_context(candidates, scratch, told)), told
+    context = replace(make_context(candidates, scratch, told), records=records)
+    return tune(optimized, context), told
 
 
 def make_context(candidates: Any, scratch: Path, told: Told) -> StageContext:

@@ -104,6 +104,7 @@ def test_every_field_of_a_request_can_be_set() -> None:
         "dimensions",
         "constants",
         "entries",
+        "extensions",
     }
 
 

@@ -55,7 +55,8 @@ Value = TypeVar("Value")
 class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
-    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones.
+    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
+    ``records`` the files of tuning records that the request gives.
     """
 
     scratch: Path
@@ -65,6 +66,7 @@ class StageContext:
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
     extensions: tuple[LoadedExtension, ...] = ()
+    records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
 
 
@@ -347,7 +349,8 @@ class Tuned:
 class Built:
     """A shared library on disk, linked for the target.
 
-    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions.
+    ``imports`` are the runtime functions that it calls; ``functions`` those of extensions. ``own_memory`` has
+    the outputs of each entry point's function whose memory belongs to nothing else.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     """
@@ -357,6 +360,7 @@ class Built:
     imports: frozenset[str]
     module: tvm.IRModule
     functions: tuple[str, ...] = ()
+    own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
 
     @property

@@ -88,6 +88,7 @@ def compile_model(
             finished_stages=lambda: sender.finished,
             left_seconds=lambda: seconds - sender.elapsed_seconds(),
             extensions=extensions,
+            records=tuple(folder.extension(digest) for digest in request.tune.records),
             observer=observer,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}

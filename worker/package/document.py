@@ -162,7 +162,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
-    states = kept_state(captured)
+    states, own = kept_state(captured), verified.built.own_memory
     for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
@@ -173,6 +173,9 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             call=call_of(entry),
             state=tuple(states[spec.name] for spec in entry.kept_specs),
             seed=entry.seed,
+            own_memory=tuple(
+                spec.name for spec in passed.output_specs if spec.name in own.get(entry.function, ())
+            ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
             tolerances=tuple(

@@ -62,7 +62,7 @@ namespace ffi = tvm::ffi;
 namespace fs = std::filesystem;
 
 using Tensors = std::vector<ffi::Tensor>;
-
+${functions}
 ffi::Tensor Allocate(const std::vector<int64_t>& shape, const std::string& dtype) {
   static ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
   return allocate(ffi::Shape(shape), ffi::StringToDLDataType(dtype), DLDevice{kDLCPU, 0}, nullptr)
@@ -130,7 +130,7 @@ void Print(const std::string& name, const ffi::Tensor& tensor) {
 }
 
 int main(int argc, char** argv) try {
-${check}  fs::path folder = fs::canonical("/proc/self/exe").parent_path();
+${register}${check}  fs::path folder = fs::canonical("/proc/self/exe").parent_path();
   ffi::Module library = ffi::Module::LoadFromFile((folder / "${library}").string());
 ${load}  Session session(library${state_argument}${argument});
 ${body}
@@ -174,12 +174,49 @@ ffi::Array<ffi::Tensor> Prepare(const ffi::Module& library, const fs::path& fold
 """)
 
 
+_FUNCTIONS = Template("""
+// Write these functions, which the library calls. Arguments come first, the tensor for the result last.
+${definitions}
+void Register(const char* name, TVMFFISafeCallType call) {
+  TVMFFIObjectHandle function;
+  TVMFFIByteArray key{name, std::strlen(name)};
+  if (TVMFFIFunctionCreate(nullptr, call, nullptr, &function) != 0 ||
+      TVMFFIFunctionSetGlobal(&key, function, 1) != 0)
+    throw std::runtime_error(std::string("cannot register ") + name);
+  TVMFFIObjectDecRef(function);
+}
+""")
+
+_FUNCTION = Template("""\
+int Function${number}(void*, const TVMFFIAny* arguments, int32_t count, TVMFFIAny*) {  // ${name}
+  auto in = ffi::AnyView::CopyFromTVMFFIAny(arguments[0]).cast<DLTensor*>();
+  auto out = ffi::AnyView::CopyFromTVMFFIAny(arguments[count - 1]).cast<DLTensor*>();
+  (void)in, (void)out;
+  TVMFFIErrorSetRaisedFromCStr("RuntimeError", "${name} is not written yet");
+  return -1;
+}
+""")
+
+
 def program(manifest: Manifest) -> str:
     """A C++ program that runs the library on ``.npy`` files and prints its outputs."""
     parts = _several_entries(manifest) if manifest.entries else _one_entry(manifest)
     return _PROGRAM.substitute(
-        _parameter_parts(manifest.parameters) | _state_fields(manifest) | parts, library=manifest.library
+        _parameter_parts(manifest.parameters) | _state_fields(manifest) | _function_parts(manifest) | parts,
+        library=manifest.library,
     )
+
+
+def _function_parts(manifest: Manifest) -> dict[str, str]:
+    """The functions that the library calls, to be filled in, and their registration."""
+    if not manifest.functions:
+        return {"functions": "", "register": ""}
+    numbered = tuple(enumerate(manifest.functions, 1))
+    definitions = "".join(_FUNCTION.substitute(number=number, name=name) for number, name in numbered)
+    return {
+        "functions": _FUNCTIONS.substitute(definitions=definitions),
+        "register": "".join(f'  Register("{name}", Function{number});\n' for number, name in numbered),
+    }
 
 
 def _one_entry(manifest: Manifest) -> dict[str, str]:

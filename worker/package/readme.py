@@ -24,9 +24,9 @@ and verified it against the original. `report.html` shows the measurements.
 You need only Python with NumPy and apache-tvm-ffi:
 
     pip install numpy apache-tvm-ffi=={tvm_ffi}
-    python run.py
-    python run.py {arguments} --output result.npz
-    python run.py --repeat 200
+    python run.py{functions}
+    python run.py{functions} {arguments} --output result.npz
+    python run.py{functions} --repeat 200
 
 Without `--input`, `run.py` runs the reference inputs and compares its outputs with the original model's.
 
@@ -35,7 +35,7 @@ Without `--input`, `run.py` runs the reference inputs and compares its outputs w
 ```python
 from run import load
 
-model = load(".")
+model = load("."{functions_argument})
 outputs = model.run(model.reference_inputs())
 ```
 
@@ -118,6 +118,15 @@ the library and replace the file, or pass another with `python run.py --paramete
 calls the library's function `{prepare}` once, which packs and folds the parameters for the code."""
 
 
+_FUNCTIONS = """\
+The library calls {names}, which this bundle does not contain. `FILE.py` is a Python file whose `FUNCTIONS`
+has them by name; each takes its arguments, then the tensor for the result, all by DLPack:
+
+    FUNCTIONS = {{"{first}": lambda x, out: np.copyto(np.from_dlpack(out), np.from_dlpack(x))}}
+
+The extension that defined them when the model was compiled is such a file, if it can be imported here."""
+
+
 def readme(manifest: Manifest) -> str:
     """Explain how to check and run a bundle, with its own names and shapes."""
     return _TEMPLATE.format(
@@ -128,6 +137,8 @@ def readme(manifest: Manifest) -> str:
         cores=manifest.target.cores,
         tensors="\n\n".join(_paragraphs(manifest)),
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
+        functions=" --functions FILE.py" if manifest.functions else "",
+        functions_argument=', functions="FILE.py"' if manifest.functions else "",
         arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
         program=program(manifest),
         call=_call(manifest),
@@ -188,6 +199,9 @@ def _paragraphs(manifest: Manifest) -> Iterator[str]:
     separate = manifest.parameters
     if separate is not None:
         yield _PARAMETERS.format(count=len(separate.tensors), file=separate.file, prepare=separate.prepare)
+    if manifest.functions:
+        names = ", ".join(f"`{name}`" for name in manifest.functions)
+        yield _FUNCTIONS.format(names=names, first=manifest.functions[0])
     if manifest.dynamic.dimensions:
         yield f"Each run may use any {', '.join(map(str, manifest.dynamic.dimensions))}."
     if manifest.dynamic.of_data:

@@ -102,6 +102,7 @@ CODES = frozenset(
         ErrorCode.SPACE_FAILED,
         ErrorCode.STRATEGY_UNKNOWN,
         ErrorCode.SCHEDULE_FAILED,
+        ErrorCode.RECORDS_INVALID,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
         ErrorCode.FUNCTION_TOO_SLOW,

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -14,7 +14,7 @@ from bessemer.contract.target import PresetTarget
 from worker.measure.statistics import agrees, largest, total_ms
 from worker.report import charts, words
 
-ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries")
+ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries", "extensions")
 """Fields of a request that have their own command-line options."""
 
 MAIN_BASELINE = "torch-eager"
@@ -128,7 +128,7 @@ def make_view(report: Report) -> View:
         phases=group_passes(report.passes),
         passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
-        reproduce=command_lines(report.request),
+        reproduce=command_lines(report.request, (each.name for each in report.extensions)),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
         entries=tuple(_entry_rows(report, benchmark)),
     )
@@ -174,8 +174,13 @@ def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def command_lines(request: CompilationRequest) -> tuple[str, ...]:
-    """The command that requests the same compilation, one argument per line."""
+def command_lines(request: CompilationRequest, extensions: Iterable[str] = ()) -> tuple[str, ...]:
+    """The command that requests the same compilation, one argument per line.
+
+    Args:
+        request: the request.
+        extensions: the file names of its extensions.
+    """
     target = request.target
     parts = ["bessemer compile MODEL"]
     parts += [f"--target {shlex.quote(target.preset)}"] if isinstance(target, PresetTarget) else []
@@ -185,6 +190,7 @@ def command_lines(request: CompilationRequest) -> tuple[str, ...]:
     constants = {name: json.dumps(value) for name, value in request.constants.items()}
     parts += [f"--constant {shlex.quote(f'{name}={value}')}" for name, value in constants.items()]
     parts += [f"--entry {shlex.quote(_entry_text(*entry))}" for entry in request.entries.items()]
+    parts += [f"--extension {shlex.quote(name)}" for name in extensions]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 

@@ -12,7 +12,7 @@ class TenantExtensions(TenantUploads[Extension]):
     name = EXTENSIONS.c.digest
     document = Extension
     shown_columns = tuple(EXTENSIONS.c[name] for name in Extension.model_fields)
-    in_use = ExtensionInUseError
+    _in_use = ExtensionInUseError
 
     def page(self, limit: int, cursor: str | None = None) -> ExtensionPage:
         """Extensions, newest first.

@@ -22,7 +22,7 @@ class TenantModels(TenantUploads[Model], TenantTaskRows[Model]):
     name = MODELS.c.digest
     document = Model
     shown_columns = tuple(MODELS.c[name] for name in Model.model_fields)
-    in_use = ModelInUseError
+    _in_use = ModelInUseError
     at_upload = MappingProxyType({"state": ModelState.INSPECTING.value})
 
     def page(self, limit: int, cursor: str | None = None, wanted: ModelFilter = EVERY_MODEL) -> ModelPage:

@@ -20,7 +20,7 @@ MAX_SHOWN_JOBS = 3
 class TenantUploads(TenantRows[Shown]):
     """A tenant's uploads. A file that another tenant has uploaded, too, is a row of its own here."""
 
-    in_use: ClassVar[type[ModelInUseError]]
+    _in_use: ClassVar[type[ModelInUseError]]
     at_upload: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """The values of other columns of a new row."""
 
@@ -77,7 +77,7 @@ class TenantUploads(TenantRows[Shown]):
             self._database.lock_table(connection, JOBS)
             jobs = tuple(connection.execute(needing).scalars())
             if jobs:
-                raise self.in_use(digest, jobs)
+                raise self._in_use(digest, jobs)
             return connection.execute(sa.delete(self._table).where(self._named(digest))).rowcount > 0
 
     def _page(self, limit: int, cursor: str | None, *conditions: sa.ColumnElement[bool]) -> RowPage:

@@ -77,6 +77,12 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "models.starting": (lambda own, world: own.models.starting(world.blob.digest[:4], 9), ()),
     "models.inspect_again": (lambda own, world: own.models.inspect_again(world.blob.digest), False),
     "models.delete": (lambda own, world: own.models.delete(world.blob.digest), False),
+    "extensions.get": (lambda own, world: own.extensions.get(world.blob.digest), None),
+    "extensions.add": (lambda own, world: own.extensions.add(world.blob.digest, 1, "mine").size_bytes, 1),
+    "extensions.page": (lambda own, _: own.extensions.page(9).items, ()),
+    "extensions.touch": (lambda own, world: own.extensions.touch(world.blob.digest), False),
+    "extensions.starting": (lambda own, world: own.extensions.starting(world.blob.digest[:4], 9), ()),
+    "extensions.delete": (lambda own, world: own.extensions.delete(world.blob.digest), False),
     "invocations.get": (lambda own, _: own.invocations.get(RUN), None),
     "invocations.task": (lambda own, _: own.invocations.task(RUN), None),
     "invocations.submit": (lambda own, _: own.invocations.submit("invocation-2", DONE, DIGEST, 1, 1), None),
@@ -117,6 +123,7 @@ def world(store: Store, tmp_path: Path) -> World:
     blob = victim.artifacts.put_file(tmp_path / "model")
     found = World(store, blob, tmp_path)
     victim.models.add(blob.digest, blob.size_bytes, "victims")
+    victim.extensions.add(blob.digest, blob.size_bytes, "victims.py")
     inspected(store, blob.digest, make_problem(ErrorCode.WORKER_LOST, "no"), VICTIM)
     for job_id in (DONE, QUEUED):
         victim.jobs.submit(job_id, of(found))
@@ -171,8 +178,8 @@ def test_the_owner_gets_another_result(world: World, method: str) -> None:
     own = world.store.for_tenant(VICTIM)
     if method in ("jobs.withdraw", "artifacts.put_stream", "artifacts.fetch_to"):
         attack(own, world)
-    elif method == "models.delete":
-        with pytest.raises(Exception, match="need model"):
+    elif method in ("models.delete", "extensions.delete"):
+        with pytest.raises(Exception, match=r"need (model|extension)"):
             attack(own, world)
     else:
         assert result_of(lambda: attack(own, world)) != expected

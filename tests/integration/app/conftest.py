@@ -38,6 +38,7 @@ def settings(opened_once: Path, tmp_path: Path) -> AppSettings:
         data=shutil.copytree(opened_once, tmp_path / "data"),
         max_upload_bytes=UPLOAD_LIMIT_BYTES,
         max_inputs_bytes=UPLOAD_LIMIT_BYTES,
+        max_extension_bytes=UPLOAD_LIMIT_BYTES,
         events_poll_seconds=0.01,
         sweep_seconds=3600,
     )

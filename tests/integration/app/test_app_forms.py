@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from app.http.forms import ENVELOPE_BYTES
 from app.service import Service
+from bessemer.contract.extension import MAX_EXTENSIONS
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import ModelState
 from tests.inspections import inspected
@@ -124,7 +125,7 @@ async def test_a_form_that_declares_too_much_is_refused_before_it_is_read(api: h
         content=b"",
         headers={
             "Content-Type": "multipart/form-data; boundary=x",
-            "Content-Length": str(UPLOAD_LIMIT_BYTES + ENVELOPE_BYTES + 1),
+            "Content-Length": str((1 + MAX_EXTENSIONS) * UPLOAD_LIMIT_BYTES + ENVELOPE_BYTES + 1),
         },
     )
     assert (response.status_code, response.json()["code"]) == (413, "model-too-large")

@@ -31,6 +31,8 @@ from tests.tenant_data import started
 VICTIM, ATTACKER = "victim", "attacker"
 KEY = {"Idempotency-Key": "build-17"}
 LABELS = {"team": "victims-team"}
+EXTENSION_BYTES = b"REWRITES = ()"
+EXTENSION_DIGEST = hashlib.sha256(EXTENSION_BYTES).hexdigest()
 NAME = "victims-model"
 
 
@@ -39,6 +41,7 @@ class Names:
     """What names the victim's data, or data that does not exist."""
 
     digest: str
+    extension: str
     done: str
     failed: str
     queued: str
@@ -57,7 +60,15 @@ class Names:
         return text
 
 
-UNKNOWN = Names(digest="e" * 64, done="1" * 32, failed="2" * 32, queued="3" * 32, run="4" * 32, cursor="none")
+UNKNOWN = Names(
+    digest="e" * 64,
+    extension="f" * 64,
+    done="1" * 32,
+    failed="2" * 32,
+    queued="3" * 32,
+    run="4" * 32,
+    cursor="none",
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,13 @@ class New:
 
 
 @dataclass(frozen=True)
+class NewExtension:
+    """An upload is received whole and makes an extension of the attacker's own."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Operators:
     """The answer is 403 to a caller who is not an administrator."""
 
@@ -109,13 +127,19 @@ class Own:
 JOB, FAILED, QUEUED = "/v1/compilations/{done}", "/v1/compilations/{failed}", "/v1/compilations/{queued}"
 RUN = JOB + "/invocations/{run}"
 MODEL = "/v1/models/{digest}"
-ROUTES: dict[str, Hidden | Empty | New | Operators | Shared | Own] = {
+EXTENSION = "/v1/extensions/{extension}"
+ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
     "GET /v1/models": Empty("/v1/models", ({}, {"name": NAME}, {"state": "ready"}, {"format": "pt2"})),
     "GET /v1/models/{digest}": Hidden(MODEL),
     "HEAD /v1/models/{digest}": Hidden(MODEL),
     "DELETE /v1/models/{digest}": Hidden(MODEL),
+    "PUT /v1/extensions/{digest}": NewExtension(EXTENSION),
+    "GET /v1/extensions": Empty("/v1/extensions", ({},)),
+    "GET /v1/extensions/{digest}": Hidden(EXTENSION),
+    "HEAD /v1/extensions/{digest}": Hidden(EXTENSION),
+    "DELETE /v1/extensions/{digest}": Hidden(EXTENSION),
     "POST /v1/compilations": Hidden(
         "/v1/compilations", json={"model": "{digest}", "target": "host"}, status=422
     ),
@@ -202,7 +226,18 @@ class World:
 
 
 READ = (
-    *("/v1/models", "/v1/compilations", MODEL, JOB, FAILED, QUEUED, JOB + "/events", JOB + "/artifacts"),
+    *(
+        "/v1/models",
+        "/v1/extensions",
+        EXTENSION,
+        "/v1/compilations",
+        MODEL,
+        JOB,
+        FAILED,
+        QUEUED,
+        JOB + "/events",
+        JOB + "/artifacts",
+    ),
     *(JOB + "/report", FAILED + "/ir", FAILED + "/ir/0", JOB + "/invocations", RUN, RUN + "/outputs"),
     *(JOB + "/artifacts/bundle.tar.zst",),
 )
@@ -232,6 +267,7 @@ async def furnish(
     played = PlayedWorker(service.store, folder)
     await victim.put(f"/v1/models/{DIGEST}", params={"name": NAME}, content=MODEL_BYTES)
     inspected(service.store, DIGEST, WITH_SHAPES, VICTIM)
+    await victim.put(f"/v1/extensions/{EXTENSION_DIGEST}", params={"name": NAME}, content=EXTENSION_BYTES)
 
     async def submitted(**wanted: object) -> str:
         document = request(name=NAME, labels=LABELS, **wanted)
@@ -248,7 +284,7 @@ async def furnish(
     rows = service.store.invocations
     rows.succeed(run, started(rows, run), 1, None, (), artifacts[0])
     cursor = (await victim.get("/v1/compilations", params={"limit": 1})).json()["next"]
-    return Names(DIGEST, done, failed, queued, run, cursor), artifacts
+    return Names(DIGEST, EXTENSION_DIGEST, done, failed, queued, run, cursor), artifacts
 
 
 def documented(app: FastAPI) -> set[str]:
@@ -307,6 +343,19 @@ async def test_a_list_has_nothing_of_another_tenant(world: World, route: str) ->
         assert (await world.victim.get(row.path, params=params)).json()["items"]
         told = await world.attacker.get(row.path, params=params)
         assert (told.json(), world.leaks(told)) == ({"items": [], "next": None}, [])
+
+
+async def test_an_extension_that_another_tenant_has_is_new_and_cannot_be_named(world: World) -> None:
+    before = await world.victims_data()
+    path = EXTENSION.format(**vars(world.names))
+    await world.attacker.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+    document = request(extensions=[EXTENSION_DIGEST])
+    refused = await world.attacker.post("/v1/compilations", json=document)
+    assert (refused.status_code, refused.json()["code"]) == (422, "extension-missing")
+    told = await world.attacker.put(path, content=EXTENSION_BYTES)
+    assert (told.status_code, told.json()["name"], world.leaks(told)) == (201, None, [])
+    assert (await world.attacker.post("/v1/compilations", json=document)).status_code == 202
+    assert await world.victims_data() == before
 
 
 @pytest.mark.parametrize("route", [route for route, row in ROUTES.items() if isinstance(row, New)])

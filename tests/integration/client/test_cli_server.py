@@ -100,6 +100,22 @@ def test_json_is_the_final_document_and_nothing_else(
     assert "tune" in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["compile", "check"])
+def test_extensions_travel_with_a_compilation(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path, command: str
+) -> None:
+    files = [tmp_path / "a.py", tmp_path / "b.py"]
+    for file in files:
+        file.write_text(f"# {file.name}")
+    player = play(client, "fail", fake_worker)
+    ran = bessemer(server, command, model, "--extension", files[0], "--extension", files[1], "--json")
+    player.join()
+    digests = tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    assert Compilation.model_validate_json(ran.stdout).request.extensions == digests
+    missing = bessemer(server, command, model, "--extension", tmp_path / "missing.py")
+    assert (missing.returncode, "missing.py cannot be read" in missing.stderr) == (2, True)
+
+
 def test_without_a_terminal_there_are_plain_lines(
     server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:

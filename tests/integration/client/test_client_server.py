@@ -16,6 +16,7 @@ from bessemer.contract.tensor import InputSpec
 from bessemer.errors import (
     CompilationCancelledError,
     CompilationFailedError,
+    ConflictError,
     InvalidArgumentError,
     ModelRejectedError,
     NotFoundError,
@@ -89,6 +90,26 @@ def test_a_dictionary_of_files_has_a_model_for_each_entry(client: Client, tmp_pa
     assert request.entries["decode"].inputs == (InputSpec(name="x", shape=(1,)),)
     with pytest.raises(InvalidArgumentError, match="'decode' is a int"):
         client.submit({"prefill": paths["prefill"], "decode": 3})
+
+
+def test_extensions_are_uploaded_once_and_named_in_the_request(
+    client: Client, model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "my_rules.py"
+    file.write_text("RULES = ()")
+    digest = hashlib.sha256(b"RULES = ()").hexdigest()
+    other = hashlib.sha256(b"REWRITES = ()").hexdigest()
+    given = client.upload_extension(file)
+    assert (given.digest, given.name) == (digest, "my_rules.py")
+    assert client.upload_extension(b"RULES = ()", name="again.py") == given
+    job = client.submit(model, extensions=[file, b"REWRITES = ()", digest])
+    assert job.document.request.extensions == (digest, other)
+    with pytest.raises(ConflictError, match="need extension"):
+        client.delete_extension(other)
+    job.cancel()
+    client.delete_extension(other)
+    with pytest.raises(InvalidArgumentError, match=r"missing\.py cannot be read"):
+        client.submit(model, extensions=[tmp_path / "missing.py"])
 
 
 def test_events_come_while_the_job_runs(client: Client, fake_worker: FakeWorker, model: Path) -> None:

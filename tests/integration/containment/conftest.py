@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deliveries import FX, Upload
+from deliveries import EXTENSION, FX, Upload
 
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from tests.integration.malicious_models import malicious_model
@@ -126,6 +126,9 @@ class Rig:
         folder = make_job_folder(self.place.jobs / name, uid)
         folder.model.write_bytes(upload.make(body))
         seal(folder.model, uid)
+        if upload.extension is not None:
+            folder.extension(EXTENSION).write_bytes(upload.extension(body))
+            seal(folder.extension(EXTENSION), uid)
         if isinstance(upload.work, InvokeWork):
             np.savez(folder.inputs, x=np.ones(2, np.float32))
             folder.inputs.with_suffix(".npz").rename(folder.inputs)

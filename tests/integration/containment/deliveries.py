@@ -23,9 +23,11 @@ from torch._export.serde.schema import SCHEMA_VERSION
 
 from bessemer.bundle.manifest import LIBRARY, MANIFEST
 from bessemer.contract.options import VerifyOptions
-from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
 from tests.integration.malicious_models import Bomb, malicious_model, payload
-from worker.protocol.order import CheckWork, InspectWork, InvokeWork, Work
+from worker.protocol.order import CheckWork, CompileWork, ExtensionFile, InspectWork, InvokeWork, Work
 
 TOP = "archive/"
 WEIGHTS = "data/weights/model_weights_config.json"
@@ -190,12 +192,17 @@ def _rest_of_the_manifest() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Upload:
-    """How a payload is delivered: the file that carries it, and the job that opens the file."""
+    """How a payload is delivered: the file that carries it, and the job that opens the file.
+
+    An ``extension`` lies beside the model.
+    """
 
     make: Callable[[str], bytes]
     work: Work = field(default_factory=InspectWork)
+    extension: Callable[[str], bytes] | None = None
 
 
+EXTENSION = "e" * 64
 FX = Upload(malicious_model)
 UPLOADS = {
     "fx": FX,
@@ -205,6 +212,17 @@ UPLOADS = {
     "pt2-constant": Upload(pickled_constant),
     "pt2-size": Upload(symbolic_size),
     "pt2-older": Upload(older_file),
+    "extension": Upload(
+        lambda _: zipped(exported()),
+        CompileWork(
+            request=CompilationRequest(
+                model=MODEL, target=PresetTarget(preset="host"), stop_after=Stage.TRANSLATE
+            ),
+            extensions=(ExtensionFile(digest=EXTENSION, name="mine.py"),),
+            seconds=60,
+        ),
+        lambda body: payload(body).encode(),
+    ),
     "bundle-invoked": Upload(forged_bundle, InvokeWork(runs=0)),
     "bundle-checked": Upload(forged_bundle, CheckWork(model=MODEL, verify=VerifyOptions())),
 }

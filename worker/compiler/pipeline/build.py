@@ -18,7 +18,8 @@ from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.codegen.origin import places_of
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
-from worker.compiler.values import Built, StageContext, Tuned
+from worker.compiler.layout.own_memory import own_memory
+from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
 
@@ -63,11 +64,17 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         library=library,
         imports=imports,
         functions=tuple(sorted(imports & function_book().keys())),
+        own_memory={entry.function: _own_memory(entry, tuned.module) for entry in tuned.captured.entries},
         module=linked.plain,
         splits=tuple(
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
         ),
     )
+
+
+def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:
+    owned = own_memory(module[entry.function], entry.kept)
+    return frozenset(spec.name for spec, is_own in zip(entry.output_specs, owned, strict=False) if is_own)
 
 
 def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:

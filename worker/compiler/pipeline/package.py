@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from bessemer.bundle.manifest import (
     MANIFEST,
     PARAMETERS,
     README,
+    RECORD_EXTENSIONS,
     RECORDS_FOLDER,
     REPORT,
     REPORT_PAGE,
@@ -26,6 +29,7 @@ from bessemer.bundle.manifest import (
 from bessemer.contract.base import Document, now
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import LoadedExtension
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
 from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext
@@ -77,6 +81,7 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
     folder = context.output
     built = benchmarked.verified.built
     check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
+    _mark_records(built.tuned.records, context.extensions)
     paths = (
         *_copy_parts(benchmarked, folder),
         *_write_references(benchmarked, folder),
@@ -116,6 +121,13 @@ def _kernel_licenses(built: Built) -> dict[str, Path]:
         for library in _kernel_libraries(built)
         for text in library.licenses
     }
+
+
+def _mark_records(records: Path | None, extensions: Iterable[LoadedExtension]) -> None:
+    """Note beside tuning records the extensions that they may depend on."""
+    named = [{"digest": extension.digest, "name": extension.name} for extension in extensions]
+    if records is not None and named:
+        (records / RECORD_EXTENSIONS).write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
 
 
 def _record_sources(records: Path | None) -> dict[str, Path]:

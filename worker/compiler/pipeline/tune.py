@@ -22,6 +22,7 @@ from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
     BuilderSettings,
@@ -91,7 +92,9 @@ def _schedule_and_search(
             module = schedule_rest(given.module, target)
             result = _no_search(module)
         else:
-            module, result = _search_and_apply(replace(optimized, module=given.module), context, session)
+            advice = read_records(context.records)
+            searched = replace(optimized, module=given.module)
+            module, result = _search_and_apply(searched, context, session, advice)
     return Tuned(
         optimized=optimized,
         module=module,
@@ -101,11 +104,12 @@ def _schedule_and_search(
 
 
 def _search_and_apply(
-    optimized: Optimized, context: StageContext, session: TuningSession
+    optimized: Optimized, context: StageContext, session: TuningSession, advice: Sequence[TuningRecord]
 ) -> tuple[tvm.IRModule, TuneResult]:
     options = session.options
     started, budget = time.monotonic(), share_seconds(options.seconds)
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
+    tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
     measure_defaults(tasks, session)
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
@@ -114,7 +118,12 @@ def _search_and_apply(
     write_scripts(tasks, context.scratch / "records")
     outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
-    found = {"unsearched": unsearched, "ended_by": ended_by}
+    found = {
+        "unsearched": unsearched,
+        "ended_by": ended_by,
+        "records": len(advice),
+        "unused_records": len(advice) - sum(len(task.records) for task in tasks),
+    }
     return outcome.module, result.model_copy(update=found)
 
 

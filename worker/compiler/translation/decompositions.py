@@ -83,13 +83,15 @@ def calls_of(program: ExportedProgram) -> Iterator[Node]:
 
 @cached_book
 def decomposition_table() -> dict[Any, Any]:
-    """torch's default decompositions without ``KEPT_WHOLE``, and the rules' own.
+    """torch's default decompositions without ``KEPT_WHOLE`` and what extensions translate; the rules' own.
 
     Cached: torch would make the table for every program, which takes longer than decomposing a small model.
     """
     table = dict(torch.export.default_decompositions())
     for operator in KEPT_WHOLE:
         table.pop(operator, None)
+    for operator in [each for each in table if str(each) in rule_book().whole]:
+        del table[operator]
     for name, rule in rule_book().decompositions.items():
         table[_overload(name)] = _named(name, rule.compute)
     return table

@@ -70,9 +70,9 @@ class _Module(NamedTuple):
 def join_modules(program: ExportedProgram, rules: Mapping[str, ModuleRule]) -> None:
     """Replace every call of a module that has a rule by one node, whose target is a ``ModuleCall``.
 
-    The outermost module with a rule counts. The node takes the tensors that the module reads from outside, in
-    the order in which it first reads them, and by name its own parameters and buffers. A call stays as it is
-    if it gives more than tensors, or if what it reads depends on what it gives.
+    The outermost module with a rule counts. The node takes each tensor that the module reads from outside
+    once, in the order in which it first reads them, and by name its own parameters and buffers. A call stays
+    as it is if it gives more than tensors, or if what it reads depends on what it gives.
 
     Args:
         program: changed in place.

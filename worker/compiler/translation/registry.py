@@ -28,12 +28,16 @@ POINT: ExtensionPoint[AnyRule] = ExtensionPoint(
 
 @dataclass(frozen=True)
 class RuleBook:
-    """Rules by operator, and those of modules by class."""
+    """Rules by operator, and those of modules by class.
+
+    The operators in ``whole`` are not decomposed, because an extension has a rule for them.
+    """
 
     rules: dict[str, Rule]
     modules: dict[str, ModuleRule]
     decompositions: dict[str, Decomposition]
     of_complex: dict[str, ComplexDecomposition]
+    whole: frozenset[str] = frozenset()
 
 
 @cached_book
@@ -48,10 +52,16 @@ def rule_book() -> RuleBook:
 
 def make_rule_book(installed: Iterable[EntryPoint]) -> RuleBook:
     """The built-in rules and those of entry points; see ``rule_book``."""
-    found = POINT.in_force(installed)
+    chains = POINT.chains(installed)
+    found = {name: chain[0].item for name, chain in chains.items()}
     return RuleBook(
         rules={name: rule for name, rule in found.items() if isinstance(rule, Rule)},
         modules={name: rule for name, rule in found.items() if isinstance(rule, ModuleRule)},
         decompositions={name: rule for name, rule in found.items() if isinstance(rule, Decomposition)},
         of_complex={name: rule for name, rule in found.items() if isinstance(rule, ComplexDecomposition)},
+        whole=frozenset(
+            name
+            for name, chain in chains.items()
+            if isinstance(chain[0].item, Rule) and chain[0].source not in POINT.built_in
+        ),
     )

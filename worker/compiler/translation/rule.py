@@ -46,7 +46,7 @@ class ModuleRule:
 
     Attributes:
         module: the class, or its name, with its module or alone: ``torch.nn.modules.linear.Linear``.
-        translate: emits the translation. Takes the emitter, then the tensors that the module reads, in the
+        translate: emits the translation. Takes the emitter, then each tensor that the module reads, in the
             order in which it first reads them. Parameters and buffers are passed by keyword if the function
             names them, without the module's path: ``weight``, ``norm_bias`` for ``norm.bias``. Returns a
             Relax expression, or a tuple of them for several results.

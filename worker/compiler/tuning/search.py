@@ -15,8 +15,9 @@ from bessemer.contract.options import SearchMethod
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.spaces.space import PLANS, STOCK
+from worker.compiler.spaces.space import PLANS, RECORDS, STOCK
 from worker.compiler.tuning.assignment import Assignment
+from worker.compiler.tuning.given_records import RecordProposals
 from worker.compiler.tuning.proposals import (
     FamilyProposals,
     Proposals,
@@ -56,6 +57,7 @@ class TaskSearch:
         plans: the plans of the function's family; None if no family claims it.
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
+        records: those of the function that the request gives, the fastest first.
     """
 
     name: str
@@ -70,6 +72,7 @@ class TaskSearch:
     best_record: TuningRecord | None = None
     failure: str | None = None
     misfit: JobError | None = None
+    records: Sequence[TuningRecord] = ()
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -84,8 +87,8 @@ class TaskSearch:
             exhausted=self.exhausted or self.is_capped,
             is_named=self.wanted is not None,
             default_seconds=self.default_seconds,
-            has_plans=self.space == PLANS and self.wanted is None,
-            follows_plans=self._exhausted_spaces > 0,
+            has_plans=self.space in (RECORDS, PLANS) and self.wanted is None,
+            follows_plans=self.space == STOCK and PLANS in self.spaces,
             is_capped=self.is_capped,
         )
 
@@ -94,7 +97,8 @@ class TaskSearch:
         """The names of the spaces to search."""
         if self.wanted is not None:
             return (self.wanted.choice,)
-        return spaces_to_search(self.plans is not None, self.session.options.search)
+        spaces = spaces_to_search(self.plans is not None, self.session.options.search)
+        return (RECORDS, *spaces) if self.records else spaces
 
     @property
     def exhausted(self) -> bool:
@@ -175,6 +179,8 @@ class TaskSearch:
             return []
 
     def _open_space(self) -> Proposals:
+        if self.space == RECORDS:
+            return RecordProposals(self.records)
         if self.space == STOCK:
             return StockProposals(self.module, self.session, self.index)
         if self.space == PLANS:

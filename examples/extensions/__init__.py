@@ -1,0 +1,1 @@
+"""Extensions to upload: ``bessemer compile mlp.pt2 --extension examples/extensions/FILE.py``."""
