@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.bundle.manifest import RECORDS_FOLDER
+from bessemer.bundle.manifest import DATABASE_FILES, RECORDS_FOLDER
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -43,9 +43,6 @@ from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 Uploaded = TypeVar("Uploaded", bound=Document)
-
-RECORDS_FILES = ("database_workload.json", "database_tuning_record.json")
-"""The files of MetaSchedule's database."""
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
@@ -204,15 +201,15 @@ def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
     candidates = (path, path / RECORDS_FOLDER, path.parent)
     chosen = next((each for each in candidates if _has_records(each)), None)
     if chosen is None:
-        raise InvalidArgumentError(f"{path} does not contain {' and '.join(RECORDS_FILES)}")
+        raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
     digests = []
-    for name in RECORDS_FILES:
+    for name in DATABASE_FILES:
         digests.append((yield from upload_extension(chosen / name)).digest)
     return tuple(digests)
 
 
 def _has_records(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in RECORDS_FILES)
+    return all((folder / name).is_file() for name in DATABASE_FILES)
 
 
 def _split(source: ExtensionSource) -> tuple[ExtensionSource, str]:
