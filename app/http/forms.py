@@ -23,12 +23,12 @@ from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
 from bessemer.contract.extension import MAX_EXTENSIONS, extension_name
 from bessemer.contract.names import name_of_file
+from bessemer.contract.options import MAX_RECORDS
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_ENTRIES
 from bessemer.store.errors import DigestMismatchError
 
 MODEL, EXTENSION, RECORDS, REQUEST = "model", "extension", "records", "request"
-MAX_RECORDS = 2
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
 """The maximum size of a form without its files."""
 

@@ -76,6 +76,8 @@ class Fusion(GrowingEnum):
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
+MAX_RECORDS = 2
+"""The files of MetaSchedule's database."""
 
 
 class OptimizeOptions(Document):
@@ -210,7 +212,7 @@ class TuneOptions(Document):
 
     records: tuple[Digest, ...] = Field(
         default=(),
-        max_length=2,
+        max_length=MAX_RECORDS,
         description="Two uploaded files of an earlier search: the digests of MetaSchedule's "
         "`database_workload.json` and `database_tuning_record.json`, uploaded as extensions. They are "
         "advice: the search measures up to 8 of each function's records first, as trials.",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
-from worker.report.words import decision, searched_spaces, task_outcome
+from bessemer.contract.report import GivenSchedule, Schedules, SearchedSpace, TuneResult, TuneTask
+from worker.report.words import decision, schedule_outcome, searched_spaces, task_outcome
 
 
 def task(
@@ -83,3 +83,23 @@ def test_a_library_without_two_latencies_explains_its_schedules(verdict: TuneRes
 def test_a_workload_names_the_spaces_that_its_trials_came_from(spaces: tuple[str, ...], words: str) -> None:
     searched = tuple(SearchedSpace(name=name, trials=4, failed=0, best_ms=None) for name in spaces)
     assert searched_spaces(task().model_copy(update={"space": "plans", "spaces": searched})) == words
+
+
+@pytest.mark.parametrize(
+    ("times", "skipped", "words"),
+    [
+        ((3.0, 2.0), None, "1.5x slower than the default schedule"),
+        ((1.0, 2.0), None, "2.0x faster than the default schedule"),
+        ((1.0, None), None, "the default schedule did not run"),
+        ((None, None), None, "not timed: dynamic sizes"),
+        ((None, None), "no block", "not used, since the file does not fit: no block"),
+    ],
+)
+def test_a_given_schedule_is_compared_with_the_default(
+    times: tuple[float | None, float | None], skipped: str | None, words: str
+) -> None:
+    ours, default = times
+    given = GivenSchedule(
+        function="f", file="a.py:schedule", schedule_ms=ours, default_ms=default, skipped=skipped
+    )
+    assert schedule_outcome(given).replace("\u00d7", "x") == words
