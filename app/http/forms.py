@@ -23,16 +23,20 @@ from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
 from bessemer.contract.extension import MAX_EXTENSIONS, extension_name
 from bessemer.contract.names import name_of_file
+from bessemer.contract.options import MAX_RECORDS
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_ENTRIES
 from bessemer.store.errors import DigestMismatchError
 
-MODEL, EXTENSION, REQUEST = "model", "extension", "request"
+MODEL, EXTENSION, RECORDS, REQUEST = "model", "extension", "records", "request"
 ENVELOPE_BYTES = MAX_DOCUMENT_BYTES + (1 << 16)
 """The maximum size of a form without its files."""
 
 
-EXPECTED = f"expected `{MODEL}`, at most {MAX_EXTENSIONS} `{EXTENSION}` and one `{REQUEST}` in the form"
+EXPECTED = (
+    f"expected `{MODEL}`, at most {MAX_EXTENSIONS} `{EXTENSION}`, {MAX_RECORDS} `{RECORDS}` and one "
+    f"`{REQUEST}` in the form"
+)
 
 
 class SubmissionRoute(DocumentRoute):
@@ -52,7 +56,11 @@ class SubmissionRoute(DocumentRoute):
 async def _as_json(request: Request, boundary: bytes) -> Request:
     service = _service(request)
     settings = service.settings
-    most_bytes = settings.max_upload_bytes + MAX_EXTENSIONS * settings.max_extension_bytes + ENVELOPE_BYTES
+    most_bytes = (
+        settings.max_upload_bytes
+        + (MAX_EXTENSIONS + MAX_RECORDS) * settings.max_extension_bytes
+        + ENVELOPE_BYTES
+    )
     refuse_if_too_large(request, most_bytes)
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
@@ -77,6 +85,8 @@ async def _read(service: TenantService, form: Form) -> dict[str, Any]:
             await received.take_model(part)
         elif part.name == EXTENSION and len(received.extensions) < MAX_EXTENSIONS:
             await received.take_extension(part)
+        elif part.name == RECORDS and len(received.records) < MAX_RECORDS:
+            await received.take_records(part)
         elif part.name == REQUEST and received.request is None:
             received.request = await _document(part)
         else:
@@ -93,6 +103,7 @@ class _Received:
         self._name: str | None = None
         self.models: dict[str, str] = {}
         self.extensions: list[str] = []
+        self.records: list[str] = []
         self.request: dict[str, Any] | None = None
 
     async def take_model(self, part: Part) -> None:
@@ -112,6 +123,11 @@ class _Received:
         name = extension_name(part.file or "")
         self.extensions.append((await receive_extension(self._service, part.chunks, None, name))[0].digest)
 
+    async def take_records(self, part: Part) -> None:
+        """Store a file of tuning records."""
+        name = extension_name(part.file or "")
+        self.records.append((await receive_extension(self._service, part.chunks, None, name))[0].digest)
+
     def document(self) -> dict[str, Any]:
         """The request with the digests of the files."""
         digest, document = self._digest, self.request
@@ -124,6 +140,9 @@ class _Received:
             raise DigestMismatchError(named, digest)
         if self.extensions:
             document["extensions"] = _extensions(document.get("extensions"), self.extensions)
+        tune = document.setdefault("tune", {}) if self.records else None
+        if isinstance(tune, dict):
+            tune["records"] = self.records
         if len(self.models) > 1:
             document["entries"] = _entries(document.get("entries"), self.models)
         return document
@@ -213,6 +232,12 @@ FORM: dict[str, Any] = {
                             "format": "binary",
                             "description": "A Python file for this compilation. Repeat it for each of "
                             "several.",
+                        },
+                        RECORDS: {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "`database_workload.json` or `database_tuning_record.json` of an "
+                            "earlier search, for `tune.records`. Send both.",
                         },
                         REQUEST: {
                             "type": "object",

@@ -119,7 +119,7 @@ def _require_uploads(service: TenantService, job: Compilation) -> None:
     data, request = service.data, job.request
     models = [missing_model(digest) for digest in request.models if not data.models.touch(digest)]
     extensions = [
-        missing_extension(digest) for digest in request.extensions if not data.extensions.touch(digest)
+        missing_extension(digest) for digest in request.uploads if not data.extensions.touch(digest)
     ]
     for problem in (*models, *extensions):
         data.jobs.withdraw(job.id)
@@ -129,7 +129,7 @@ def _require_uploads(service: TenantService, job: Compilation) -> None:
 def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
     require_room(service, QUEUED, WORKER, STORED)
     models = {digest: service.data.models.get(digest) for digest in request.models}
-    extensions = {digest: service.data.extensions.get(digest) for digest in request.extensions}
+    extensions = {digest: service.data.extensions.get(digest) for digest in request.uploads}
     problem = (
         refusal(request, models[request.model], models)
         or extensions_refusal(extensions)

@@ -35,6 +35,8 @@ REPORT_PAGE = "report.html"
 README = "README.md"
 STATE_FOLDER = "state"
 RECORDS_FOLDER = "records"
+DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
+"""The files of MetaSchedule's database."""
 RECORD_EXTENSIONS = "extensions.json"
 """Beside tuning records: the extensions of the request that made them, without which they do not serve."""
 LICENSES_FOLDER = "LICENSES"

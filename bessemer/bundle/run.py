@@ -1042,6 +1042,8 @@ def _formatted(text: str, values: Sequence[Any], separator: str) -> str:
 
 def _printable(value: Any) -> Any:
     return np.from_dlpack(value) if hasattr(value, "__dlpack__") else value
+
+
 def register_functions(functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]]) -> None:
     """Register functions for libraries of this process to call, in place of others of the same names.
 

@@ -116,6 +116,27 @@ ExtensionsOption = Annotated[
     ),
 ]
 
+SchedulesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        metavar="FUNCTION=FILE.py[:NAME]",
+        help="Python file with a function `schedule(sch)`, or NAME, that schedules FUNCTION, such as "
+        "'fused_linear*'; repeat for each.",
+    ),
+]
+
+RecordsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="DIR",
+        help="Tuning records of an earlier search, to measure first: a bundle, or MetaSchedule's work "
+        "directory.",
+        exists=True,
+    ),
+]
+
 RunEntryOption = Annotated[
     str | None,
     typer.Option("--entry", metavar="NAME", help="The entry point to run; by default, the first."),
@@ -154,6 +175,8 @@ class Draft:
         files: the model files of entries that have their own.
         beside: what is uploaded beside an IRModule.
         extensions: the files of extensions.
+        schedules: the files of schedules, and the functions in them, by functions of the module.
+        records: the folder of an earlier search's records.
     """
 
     request: CompilationRequest
@@ -161,6 +184,8 @@ class Draft:
     files: Mapping[str, Path] = field(default_factory=dict)
     beside: Beside = NOTHING
     extensions: tuple[Path, ...] = ()
+    schedules: Mapping[str, str] = field(default_factory=dict)
+    records: Path | None = None
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -185,6 +210,7 @@ def read_draft(
     entries: Sequence[str] | None = None,
     beside: Beside = NOTHING,
     extensions: Sequence[str] | None = None,
+    schedules: Sequence[str] | None = None,
 ) -> Draft:
     """Parse the options of a command.
 
@@ -197,6 +223,7 @@ def read_draft(
         constants: such as ``sr=16000``.
         beside: what is uploaded beside an IRModule.
         entries: such as ``decode``, ``decode=forward``, ``decode=decode.pt2`` or ``small,x=1x784``.
+        schedules: such as ``fused_linear*=my_schedule.py`` or ``matmul=my_schedules.py:tile``.
 
     Raises:
         InvalidArgumentError: a key is unknown or a value is not valid.
@@ -220,7 +247,15 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    return Draft(_checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())))
+    given = dict(_read_schedule(text) for text in schedules or ())
+    return Draft(_checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())), given)
+
+
+def _read_schedule(text: str) -> tuple[str, str]:
+    function, equals, source = text.rpartition("=")
+    if not (equals and function and source):
+        raise InvalidArgumentError(f"--schedule {text} is not of the form FUNCTION=FILE.py")
+    return function, source
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:

@@ -1,6 +1,7 @@
 """``bessemer compile`` and ``bessemer check``."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,9 @@ from bessemer.cli.arguments import (
     ModelArgument,
     NameOption,
     NoWaitOption,
+    RecordsOption,
     ReferenceOption,
+    SchedulesOption,
     TargetOption,
     WeightsOption,
     read_draft,
@@ -63,6 +66,8 @@ def compile_model(
     weights: WeightsOption = None,
     reference: ReferenceOption = None,
     extensions: ExtensionsOption = None,
+    schedules: SchedulesOption = None,
+    records: RecordsOption = None,
     options: FieldsOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
@@ -89,8 +94,19 @@ def compile_model(
     with connected(url) as client:
         beside = Beside(weights, reference)
         draft = read_draft(
-            target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
+            target,
+            inputs,
+            options,
+            labels,
+            dimensions,
+            name,
+            constants,
+            entries,
+            beside,
+            extensions,
+            schedules,
         )
+        draft = replace(draft, records=records)
         if output is not None:
             _check_output(output, draft.request, force)
         if no_wait:

@@ -20,7 +20,7 @@ from bessemer.contract.job import Compilation, Event, EventType, Figures, JobSta
 from bessemer.contract.names import shown_labels
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
+from bessemer.contract.report import BaselineResult, GivenSchedule, Latency, Schedules, TuneVerdict
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 
@@ -220,7 +220,11 @@ def _stage_lines(compilation: Compilation) -> Iterator[str]:
 
 
 def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator[str]:
-    if verdict is None or verdict.kept is None:
+    if verdict is None:
+        return
+    for schedule in verdict.schedules:
+        yield f"schedule    {_shown_schedule(schedule)}"
+    if verdict.kept is None:
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"
@@ -230,6 +234,24 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
     if verdict.unsearched:
         yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
+    if verdict.records:
+        yield f"            {verdict.records} records given, {verdict.unused_records} of them fit no function"
+    if verdict.skipped:
+        yield f"            skipped, because the space does not fit them: {verdict.skipped} functions"
+
+
+def _shown_schedule(schedule: GivenSchedule) -> str:
+    of = f"{schedule.function} by {schedule.file}"
+    if schedule.skipped is not None:
+        return f"{of}: not used: {schedule.skipped}"
+    if schedule.schedule_ms is None:
+        return f"{of}: not timed, because its sizes are dynamic"
+    times = f"{of}: {schedule.schedule_ms:.4g} ms"
+    if schedule.default_ms is None:
+        return times
+    ratio = schedule.schedule_ms / schedule.default_ms
+    compared = f"{ratio:.2f} times slower" if ratio > 1 else f"{1 / ratio:.2f} times faster"
+    return f"{times}, {compared} than the default schedule ({schedule.default_ms:.4g} ms)"
 
 
 def _grounds(verdict: TuneVerdict) -> str:

@@ -32,7 +32,7 @@ from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, name_of_file
-from bessemer.contract.request import Entry
+from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
@@ -249,9 +249,15 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
     update: dict[str, object] = {"model": digest}
     if entries:
         update["entries"] = entries
-    if draft.extensions:
-        digests = [client.upload_extension(file).digest for file in draft.extensions]
+    digests = [client.upload_extension(file).digest for file in draft.extensions]
+    if draft.schedules:
+        schedules = client.upload_schedules(draft.schedules)
+        digests += [source.partition(":")[0] for source in schedules.values()]
+        request = _tuned(request, schedules=schedules)
+    if digests:
         update["extensions"] = tuple(dict.fromkeys(digests))
+    if draft.records is not None:
+        request = _tuned(request, records=client.upload_records(draft.records))
     return client.post(request.model_copy(update=update))
 
 
@@ -267,6 +273,10 @@ def with_beside(model: ResolvedModel, beside: Beside) -> Iterator[ResolvedModel]
         path = Path(folder) / "model.zip"
         path.write_bytes(packed(read_file(model.source), beside))
         yield replace(model, source=path)
+
+
+def _tuned(request: CompilationRequest, **given: object) -> CompilationRequest:
+    return request.model_copy(update={"tune": request.tune.model_copy(update=given)})
 
 
 def _uploaded(client: Client, resolved: ResolvedModel, model: str, name: str | None, console: Console) -> str:

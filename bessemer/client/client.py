@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
@@ -112,6 +113,16 @@ class ClientOperations(Generic[AnyJob]):
         return submission.upload_extension(extension, name)
 
     @operation
+    def upload_schedules(self, schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str, str]]:
+        """Upload the files of schedules, as in ``submit``; returns ``tune.schedules`` of a request."""
+        return submission.upload_schedules(schedules)
+
+    @operation
+    def upload_records(self, folder: str | os.PathLike[str]) -> Flow[tuple[str, ...]]:
+        """Upload the tuning records of an earlier search; returns ``tune.records`` of a request."""
+        return submission.upload_records(folder)
+
+    @operation
     def delete_extension(self, digest: str) -> Flow[None]:
         """Delete an extension. Raises as ``delete_model`` does."""
         yield from exchange(Call("DELETE", f"/v1/extensions/{quote(digest, safe='')}"))
@@ -126,6 +137,8 @@ class ClientOperations(Generic[AnyJob]):
         constants: Mapping[str, bool | int | float | str | None] | None = None,
         entries: Mapping[str, Entry | Mapping[str, Any]] | None = None,
         extensions: Iterable[ExtensionSource] = (),
+        schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
+        records: str | os.PathLike[str] | None = None,
         stateless: bool | None = None,
         weights: Arrays | None = None,
         reference: Arrays | None = None,
@@ -163,6 +176,10 @@ class ClientOperations(Generic[AnyJob]):
                 has one for each.
             extensions: paths, bytes or digests of Python files with rewrites, translation rules,
                 legalizations, search spaces, kernels or functions for this compilation alone.
+            schedules: for functions by name or pattern, ``{"fused_linear*": "my_schedule.py"}``: Python files
+                that define ``schedule(sch)``, or ``"my_schedules.py:NAME"``.
+            records: the tuning records of an earlier search, as a bundle's folder or MetaSchedule's work
+                directory: the search measures them first.
             stateless: whether the library's users pass the state of a model that keeps some.
             weights: for an IRModule, the values of parameters by their names: the path of a ``.npz`` or
                 ``.safetensors`` file, or arrays.
@@ -210,7 +227,7 @@ class ClientOperations(Generic[AnyJob]):
         }
         beside = Beside(weights, reference)
         document = yield from submission.submit(
-            model, inputs, dimensions, options, progress, beside, extensions
+            model, inputs, dimensions, options, progress, beside, extensions, schedules, records
         )
         return self._job(document)
 

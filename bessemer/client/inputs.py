@@ -93,8 +93,8 @@ def named_specs(inputs: Inputs, names: Sequence[str] = ()) -> tuple[InputSpec, .
     return tuple(spec for index, value in enumerate(inputs) for spec in _unnamed(index, value, names))
 
 
-def validated(kind: type[D], fields: Mapping[str, object]) -> D:
-    """A document with these fields. Raises ``InvalidArgumentError`` if a field is not valid."""
+def validated(kind: type[D], fields: object) -> D:
+    """A document with these fields, or this document. Raises ``InvalidArgumentError`` if one is not valid."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

@@ -5,11 +5,13 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from bessemer.bundle.manifest import DATABASE_FILES, RECORDS_FOLDER
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -37,6 +39,7 @@ from bessemer.contract.extension import Extension, extension_name
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
@@ -58,14 +61,23 @@ def submit(
     progress: Progress | None = None,
     beside: Beside = NOTHING,
     extensions: Iterable[ExtensionSource] = (),
+    schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
+    records: str | os.PathLike[str] | None = None,
 ) -> Flow[Compilation]:
     """Upload the model and the extensions if the server lacks them, and submit the compilation.
 
     ``options`` are other fields of the request, which omits those that are None. ``beside`` is uploaded with
     an IRModule.
     """
-    if given_extensions := tuple(extensions):
-        digests = yield from upload_extensions(given_extensions)
+    digests = yield from upload_extensions(extensions)
+    if schedules:
+        sources = yield from upload_schedules(schedules)
+        digests = tuple(dict.fromkeys((*digests, *(source.partition(":")[0] for source in sources.values()))))
+        options = _with_tuning(options, schedules=sources)
+    if records is not None:
+        found = yield from upload_records(records)
+        options = _with_tuning(options, records=found)
+    if digests:
         options = {**options, "extensions": digests}
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
@@ -91,6 +103,11 @@ def submit(
         if source is not None and not (yield from _has(digest)):
             yield from _put_model(source, name_of_model(model) or request.name, progress)
     return (yield from post(request))
+
+
+def _with_tuning(options: Mapping[str, object], **given: object) -> Mapping[str, object]:
+    tune = validated(TuneOptions, options.get("tune") or {})
+    return {**options, "tune": tune.model_copy(update=given)}
 
 
 def _upload_entries(
@@ -160,6 +177,51 @@ def upload_extensions(extensions: Iterable[ExtensionSource]) -> Flow[tuple[Diges
     for extension in extensions:
         digests.append(extension if is_digest(extension) else (yield from upload_extension(extension)).digest)
     return tuple(dict.fromkeys(digests))
+
+
+def upload_schedules(schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str, str]]:
+    """Upload the files of schedules unless the server has them.
+
+    Args:
+        schedules: files by functions: a path, bytes, a digest, or ``FILE.py:NAME`` for a function in a file.
+
+    Returns:
+        The digests in place of the files.
+    """
+    sources = {}
+    for function, source in schedules.items():
+        file, name = _split(source)
+        digest = file if is_digest(file) else (yield from upload_extension(file)).digest
+        sources[function] = f"{digest}:{name}" if name else digest
+    return sources
+
+
+def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
+    """Upload the records of an earlier search, from a bundle or from MetaSchedule's work directory.
+
+    Raises:
+        InvalidArgumentError: the folder, or the folder of the file, lacks one of the two files.
+    """
+    path = Path(folder)
+    candidates = (path, path / RECORDS_FOLDER, path.parent)
+    chosen = next((each for each in candidates if _has_records(each)), None)
+    if chosen is None:
+        raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
+    digests = []
+    for name in DATABASE_FILES:
+        digests.append((yield from upload_extension(chosen / name)).digest)
+    return tuple(digests)
+
+
+def _has_records(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in DATABASE_FILES)
+
+
+def _split(source: ExtensionSource) -> tuple[ExtensionSource, str]:
+    if not isinstance(source, str):
+        return source, ""
+    file, colon, name = source.rpartition(":")
+    return (file, name) if colon and name.isidentifier() else (source, "")
 
 
 def upload_extension(extension: str | os.PathLike[str] | bytes, name: str | None = None) -> Flow[Extension]:

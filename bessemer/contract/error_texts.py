@@ -274,7 +274,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.FUNCTION_UNKNOWN: ErrorText(
         422,
-        "Unknown function in `tune.spaces`",
+        "Unknown function in `tune.spaces` or `tune.schedules`",
         "Choose one of the functions that `detail` lists; a pattern such as `fused_linear*` matches several.",
     ),
     ErrorCode.SPACE_FAILED: ErrorText(
@@ -282,6 +282,24 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "A search space produced no schedule that runs",
         "Read the space's error in `detail`. The space may not match the function or the target "
         "(docs/spaces.md).",
+    ),
+    ErrorCode.STRATEGY_UNKNOWN: ErrorText(
+        422,
+        "Unknown search strategy in `tune.strategy`",
+        "Choose one of the strategies that `detail` lists, or send the extension that defines it "
+        "(docs/extensions.md).",
+    ),
+    ErrorCode.SCHEDULE_FAILED: ErrorText(
+        422,
+        "A schedule from the request cannot be used",
+        "Correct the file at the line that `detail` names. `detail` lists the function's blocks and loops at "
+        "that point (docs/spaces.md).",
+    ),
+    ErrorCode.RECORDS_INVALID: ErrorText(
+        422,
+        "The tuning records cannot be read",
+        "Send both files of one search: `database_workload.json` and `database_tuning_record.json`, as a "
+        "bundle has them in `records/`.",
     ),
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,

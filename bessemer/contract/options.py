@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from bessemer.contract.base import Document, GrowingEnum
+from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.tensor import DType, TensorName
 
 
@@ -118,6 +118,8 @@ class Fusion(GrowingEnum):
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
+MAX_RECORDS = 2
+"""The files of MetaSchedule's database."""
 
 
 class OptimizeOptions(Document):
@@ -145,14 +147,40 @@ class OptimizeOptions(Document):
 
 FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+StrategyName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ScheduleSource = Annotated[
+    str, StringConstraints(pattern=r"^[^:]+(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=300)
+]
+"""A file by its digest or name, and the function in it: ``my_schedule.py``, ``my_schedule.py:tile``."""
+
+EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC = "evolutionary", "replay-trace", "replay-func"
+STRATEGIES = (EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC)
+"""How MetaSchedule chooses candidates; the names are TVM's. Extensions add others."""
 
 
 class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
     TRIALS = "trials"
+    TRIALS_PER_TASK = "trials_per_task"
     SECONDS = "seconds"
     CANDIDATES = "candidates"
+
+
+class SearchMethod(GrowingEnum):
+    """Which spaces a search covers."""
+
+    BOTH = "both"
+    PLANS = "plans"
+    METASCHEDULE = "metaschedule"
+
+
+class CostModel(GrowingEnum):
+    """What predicts the speed of candidates; the names are TVM's."""
+
+    XGB = "xgb"
+    RANDOM = "random"
+    NONE = "none"
 
 
 class TuneOptions(Document):
@@ -174,6 +202,33 @@ class TuneOptions(Document):
         description="Stop the search after this time, even if trials are left; null: no limit. Without "
         "`trials`, this is the only limit.",
     )
+    max_trials_per_task: int | None = Field(
+        strict=True,
+        default=None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="Maximum number of candidates to measure for each distinct function; null: no limit.",
+    )
+    search: SearchMethod = Field(
+        default=SearchMethod.BOTH,
+        description="`plans`: the plans of the schedule families. `metaschedule`: MetaSchedule's design "
+        "spaces, for every function. `both`: first the plans, and MetaSchedule for functions without plans; "
+        "once all plans are measured, MetaSchedule gets the remaining trials for every function. Functions "
+        "in `spaces` use the space that they name.",
+    )
+    strategy: StrategyName = Field(
+        default=EVOLUTIONARY,
+        description="How MetaSchedule chooses candidates. `evolutionary`: mutate the best ones, and measure "
+        "those that the cost model ranks highest. `replay-trace`: sample each decision of a design space at "
+        "random. `replay-func`: generate the design space anew for each candidate. Extensions add others.",
+    )
+    cost_model: CostModel = Field(
+        default=CostModel.XGB,
+        description="What ranks candidates before they are measured, in the strategy `evolutionary` and in "
+        "custom spaces. `xgb`: gradient-boosted trees that learn from the measurements. `random`: random "
+        "scores. `none`: custom spaces measure candidates as they are drawn, and evolution uses random "
+        "scores.",
+    )
     seed: int = Field(strict=True, default=0, ge=0, lt=1 << 31, description="Random seed of the search.")
     spaces: dict[FunctionPattern, SpaceName] = Field(
         default={},
@@ -186,6 +241,23 @@ class TuneOptions(Document):
         default=False,
         description="Use the best schedule of its space for every function in `spaces`, even if the default "
         "is faster.",
+    )
+    schedules: dict[FunctionPattern, ScheduleSource] = Field(
+        default={},
+        max_length=100,
+        description="For each function name or pattern: an extension by its digest or file name, which "
+        "defines `schedule(sch)`, or the extension and a function in it, `my_schedules.py:tile`. The first "
+        "match counts. The library uses these schedules even if the default is faster, and no search covers "
+        "these functions.",
+        examples=[{"fused_linear_add_relu": "my_schedule.py"}],
+    )
+
+    records: tuple[Digest, ...] = Field(
+        default=(),
+        max_length=MAX_RECORDS,
+        description="Two uploaded files of an earlier search: the digests of MetaSchedule's "
+        "`database_workload.json` and `database_tuning_record.json`, uploaded as extensions. They are "
+        "advice: the search measures up to 8 of each function's records first, as trials.",
     )
 
     @model_validator(mode="before")
@@ -205,6 +277,8 @@ class TuneOptions(Document):
         match end:
             case SearchEnd.TRIALS:
                 return f"ended by tune.trials={self.trials}"
+            case SearchEnd.TRIALS_PER_TASK:
+                return f"ended by tune.max_trials_per_task={self.max_trials_per_task}"
             case SearchEnd.SECONDS:
                 return f"ended by tune.seconds={self.seconds:g}"
             case SearchEnd.CANDIDATES:
@@ -214,6 +288,8 @@ class TuneOptions(Document):
     def _has_trials_for_spaces(self) -> Self:
         if self.spaces and self.trials == 0:
             raise ValueError("`spaces` needs `trials` or `seconds`: without either, there is no search")
+        if self.records and self.trials == 0:
+            raise ValueError("`records` needs `trials` or `seconds`: without either, nothing is measured")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self

@@ -236,6 +236,18 @@ class OutputComparison(Document):
     )
 
 
+class SearchedSpace(Document):
+    """The trials of one workload in one search space."""
+
+    name: str = Field(
+        description="A space from the request, `plans` (the plans of the function's schedule family), or "
+        "`metaschedule` (MetaSchedule's design spaces), or `records` (those that the request gives)."
+    )
+    trials: int = Field(description="Number of candidates tried, including `failed` ones.")
+    failed: int = Field(description="Candidates that did not build, crashed or took too long.")
+    best_ms: float | None = Field(description="Milliseconds of the best trial; null if none ran.")
+
+
 class TuneTask(Document):
     """The search for one workload. Latencies are milliseconds per call."""
 
@@ -251,8 +263,10 @@ class TuneTask(Document):
     )
     space: str = Field(
         default="",
-        description="The search space: one from the request, `plans` (the plans of its schedule family), or "
-        "`metaschedule` (MetaSchedule's own rules).",
+        description="The search space of the best trial; the first of `spaces` if no trial ran.",
+    )
+    spaces: tuple[SearchedSpace, ...] = Field(
+        default=(), description="The spaces that the search reached, in order."
     )
     kept: bool = Field(
         default=False, description="Whether the library uses the schedule that the search found."
@@ -272,13 +286,18 @@ class TuneTask(Document):
         default=None, description="Why the last failed trial failed; null if none failed."
     )
     exhausted: bool = Field(
-        default=False, description="Whether the search tried every candidate of the space."
+        default=False, description="Whether the search tried every candidate of its spaces."
     )
     refused: int = Field(
         default=0, description="Draws for which a custom space raised an error; they do not count as trials."
     )
     refusal: str | None = Field(
         default=None, description="The last error that the space raised; null if it raised none."
+    )
+    skipped: bool = Field(
+        default=False,
+        description="Whether the space that the request names for a pattern of functions does not fit this "
+        "one, which keeps its default schedule. `refusal` or `failure` says why.",
     )
 
 
@@ -297,6 +316,36 @@ class KernelChoice(Document):
     )
     own_ms: float | None = Field(
         default=None, description="Latency of Bessemer's own schedule; null unless both were measured."
+    )
+
+
+class GivenSchedule(Document):
+    """A schedule from the request, which the library uses. Latencies are milliseconds per call."""
+
+    function: str = Field(description="The function that has it.")
+    file: str = Field(description="The extension, and the function in it: `my_schedule.py:schedule`.")
+    schedule_ms: float | None = Field(
+        default=None, description="The function with this schedule; null if its sizes are dynamic."
+    )
+    default_ms: float | None = Field(
+        default=None,
+        description="The function with its default schedule, timed in alternation; null if it did not run.",
+    )
+    skipped: str | None = Field(
+        default=None,
+        description="Why the file does not fit this function, which a pattern names and which keeps its "
+        "default schedule; null if it does.",
+    )
+
+
+class WrittenSchedule(GivenSchedule):
+    """A schedule from the request with its trace."""
+
+    trace: str = Field(
+        default="", description="The primitives and sampled decisions, as Python; empty if it is skipped."
+    )
+    script: str = Field(
+        default="", description="The scheduled function in TVMScript; empty if it is skipped."
     )
 
 
@@ -328,9 +377,22 @@ class TuneVerdict(Document):
     unsearched: int = Field(
         default=0, description="Number of functions that the search skipped because their sizes are dynamic."
     )
+    skipped: int = Field(
+        default=0,
+        description="Number of functions that match a pattern in `tune.spaces` but that its space does not "
+        "fit.",
+    )
+    schedules: tuple[GivenSchedule, ...] = Field(
+        default=(), description="The schedules that the request gives, by function."
+    )
+    records: int = Field(default=0, description="Number of tuning records that the request gives.")
+    unused_records: int = Field(
+        default=0, description="Number of these records that fit no function of the search."
+    )
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
+        "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
         "`candidates`: it measured every candidate that it could generate. Null without a search.",
     )
 
@@ -342,6 +404,9 @@ class TuneResult(TuneVerdict):
         description="Wall-clock time of the search and the comparison; 0 without a search."
     )
     tasks: tuple[TuneTask, ...] = Field(description="Each workload once; empty without a search.")
+    schedules: tuple[WrittenSchedule, ...] = Field(
+        default=(), description="The schedules that the request gives, by function."
+    )
     unclaimed: int = Field(
         default=0,
         description="Number of functions that match no schedule family and use general rules instead.",

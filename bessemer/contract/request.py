@@ -231,6 +231,13 @@ class CompilationRequest(Document):
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
+    @field_validator("tune")
+    @classmethod
+    def _check_schedules(cls, tune: TuneOptions, info: ValidationInfo) -> TuneOptions:
+        if tune.schedules and not info.data.get("extensions", True):
+            raise ValueError("`schedules` needs `extensions`: the files that define the schedules")
+        return tune
+
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""
         entry = self.entries[name]
@@ -248,6 +255,11 @@ class CompilationRequest(Document):
     def models(self) -> tuple[Digest, ...]:
         """The request's model and those of its entries, each once."""
         return tuple(dict.fromkeys((self.model, *(one.model for one in self.entries.values() if one.model))))
+
+    @property
+    def uploads(self) -> tuple[Digest, ...]:
+        """What the request needs besides models: extensions and records, each once."""
+        return tuple(dict.fromkeys((*self.extensions, *self.tune.records)))
 
     @property
     def makes_bundle(self) -> bool:

@@ -99,6 +99,30 @@ def test_an_unknown_space_is_refused_with_the_available_ones(
     assert message in caught.value.detail
 
 
+@pytest.mark.parametrize("force", [True, False])
+def test_a_pattern_skips_functions_that_its_space_does_not_fit(
+    force: bool, server: CandidateClient, tmp_path: Path
+) -> None:
+    options = TuneOptions(trials=2, spaces={"*": "course-micro-kernel-c"}, force=force)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    tasks = {task.name: task for task in tuned.result.tasks}
+    assert {name: (task.skipped, task.trials) for name, task in tasks.items()} == {
+        "matmul": (False, 2),
+        "fused_matmul1_relu": (True, 0),
+    }
+    assert "not multiples of 16 by 16 by 16" in str(tasks["fused_matmul1_relu"].refusal)
+    assert tuned.result.skipped == 1
+    assert tasks["matmul"].kept or not force
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_a_pattern_whose_space_fits_no_function_is_refused(server: CandidateClient, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="not multiples of 1 by 8 by 2") as caught:
+        run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"*": "dot-avx2"}))
+    assert caught.value.code is ErrorCode.SPACE_FAILED
+
+
 def test_draws_that_raise_are_reported_beside_the_trials(server: CandidateClient, tmp_path: Path) -> None:
     tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, spaces={"matmul": "hesitates"}, force=True))
 

@@ -128,19 +128,25 @@ def two_layers(rows: int | tirx.Var = 32) -> tvm.IRModule:
     return tvm.ir.transform.Sequential(passes)(builder.get())
 
 
-def make_inputs() -> tuple[np.ndarray, ...]:
+def make_inputs(rows: int = 32) -> tuple[np.ndarray, ...]:
     generator = np.random.default_rng(0)
-    return tuple(generator.standard_normal(shape, "float32") for shape in ((32, 48), (48, 48), (48, 17)))
+    return tuple(generator.standard_normal(shape, "float32") for shape in ((rows, 48), (48, 48), (48, 17)))
 
 
 def run_tune(
-    candidates: Any, scratch: Path, options: TuneOptions, module: tvm.IRModule | None = None
+    candidates: Any,
+    scratch: Path,
+    options: TuneOptions,
+    module: tvm.IRModule | None = None,
+    rows: int = 32,
+    records: tuple[Path, ...] = (),
 ) -> tuple[Tuned, Told]:
     told = Told()
     upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
-    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
-    optimized = Optimized(captured=captured, operators={}, module=module or two_layers(), passes=())
-    return tune(optimized, make_context(candidates, scratch, told)), told
+    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs(rows)))
+    optimized = Optimized(captured=captured, operators={}, module=module or two_layers(rows), passes=())
+    context = replace(make_context(candidates, scratch, told), records=records)
+    return tune(optimized, context), told
 
 
 def make_context(candidates: Any, scratch: Path, told: Told) -> StageContext:
@@ -160,11 +166,11 @@ def scheduled_functions(module: tvm.IRModule) -> list[bool]:
     return [is_scheduled(function) for function in functions if not isinstance(function, relax.Function)]
 
 
-def check_outputs(server: CandidateClient, module: tvm.IRModule, folder: Path) -> None:
+def check_outputs(server: CandidateClient, module: tvm.IRModule, folder: Path, rows: int = 32) -> None:
     path = folder / "model.so"
     executable = tvm.compile(module, compile_target(HOST).llvm)
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
-    x, w, v = make_inputs()
+    x, w, v = make_inputs(rows)
     with server.open_library(path, threads=2) as library:
         (y,) = library.run((x, w, v))
     np.testing.assert_allclose(y, np.maximum(x @ w @ w @ v, 0), rtol=1e-4, atol=1e-3)

@@ -252,3 +252,17 @@ def test_a_size_is_bytes_or_has_a_unit(text: str, size_bytes: int) -> None:
 def test_a_text_that_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(BadParameter, match="is not a size such as 64MiB"):
         read_bytes(text)
+
+
+def test_a_schedule_names_a_function_and_a_file() -> None:
+    texts = ["fused_linear*=my_schedule.py", "matmul=schedules/my.py:tile"]
+    assert read_draft("host", (), (), schedules=texts).schedules == {
+        "fused_linear*": "my_schedule.py",
+        "matmul": "schedules/my.py:tile",
+    }
+
+
+@pytest.mark.parametrize("text", ["my_schedule.py", "=my_schedule.py", "matmul="])
+def test_a_schedule_without_a_function_or_a_file_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="not of the form FUNCTION="):
+        read_draft("host", (), (), schedules=[text])

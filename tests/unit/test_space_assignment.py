@@ -9,7 +9,7 @@ from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
-from worker.compiler.tuning.assignment import assign_spaces, check_spaces
+from worker.compiler.tuning.assignment import Assignment, assign, check_spaces, nearest_function
 from worker.errors import JobError
 from worker.report.view import changed_options
 
@@ -30,16 +30,43 @@ FUNCTIONS = (("linear",), ("max_pool", "max_pool1"))
 def test_the_first_pattern_that_fits_names_the_space(
     wanted: dict[str, str], spaces: list[str | None]
 ) -> None:
-    assert assign_spaces(FUNCTIONS, wanted) == spaces
+    assigned = assign(FUNCTIONS, wanted)
+    assert [None if one is None else one.choice for one in assigned] == spaces
+
+
+@pytest.mark.parametrize(("pattern", "may_skip"), [("linear", False), ("lin*", True), ("linea[r]", True)])
+def test_only_a_pattern_may_match_functions_that_its_space_does_not_fit(pattern: str, may_skip: bool) -> None:
+    assert Assignment(pattern, "course-matmul").may_skip is may_skip
 
 
 def test_a_pattern_without_a_match_is_refused_with_the_function_names() -> None:
     with pytest.raises(JobError) as caught:
-        assign_spaces(FUNCTIONS, {"*": "plans", "conv*": "plans"})
+        assign(FUNCTIONS, {"*": "plans", "conv*": "plans"})
     assert (caught.value.code, caught.value.detail) == (
         ErrorCode.FUNCTION_UNKNOWN,
         "no function matches 'conv*'; these can be searched: linear, max_pool, max_pool1",
     )
+
+
+MLP = ("fused_linear1_add1", "fused_linear_add_relu")
+CNN = ("fused_conv2d_add_relu", "fused_linear1_add2", "max_pool")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "nearest"),
+    [
+        ("fused_conv*", MLP, None),
+        ("fused_linera*", MLP, "fused_linear1_add1"),
+        ("linear*", MLP, "fused_linear1_add1"),
+        ("fused_linear_add_rleu", MLP, "fused_linear_add_relu"),
+        ("conv*", CNN, "fused_conv2d_add_relu"),
+        ("fused_max_pool", CNN, "max_pool"),
+        ("nope", CNN, None),
+        ("*", (), None),
+    ],
+)
+def test_only_a_similar_function_is_suggested(pattern: str, names: tuple[str, ...], nearest: str) -> None:
+    assert nearest_function(pattern, names) == (f"; did you mean '{nearest}'?" if nearest else "")
 
 
 def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:

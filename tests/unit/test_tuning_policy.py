@@ -79,6 +79,29 @@ def test_a_named_task_without_a_trial_comes_first() -> None:
     assert next_task([standing(best_seconds=9.0), replace(named(), best_seconds=0.1)]) == 1
 
 
+def with_plans(best_seconds: float, exhausted: bool = False) -> Standing:
+    return replace(standing(best_seconds=best_seconds, exhausted=exhausted), has_plans=True)
+
+
+def after_plans(best_seconds: float) -> Standing:
+    return replace(standing(best_seconds=best_seconds), follows_plans=True)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([after_plans(9.0), with_plans(1.0)], 1),
+        ([after_plans(9.0), with_plans(1.0), standing(best_seconds=2.0)], 2),
+        ([after_plans(9.0), with_plans(1.0, exhausted=True), standing(best_seconds=2.0)], 0),
+        ([after_plans(1.0), after_plans(9.0)], 1),
+    ],
+)
+def test_metaschedule_follows_plans_when_all_plans_are_measured(
+    standings: list[Standing], expected: int
+) -> None:
+    assert next_task(standings) == expected
+
+
 @pytest.mark.parametrize(
     ("seconds", "start", "expected"),
     [
@@ -120,6 +143,13 @@ def test_a_search_reports_the_tasks_it_leaves_out(tasks: int, unsearched: int, w
         (TuneOptions(trials=8), 8, 0.0, [standing()], SearchEnd.TRIALS),
         (TuneOptions(trials=8), 3, 0.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),
         (TuneOptions(trials=8), 0, 0.0, [], SearchEnd.CANDIDATES),
+        (
+            TuneOptions(trials=8, max_trials_per_task=2),
+            3,
+            0.0,
+            [replace(standing(exhausted=True), is_capped=True), standing(exhausted=True)],
+            SearchEnd.TRIALS_PER_TASK,
+        ),
         (TuneOptions(seconds=10), 5000, 8.9, [standing()], None),
         (TuneOptions(seconds=10), 5, 9.0, [standing()], SearchEnd.SECONDS),
         (TuneOptions(seconds=10), 5, 1.0, [standing(exhausted=True)], SearchEnd.CANDIDATES),

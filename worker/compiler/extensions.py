@@ -17,6 +17,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from bessemer.contract.base import Digest
+
 Kind = TypeVar("Kind")
 Made = TypeVar("Made")
 
@@ -37,6 +39,7 @@ class UploadedModule(NamedTuple):
 
     name: str
     module: ModuleType
+    digest: Digest = ""
 
 
 _uploaded: list[UploadedModule] = []
@@ -48,6 +51,11 @@ def cached_book(make: Callable[[], Made]) -> _lru_cache_wrapper[Made]:
     cached = lru_cache(maxsize=1)(make)
     _books.append(cached.cache_clear)
     return cached
+
+
+def uploaded_modules() -> tuple[UploadedModule, ...]:
+    """The uploaded files in force."""
+    return tuple(_uploaded)
 
 
 def use_uploads(modules: Iterable[UploadedModule]) -> None:

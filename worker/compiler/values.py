@@ -56,7 +56,8 @@ Value = TypeVar("Value")
 class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
-    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones.
+    ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
+    ``records`` the files of tuning records that the request gives.
     """
 
     scratch: Path
@@ -66,6 +67,7 @@ class StageContext:
     finished_stages: Callable[[], tuple[StageTime, ...]]
     left_seconds: Callable[[], float]
     extensions: tuple[LoadedExtension, ...] = ()
+    records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
 
 

@@ -8,6 +8,7 @@ from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
+from bessemer.contract.options import STRATEGIES
 from bessemer.contract.report import TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
@@ -22,7 +23,9 @@ from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
-from worker.compiler.tuning.assignment import check_spaces
+from worker.compiler.tuning.assignment import check_spaces, check_strategy
+from worker.compiler.tuning.given_schedules import check_schedules
+from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.values import Benchmarked, Built, Captured, StageContext, Upload, made_from
 from worker.errors import JobError
 from worker.job.extensions import load_extensions
@@ -85,6 +88,7 @@ def compile_model(
             finished_stages=lambda: sender.finished,
             left_seconds=lambda: seconds - sender.elapsed_seconds(),
             extensions=extensions,
+            records=tuple(folder.extension(digest) for digest in request.tune.records),
             observer=observer,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
@@ -146,9 +150,9 @@ def _figures(benchmarked: Benchmarked) -> Figures:
 
 
 def _tune_verdict(result: TuneResult) -> TuneVerdict | None:
-    if result.kept is None:
+    if result.kept is None and not result.schedules:
         return None
-    return TuneVerdict.model_validate(result.model_dump(include=set(TuneVerdict.model_fields)))
+    return TuneVerdict.read(result.model_dump(include=set(TuneVerdict.model_fields)))
 
 
 def _set_torch_threads(cores: int) -> None:
@@ -177,13 +181,15 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
 
 
 def check_names(request: CompilationRequest, target: CompileTarget) -> None:
-    """Refuse rewrites, kernels and search spaces that this worker lacks, before it starts on the model.
+    """Refuse rewrites, kernels, search spaces, strategies and schedules that this worker lacks.
 
     Raises:
-        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable`` or ``space-unknown``, with
-            the nearest name if there is one.
+        JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable``, ``space-unknown`` or
+            ``strategy-unknown``, with the nearest name if there is one; ``schedule-failed``.
     """
     rewrite_book().chosen(request.optimize)
     check_choices(request.kernels, kernel_book(), target.architecture)
     if request.tune.spaces:
         check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))
+    check_strategy(request.tune.strategy, (*STRATEGIES, *strategy_book()))
+    check_schedules(request.tune.schedules)

@@ -62,7 +62,9 @@ def load_extensions(files: Iterable[ExtensionFile], folder: JobFolder) -> tuple[
     modules.mkdir()
     sys.path.append(str(modules))  # so that files can import each other, and pickles the classes in them
     placed = [_placed(file, folder, modules) for file in files]
-    loaded = [UploadedModule(shown_name(*_named(file)), _run(file, path)) for file, path in placed]
+    loaded = [
+        UploadedModule(shown_name(*_named(file)), _run(file, path), file.digest) for file, path in placed
+    ]
     use_uploads(loaded)
     try:
         for _, book in BOOKS:

@@ -36,6 +36,8 @@ def _environment() -> Environment:
         "ratio": words.ratio_words,
         "decision": words.decision,
         "task_outcome": words.task_outcome,
+        "searched_spaces": words.searched_spaces,
+        "schedule_outcome": words.schedule_outcome,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
     # compiling the templates takes longer than rendering, so it happens before jobs are forked

@@ -2,7 +2,7 @@
 
 import math
 
-from bessemer.contract.report import BaselineResult, Schedules, TuneResult, TuneTask
+from bessemer.contract.report import BaselineResult, GivenSchedule, Schedules, TuneResult, TuneTask
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -119,9 +119,30 @@ def task_outcome(task: TuneTask, result: TuneResult) -> str:
     if task.won:
         crashed = result.crashed is Schedules.SEARCH
         return f"no: the whole model {'crashed' if crashed else 'was not faster'}"
+    if task.skipped:
+        reason = task.refusal or task.failure
+        return f"no: the space does not fit: {reason}" if reason else "no: the space does not fit"
     if task.found_ms is None:
         return "no: none tried" if task.trials == 0 else "no: none ran"
     return "no: not when measured again" if _looked_faster(task) else "no: not faster"
+
+
+def schedule_outcome(schedule: GivenSchedule) -> str:
+    """How a schedule from the request compares with the default one."""
+    if schedule.skipped is not None:
+        return f"not used, since the file does not fit: {schedule.skipped}"
+    if schedule.schedule_ms is None:
+        return "not timed: dynamic sizes"
+    if schedule.default_ms is None:
+        return "the default schedule did not run"
+    return f"{ratio_words(schedule.schedule_ms / schedule.default_ms)} the default schedule"
+
+
+def searched_spaces(task: TuneTask) -> str:
+    """The spaces of a workload, with the trials of each if there are several."""
+    if len(task.spaces) < 2:
+        return task.space
+    return ", ".join(f"{space.name} ({space.trials})" for space in task.spaces)
 
 
 def decision(result: TuneResult) -> str:

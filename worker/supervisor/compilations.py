@@ -57,6 +57,9 @@ class CompilationTask(RowTask[Compilation]):
         extensions = await self._runner.fetch_extensions(attempt.tenant, row.request.extensions, folder, slot)
         if isinstance(extensions, Problem):
             return extensions
+        records = await self._runner.fetch_extensions(attempt.tenant, row.request.tune.records, folder, slot)
+        if isinstance(records, Problem):
+            return records
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds

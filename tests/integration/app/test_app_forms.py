@@ -16,6 +16,7 @@ from app.service import Service
 from bessemer.contract.extension import MAX_EXTENSIONS
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import ModelState
+from bessemer.contract.options import MAX_RECORDS
 from tests.inspections import inspected
 from tests.tenant_data import own
 
@@ -125,7 +126,9 @@ async def test_a_form_that_declares_too_much_is_refused_before_it_is_read(api: h
         content=b"",
         headers={
             "Content-Type": "multipart/form-data; boundary=x",
-            "Content-Length": str((1 + MAX_EXTENSIONS) * UPLOAD_LIMIT_BYTES + ENVELOPE_BYTES + 1),
+            "Content-Length": str(
+                (1 + MAX_EXTENSIONS + MAX_RECORDS) * UPLOAD_LIMIT_BYTES + ENVELOPE_BYTES + 1
+            ),
         },
     )
     assert (response.status_code, response.json()["code"]) == (413, "model-too-large")
@@ -187,3 +190,34 @@ async def test_a_body_that_stands_still_is_given_up(
     )
     assert (response.status_code, response.json()["code"]) == (400, "upload-incomplete")
     assert own(front.store).models.get(DIGEST) is None
+
+
+async def test_a_form_brings_the_records_and_the_schedules_of_a_search(
+    api: httpx.AsyncClient, front: Service
+) -> None:
+    texts = (b'["1", "x"]\n', b"[0, []]\n")
+    records = [("records", (f"database_{index}.json", text)) for index, text in enumerate(texts)]
+    tune = {"trials": 3, "schedules": {"fused_linear*": "my_schedule.py:tile"}}
+    request = ("request", (None, json.dumps({"target": "host", "tune": tune})))
+    answer = await post(api, MODEL, ("extension", ("my_schedule.py", b"pass\n")), *records, request)
+    job = Compilation.model_validate_json(answer.content)
+    assert job.request.tune.records == tuple(hashlib.sha256(text).hexdigest() for text in texts)
+    assert job.request.tune.schedules == tune["schedules"]
+    assert all(own(front.store).extensions.get(digest) for digest in job.request.uploads)
+
+
+@pytest.mark.parametrize(
+    "tune", [{"schedules": {"f": "my_schedule.py"}}, {"records": ["0" * 64]}, {"schedules": {"f": "a:b:c"}}]
+)
+async def test_schedules_need_extensions_and_records_need_trials(
+    api: httpx.AsyncClient, tune: dict[str, object]
+) -> None:
+    request = ("request", (None, json.dumps({"target": "host", "tune": tune})))
+    refused = await post(api, MODEL, request)
+    assert (refused.status_code, refused.json()["code"]) == (422, "request-invalid")
+
+
+async def test_records_that_are_not_uploaded_are_refused(api: httpx.AsyncClient) -> None:
+    tune = {"trials": 1, "records": ["0" * 64]}
+    answer = await post(api, MODEL, ("request", (None, json.dumps({"target": "host", "tune": tune}))))
+    assert answer.json()["code"] == "extension-missing"

@@ -14,6 +14,7 @@ import bessemer.bundle
 from bessemer.bundle.manifest import (
     ARCHIVE,
     CHECKSUMS,
+    DATABASE_FILES,
     LIBRARY,
     LICENSES_FOLDER,
     MANIFEST,
@@ -74,7 +75,16 @@ def package(benchmarked: Benchmarked, context: StageContext) -> Packaged:
         write_bundle(benchmarked, context, now())
     except (OSError, ValueError) as error:
         raise failure_of(ErrorCode.PACKAGE_FAILED, error, str(error)) from error
-    return Packaged(benchmarked=benchmarked, files=ARTIFACTS)
+    return Packaged(benchmarked=benchmarked, files=(*ARTIFACTS, *_single_records(benchmarked, context)))
+
+
+def _single_records(benchmarked: Benchmarked, context: StageContext) -> tuple[str, ...]:
+    """The files of MetaSchedule's database, copied beside the archive."""
+    records = benchmarked.verified.built.tuned.records
+    names = [name for name in DATABASE_FILES if records is not None and (records / name).is_file()]
+    for name in names:
+        shutil.copyfile(context.output / RECORDS_FOLDER / name, context.output / name)
+    return tuple(names)
 
 
 def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,21 +15,29 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Schedules, TuneResult, TuneTask
+from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
-from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.tuning.assignment import assign_spaces, names_of
+from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
+from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.given_records import read_records, records_of
+from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
     BuilderSettings,
     CandidateBuilder,
     CandidateRunner,
     RunnerSettings,
 )
-from worker.compiler.tuning.record_selection import forced_records, measure_defaults, winners
-from worker.compiler.tuning.search import TaskSearch
+from worker.compiler.tuning.record_selection import (
+    forced_records,
+    is_skipped,
+    measure_defaults,
+    refuse_misfits,
+    winners,
+)
+from worker.compiler.tuning.search import TaskSearch, Trial
 from worker.compiler.tuning.session import (
     EVALUATION,
     TuningSession,
@@ -64,37 +72,59 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm
     options = upload.request.tune
-    if options.trials == 0:
+    if options.trials == 0 and not options.schedules:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
-        return _search_and_apply(optimized, context, target, options)
+        return _schedule_and_search(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
-def _search_and_apply(
+def _schedule_and_search(
     optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
-    started, budget = time.monotonic(), share_seconds(options.seconds)
     records = context.scratch / "records"
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
-        tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
-        measure_defaults(tasks, session)
-        unsearched = count_dynamic(optimized.module)
-        scope = shown_scope(len(tasks), unsearched)
-        ended_by = _search(tasks, options, started, context, scope)
-        write_scripts(tasks, records)
-        outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
-    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
-    found = {"unsearched": unsearched, "ended_by": ended_by}
+        given = apply_schedules(optimized.module, options.schedules, session, records)
+        if options.trials == 0:
+            module = schedule_rest(given.module, target)
+            result = _no_search(module)
+        else:
+            advice = read_records(context.records)
+            searched = replace(optimized, module=given.module)
+            module, result = _search_and_apply(searched, context, session, advice)
     return Tuned(
         optimized=optimized,
-        module=outcome.module,
-        result=result.model_copy(update=found),
+        module=module,
+        result=result.model_copy(update={"schedules": given.schedules}),
         records=records,
     )
+
+
+def _search_and_apply(
+    optimized: Optimized, context: StageContext, session: TuningSession, advice: Sequence[TuningRecord]
+) -> tuple[tvm.IRModule, TuneResult]:
+    options = session.options
+    started, budget = time.monotonic(), share_seconds(options.seconds)
+    tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
+    tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
+    measure_defaults(tasks, session)
+    unsearched = count_dynamic(optimized.module)
+    scope = shown_scope(len(tasks), unsearched)
+    ended_by = _search(tasks, options, started, context, scope)
+    refuse_misfits(tasks)
+    write_scripts(tasks, context.scratch / "records")
+    outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
+    result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
+    found = {
+        "unsearched": unsearched,
+        "ended_by": ended_by,
+        "records": len(advice),
+        "unused_records": len(advice) - sum(len(task.records) for task in tasks),
+    }
+    return outcome.module, result.model_copy(update=found)
 
 
 class _Outcome(NamedTuple):
@@ -156,17 +186,20 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         builder=CandidateBuilder(context.candidates, BuilderSettings(folder=folder, workers=threads)),
         runner=CandidateRunner(context.candidates, RunnerSettings(threads, EVALUATION)),
         database=open_database(context.scratch / "records"),
-        cost_model=make_cost_model(options.seed, threads),
+        cost_model=make_cost_model(options, threads),
         threads=threads,
-        seed=options.seed,
-        max_trials=options.trials,
+        options=options,
     )
 
 
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
     """The functions to search: those of each run, except for functions of dynamic sizes."""
     found = extract_tasks(without_preparation(module), session.target)
-    known = [task for task in found if not count_dynamic(task.dispatched[0])]
+    known = [
+        task
+        for task in found
+        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
+    ]
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -186,7 +219,7 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
     if not options.spaces:
         return tasks
     names = [names_of(task.module["main"], module) for task in tasks]
-    spaces = assign_spaces(names, options.spaces)
+    spaces = assign(names, options.spaces)
     return [
         replace(task, wanted=space) for task, space in zip(tasks, spaces, strict=True) if space is not None
     ]
@@ -233,9 +266,10 @@ def apply_records(
 
 def _result(tasks: Sequence[TaskSearch], seconds: float, outcome: _Outcome) -> TuneResult:
     return TuneResult(
-        trials=sum(len(task.trial_seconds) for task in tasks),
+        trials=sum(len(task.trials) for task in tasks),
         seconds=seconds,
         tasks=tuple(_describe(task, outcome) for task in tasks),
+        skipped=sum(map(is_skipped, tasks)),
         kept=outcome.comparison.kept,
         search_ms=outcome.comparison.search_ms,
         default_ms=outcome.comparison.default_ms,
@@ -248,11 +282,12 @@ def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
     return TuneTask(
         name=task.name,
         weight=task.weight,
-        trials=len(task.trial_seconds),
-        failed=sum(seconds is None for seconds in task.trial_seconds),
+        trials=len(task.trials),
+        failed=_failed(task.trials),
         best_ms=None if best is None else best * 1e3,
         history_ms=best_so_far(task.trial_seconds, default),
-        space=task.space,
+        space=task.best_space,
+        spaces=tuple(_searched_spaces(task)),
         kept=task.best_record in outcome.kept,
         won=task.best_record in outcome.won,
         found_ms=None if found is None else found * 1e3,
@@ -260,5 +295,24 @@ def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
         failure=task.failure,
         exhausted=task.exhausted,
         refused=task.refusals.draws,
-        refusal=task.refusals.last,
+        refusal=task.refusals.last if task.misfit is None else task.misfit.detail,
+        skipped=is_skipped(task),
     )
+
+
+def _searched_spaces(task: TaskSearch) -> Iterator[SearchedSpace]:
+    for index, name in enumerate(task.spaces):
+        trials = [trial for trial in task.trials if trial.space == name]
+        if not trials and index > 0:
+            continue
+        best = min((trial.seconds for trial in trials if trial.seconds is not None), default=None)
+        yield SearchedSpace(
+            name=name,
+            trials=len(trials),
+            failed=_failed(trials),
+            best_ms=None if best is None else best * 1e3,
+        )
+
+
+def _failed(trials: Sequence[Trial]) -> int:
+    return sum(trial.seconds is None for trial in trials)

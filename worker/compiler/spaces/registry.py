@@ -10,7 +10,7 @@ from tvm.s_tir import TensorIntrin
 
 from worker.compiler.extensions import ExtensionError, ExtensionPoint, cached_book, in_modules
 from worker.compiler.spaces import built_in
-from worker.compiler.spaces.space import OWN_SPACES, Intrinsic, Space
+from worker.compiler.spaces.space import RESERVED, Intrinsic, Space
 
 POINT: ExtensionPoint[Space | Intrinsic] = ExtensionPoint(
     group="bessemer.schedule_spaces",
@@ -45,7 +45,7 @@ def space_book() -> SpaceBook:
 def make_space_book(installed: Iterable[EntryPoint]) -> SpaceBook:
     """The built-in spaces and intrinsics and those of entry points; see ``space_book``."""
     found = POINT.in_force(installed)
-    reserved = found.keys() & OWN_SPACES
+    reserved = found.keys() & set(RESERVED)
     if reserved:
         raise ExtensionError(f"{POINT.group}: {', '.join(sorted(reserved))} is a reserved name")
     return SpaceBook(

@@ -1,9 +1,12 @@
-"""Assigns a search space to each function by its names."""
+"""Assigns search spaces and schedules to functions by their names."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import tvm
 import tvm_ffi
@@ -12,6 +15,21 @@ from tvm import tirx
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError
+
+
+class Assignment(NamedTuple):
+    """The space or the schedule that a request names for a function, and the name or pattern that matched."""
+
+    pattern: str
+    choice: str
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether the choice need not fit the function, since a pattern may match others that it fits."""
+        return any(sign in self.pattern for sign in _WILDCARDS)
+
+
+_WILDCARDS = "*?["
 
 
 def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
@@ -31,15 +49,30 @@ def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
             raise JobError(ErrorCode.SPACE_UNKNOWN, detail)
 
 
-def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str]) -> list[str | None]:
-    """Find the space that a request names for each function.
+def check_strategy(name: str, known: Collection[str]) -> None:
+    """Refuse an unknown search strategy.
+
+    Raises:
+        JobError: ``strategy-unknown`` with the nearest name.
+    """
+    if name not in known:
+        hint = did_you_mean(name, known)
+        detail = f"unknown strategy '{name}'{hint} (known: {', '.join(sorted(known))})"
+        raise JobError(ErrorCode.STRATEGY_UNKNOWN, detail)
+
+
+def assign(
+    functions: Sequence[Sequence[str]], wanted: Mapping[str, str], can_be: str = "searched"
+) -> list[Assignment | None]:
+    """Find the space or the schedule that a request names for each function.
 
     Args:
-        functions: the names of each function that can be searched; equal functions are one, with all names.
-        wanted: spaces by functions' names or patterns of names (``fused_linear*``); the first match counts.
+        functions: the names of each function; equal functions may be one, with all names.
+        wanted: choices by functions' names or patterns of names (``fused_linear*``); the first match counts.
+        can_be: what can happen to the functions, for the error.
 
     Returns:
-        A space for each function; None where the request does not name one.
+        An assignment for each function; None where the request does not name one.
 
     Raises:
         JobError: ``function-unknown``: a pattern matches no function.
@@ -48,15 +81,35 @@ def assign_spaces(functions: Sequence[Sequence[str]], wanted: Mapping[str, str])
     idle = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
     if idle:
         there_are = ", ".join(names) or "none"
-        patterns = ", ".join(f"'{pattern}'{did_you_mean(pattern, names)}" for pattern in idle)
-        detail = f"no function matches {patterns}; these can be searched: {there_are}"
+        patterns = ", ".join(f"'{pattern}'{nearest_function(pattern, names)}" for pattern in idle)
+        then = " These" if patterns.endswith("?") else "; these"
+        detail = f"no function matches {patterns}{then} can be {can_be}: {there_are}"
         raise JobError(ErrorCode.FUNCTION_UNKNOWN, detail)
-    return [_space_of(group, wanted) for group in functions]
+    return [_choice_for(group, wanted) for group in functions]
 
 
-def _space_of(names: Sequence[str], wanted: Mapping[str, str]) -> str | None:
+def nearest_function(pattern: str, names: Sequence[str]) -> str:
+    """A clause that suggests the function whose name is near a name or a pattern; empty if none is.
+
+    ``fused_``, which most names start with, makes no two names similar. Of a pattern, only what precedes the
+    first wildcard counts, beside as much of a name.
+    """
+    stem = re.split(r"[*?[]", pattern)[0].removeprefix(_FUSED)
+    length = len(stem) if stem != pattern.removeprefix(_FUSED) else None
+    by_start = {name.removeprefix(_FUSED)[:length]: name for name in reversed(names)}
+    near = difflib.get_close_matches(stem, by_start, n=1, cutoff=_NEAR)
+    return f"; did you mean '{by_start[near[0]]}'?" if near else ""
+
+
+_FUSED = "fused_"
+_NEAR = 0.6
+
+
+def _choice_for(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment | None:
     fitting = (
-        space for pattern, space in wanted.items() if any(fnmatchcase(name, pattern) for name in names)
+        Assignment(pattern, choice)
+        for pattern, choice in wanted.items()
+        if any(fnmatchcase(name, pattern) for name in names)
     )
     return next(fitting, None)
 

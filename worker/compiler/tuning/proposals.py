@@ -13,13 +13,17 @@ import tvm
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
+from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
 from worker.errors import failure_of, ran_out_of_memory, short_message
 
@@ -82,36 +86,74 @@ class FamilyProposals:
 
 
 class StockProposals:
-    """MetaSchedule's rules for any function, searched by evolution with a cost model."""
+    """MetaSchedule's design spaces for any function, searched by the strategy that the request names.
+
+    Evolution starts from the records in a database of its own: those of plans carry no decisions to mutate.
+    A replay draws on one thread, since TVM seeds each thread and lets them compete for the draws.
+    """
 
     def __init__(self, module: tvm.IRModule, session: TuningSession, index: int) -> None:
-        self._cost_model = session.cost_model
+        options = session.options
+        self._module = module
+        self._target = session.target
+        self._database = ms.database.MemoryDatabase()
+        self._cost_model = _model_of_evolution(session) if _evolves(options) else None
+        self._left: list[MeasureCandidate] = []
         self._context = ms.TuneContext(
             module,
             target=session.target,
             space_generator="post-order-apply",
-            search_strategy=ms.search_strategy.EvolutionarySearch(
-                population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
-            ),
-            rand_state=(session.seed * 7919 + index) % _MAX_SEED + 1,
-            num_threads=session.threads,
+            search_strategy=make_strategy(options.strategy),
+            rand_state=(options.seed * 7919 + index) % _MAX_SEED + 1,
+            num_threads=session.threads if _evolves(options) else 1,
             logger=tuning_logger(),
         )
         self._context.pre_tuning(
-            max_trials=session.max_trials,
+            max_trials=options.trials,
             num_trials_per_iter=ROUND_TRIALS,
-            database=session.database,
-            cost_model=session.cost_model,
+            database=self._database,
+            cost_model=self._cost_model,
         )
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
-        return list(self._context.generate_measure_candidates() or ())[:count]
+        if not self._left:
+            self._left = list(self._context.generate_measure_candidates() or ())
+        chosen, self._left = self._left[:count], self._left[count:]
+        return chosen
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
-        self._cost_model.update(self._context, candidates, results)
+        for candidate, result in zip(candidates, results, strict=True):
+            if result.run_secs:
+                workload = self._database.commit_workload(self._module)
+                trace, arguments = candidate.sch.trace, candidate.args_info
+                record = TuningRecord(trace, workload, result.run_secs, self._target, arguments)
+                self._database.commit_tuning_record(record)
+        if self._cost_model is not None:
+            self._cost_model.update(self._context, candidates, results)
         self._context.notify_runner_results(candidates, results)
+
+
+def make_strategy(name: str) -> Any:
+    """The search strategy of this name: an extension's or MetaSchedule's."""
+    extensions = strategy_book()
+    if name in extensions:
+        return extensions[name].make()
+    if name == EVOLUTIONARY:
+        return ms.search_strategy.EvolutionarySearch(
+            population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
+        )
+    return ms.search_strategy.create(name)
+
+
+def _evolves(options: TuneOptions) -> bool:
+    """Whether the strategy may use a cost model: all but the replays."""
+    return options.strategy not in (REPLAY_TRACE, REPLAY_FUNC)
+
+
+def _model_of_evolution(session: TuningSession) -> CostModel:
+    return session.cost_model or RandomModel(seed=session.options.seed)
 
 
 class SpaceProposals:
@@ -129,7 +171,7 @@ class SpaceProposals:
         self._session = session
         self._context = ms.TuneContext(module, target=session.target, num_threads=session.threads)
         self._arguments = ArgInfo.from_entry_func(module)
-        self._random = Random(session.seed)
+        self._random = Random(session.options.seed)
         self._seen: set[str] = set()
         self._measured = 0
         self._unlearned: list[tuple[list[MeasureCandidate], list[RunnerResult]]] = []
@@ -138,9 +180,10 @@ class SpaceProposals:
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
-        learned = self._measured >= WARM_UP_SAMPLES
+        model = self._session.cost_model
+        learned = model is not None and self._measured >= WARM_UP_SAMPLES
         drawn = self._draw(count * _CHOICE if learned else count)
-        chosen = self._promising(drawn)[:count] if learned else drawn
+        chosen = self._promising(drawn, model)[:count] if learned else drawn
         self._seen |= {_identity(candidate.sch) for candidate in chosen}
         return chosen
 
@@ -153,10 +196,9 @@ class SpaceProposals:
             if seconds is not None and (self._best is None or seconds < self._best[0]):
                 self._best = (seconds, candidate)
 
-    def _promising(self, candidates: list[MeasureCandidate]) -> list[MeasureCandidate]:
+    def _promising(self, candidates: list[MeasureCandidate], model: CostModel) -> list[MeasureCandidate]:
         if not candidates:
             return []
-        model = self._session.cost_model
         for measured in self._unlearned:
             model.update(self._context, *measured)
         self._unlearned.clear()

@@ -46,18 +46,37 @@ def forced_records(tasks: Sequence[TaskSearch]) -> list[TuningRecord]:
     """The best record of every task, for a request that forces its spaces.
 
     Raises:
-        JobError: ``space-failed``: none of a task's candidates ran.
+        JobError: ``space-failed``: none of a task's candidates ran, and its space may not skip it.
     """
-    return [_best_record(task) for task in tasks]
+    kept = [task for task in tasks if not is_skipped(task)]
+    for task in kept:
+        if task.best_record is None:
+            raise _no_record(task)
+    return [task.best_record for task in kept if task.best_record is not None]
 
 
-def _best_record(task: TaskSearch) -> TuningRecord:
-    if task.best_record is None:
-        tried = len(task.trial_seconds)
-        reason = (
-            f"none of {tried} trials ran: {task.failure}"
-            if tried
-            else "it had no trials; raise `tune.trials`"
-        )
-        raise JobError(ErrorCode.SPACE_FAILED, f"space '{task.space}' on function '{task.name}': {reason}")
-    return task.best_record
+def is_skipped(task: TaskSearch) -> bool:
+    """Whether the space that a pattern names does not fit the task's function: no candidate of it runs."""
+    may_skip = task.wanted is not None and task.wanted.may_skip
+    return may_skip and task.best_record is None and (task.misfit is not None or bool(task.trials))
+
+
+def refuse_misfits(tasks: Sequence[TaskSearch]) -> None:
+    """Refuse a pattern whose space fits none of its functions.
+
+    Raises:
+        JobError: ``space-failed`` with the reason for the first function.
+    """
+    named = [task for task in tasks if task.wanted is not None]
+    for assignment in dict.fromkeys(task.wanted for task in named):
+        assigned = [task for task in named if task.wanted == assignment]
+        if all(is_skipped(task) for task in assigned):
+            raise assigned[0].misfit or _no_record(assigned[0])
+
+
+def _no_record(task: TaskSearch) -> JobError:
+    tried = len(task.trials)
+    reason = (
+        f"none of {tried} trials ran: {task.failure}" if tried else "it had no trials; raise `tune.trials`"
+    )
+    return JobError(ErrorCode.SPACE_FAILED, f"space '{task.space}' on function '{task.name}': {reason}")

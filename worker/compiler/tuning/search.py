@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.contract.options import SearchMethod
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.spaces.space import PLANS, STOCK
+from worker.compiler.spaces.space import PLANS, RECORDS, STOCK
+from worker.compiler.tuning.assignment import Assignment
+from worker.compiler.tuning.given_records import RecordProposals
 from worker.compiler.tuning.proposals import (
     FamilyProposals,
     Proposals,
@@ -27,28 +30,50 @@ from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, Standing
 from worker.errors import JobError, ran_out_of_memory
 
 
+class Trial(NamedTuple):
+    """The space that proposed a candidate, and its seconds; None if it failed."""
+
+    space: str
+    seconds: float | None
+
+
+def spaces_to_search(has_plans: bool, method: SearchMethod) -> tuple[str, ...]:
+    """The spaces of a function that the request does not name, in order."""
+    plans = (PLANS,) if has_plans else ()
+    match method:
+        case SearchMethod.PLANS:
+            return plans
+        case SearchMethod.METASCHEDULE:
+            return (STOCK,)
+        case SearchMethod.BOTH:
+            return (*plans, STOCK)
+
+
 @dataclass
 class TaskSearch:
-    """The search of one task.
+    """The search of one task, one space after another.
 
     Attributes:
         plans: the plans of the function's family; None if no family claims it.
         wanted: the space that the request names, if any.
-        trial_seconds: one entry for each trial, None if it failed.
+        misfit: why the space that a pattern names does not fit the function.
+        records: those of the function that the request gives, the fastest first.
     """
 
     name: str
     weight: int
     module: tvm.IRModule
     plans: Sequence[Any] | None
-    wanted: str | None
+    wanted: Assignment | None
     session: TuningSession
     index: int
     default_seconds: float | None = None
-    exhausted: bool = False
-    trial_seconds: list[float | None] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     best_record: TuningRecord | None = None
     failure: str | None = None
+    misfit: JobError | None = None
+    records: Sequence[TuningRecord] = ()
+    _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
     @property
@@ -57,22 +82,57 @@ class TaskSearch:
         known = [seconds for seconds in (self.default_seconds, self.best_seconds) if seconds is not None]
         return Standing(
             weight=self.weight,
-            trials=len(self.trial_seconds),
+            trials=len(self.trials),
             best_seconds=min(known, default=None),
-            exhausted=self.exhausted,
+            exhausted=self.exhausted or self.is_capped,
             is_named=self.wanted is not None,
             default_seconds=self.default_seconds,
+            has_plans=self.space in (RECORDS, PLANS) and self.wanted is None,
+            follows_plans=self.space == STOCK and PLANS in self.spaces,
+            is_capped=self.is_capped,
         )
 
     @property
+    def spaces(self) -> tuple[str, ...]:
+        """The names of the spaces to search."""
+        if self.wanted is not None:
+            return (self.wanted.choice,)
+        spaces = spaces_to_search(self.plans is not None, self.session.options.search)
+        return (RECORDS, *spaces) if self.records else spaces
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every candidate of every space was tried."""
+        return self._exhausted_spaces == len(self.spaces)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether candidates are left, but no trials for this task."""
+        limit = self.session.options.max_trials_per_task
+        return limit is not None and len(self.trials) >= limit and not self.exhausted
+
+    @property
     def space(self) -> str:
-        """The name of the space to search."""
-        return self.wanted or (STOCK if self.plans is None else PLANS)
+        """The name of the space that is searched now, or was last; empty if there is none."""
+        spaces = self.spaces
+        return spaces[min(self._exhausted_spaces, len(spaces) - 1)] if spaces else ""
+
+    @property
+    def best_space(self) -> str:
+        """The space of the best candidate, or the first one."""
+        ran = [trial for trial in self.trials if trial.seconds is not None]
+        best = min(ran, key=lambda trial: trial.seconds or 0.0, default=None)
+        return best.space if best else next(iter(self.spaces), "")
 
     @property
     def refusals(self) -> Refusals:
         """The draws on which a hand-written space raised."""
         return self._proposals.refusals if isinstance(self._proposals, SpaceProposals) else Refusals()
+
+    @property
+    def trial_seconds(self) -> list[float | None]:
+        """One entry for each trial, None if it failed."""
+        return [trial.seconds for trial in self.trials]
 
     @property
     def best_seconds(self) -> float | None:
@@ -86,11 +146,14 @@ class TaskSearch:
             trials: maximum number of candidates to measure.
 
         Returns:
-            How many candidates ran or failed; 0 if the space is exhausted.
+            How many candidates ran or failed; 0 if the space is exhausted, and the next one follows.
         """
-        candidates = self._propose(trials)
+        limit = self.session.options.max_trials_per_task
+        candidates = self._propose(trials if limit is None else min(trials, limit - len(self.trials)))
         if not candidates:
-            self.exhausted = True
+            self._exhausted_spaces += 1
+            if not self.exhausted:
+                self._proposals = None
             return 0
         results = measure([candidate.sch.mod for candidate in candidates], self.session, MEASURED_ROUNDS)
         for candidate, result in zip(candidates, results, strict=True):
@@ -104,6 +167,11 @@ class TaskSearch:
             if self._proposals is None:
                 self._proposals = self._open_space()
             return self._proposals.next(trials)
+        except JobError as error:
+            if self.wanted is None or not self.wanted.may_skip or error.code is not ErrorCode.SPACE_FAILED:
+                raise
+            self.misfit = error
+            return []
         except REFUSALS as error:
             if ran_out_of_memory(error):
                 raise
@@ -111,6 +179,8 @@ class TaskSearch:
             return []
 
     def _open_space(self) -> Proposals:
+        if self.space == RECORDS:
+            return RecordProposals(self.records)
         if self.space == STOCK:
             return StockProposals(self.module, self.session, self.index)
         if self.space == PLANS:
@@ -126,7 +196,7 @@ class TaskSearch:
     def _record(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
         if not result.run_secs:
             tuning_logger().info("%s: failed: %s", self.name, result.error_msg)
-            self.trial_seconds.append(None)
+            self.trials.append(Trial(self.space, None))
             self.failure = result.error_msg
             return
         database = self.session.database
@@ -141,4 +211,4 @@ class TaskSearch:
         database.commit_tuning_record(record)
         if self.best_seconds is None or seconds < self.best_seconds:
             self.best_record = record
-        self.trial_seconds.append(seconds)
+        self.trials.append(Trial(self.space, seconds))

@@ -13,11 +13,13 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
-from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
+from bessemer.contract.options import CostModel as CostModelName
+from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
 
 _DEVICE = "cpu"
@@ -36,19 +38,24 @@ class TuningSession:
     builder: Any
     runner: Any
     database: Database
-    cost_model: CostModel
+    cost_model: CostModel | None
     threads: int
-    seed: int
-    max_trials: int
+    options: TuneOptions
 
 
-def make_cost_model(seed: int, threads: int) -> CostModel:
-    """A gradient-boosted model that needs few samples."""
-    return XGBModel(
-        config=XGBConfig(seed=seed, nthread=threads),
-        num_warmup_samples=WARM_UP_SAMPLES,
-        num_tuning_cores=threads,
-    )
+def make_cost_model(options: TuneOptions, threads: int) -> CostModel | None:
+    """The cost model that the options name; the gradient-boosted one needs few samples."""
+    match options.cost_model:
+        case CostModelName.XGB:
+            return XGBModel(
+                config=XGBConfig(seed=options.seed, nthread=threads),
+                num_warmup_samples=WARM_UP_SAMPLES,
+                num_tuning_cores=threads,
+            )
+        case CostModelName.RANDOM:
+            return RandomModel(seed=options.seed)
+        case CostModelName.NONE:
+            return None
 
 
 def open_database(folder: Path) -> Database:

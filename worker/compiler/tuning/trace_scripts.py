@@ -1,4 +1,4 @@
-"""Writes the best schedules of a search as readable Python that runs where TVM is installed."""
+"""Writes schedules as readable Python that runs where TVM is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.schedule import Trace
 
+from bessemer.contract.report import WrittenSchedule
 from worker.compiler.tuning.search import TaskSearch
 
 _DEFAULTS = re.compile(
@@ -18,16 +20,15 @@ _DEFAULTS = re.compile(
 
 _INDENTATION = re.compile(r"^  (?=\S)", re.MULTILINE)
 
-_SCRIPT = '''"""The best schedule that the search found for `{name}`.
+_SCRIPT = '''"""{title}
 
-Space: {space}. Best of {trials} trials, {milliseconds:.4g} ms a call on {processor}.{note}
+{account}{note}
 
     python {name}.py        # prints the scheduled function; needs apache-tvm {version}
 """
 
 from tvm import s_tir
-from tvm.script import ir as I
-from tvm.script import tirx as T
+{imports}
 
 {workload}
 
@@ -46,6 +47,8 @@ if __name__ == "__main__":
     print(scheduled().script())
 '''
 
+_IMPORTS = "from tvm.script import ir as I\nfrom tvm.script import tirx as T"
+
 _OF_PLANS = """
 The annotations name a plan of Bessemer's; worker/compiler/schedules writes its loops."""
 _OF_INTRINSICS = """
@@ -63,23 +66,53 @@ def write_scripts(tasks: Sequence[TaskSearch], folder: Path) -> None:
 
 def script_of(task: TaskSearch, record: TuningRecord) -> str:
     """A record as a Python module: the function, ``apply_trace(schedule)`` and ``scheduled()``."""
-    trace = _readable(record)
-    return _SCRIPT.format(
+    best_ms, processor = float(record.run_secs[0]) * 1e3, task.session.target.attrs["mcpu"]
+    tried = f"Best of {len(task.trials)} trials, {best_ms:.4g} ms a call on {processor}."
+    return _script(
         name=task.name,
-        space=task.space,
-        trials=len(task.trial_seconds),
-        milliseconds=float(record.run_secs[0]) * 1e3,
-        processor=task.session.target.attrs["mcpu"],
-        version=tvm.__version__,
-        workload=_without_comments(record.workload.mod.script()),
-        trace=trace,
-        note=_note(trace),
+        title=f"The best schedule that the search found for `{task.name}`.",
+        account=f"Space: {task.best_space}. {tried}",
+        workload=record.workload.mod,
+        trace=readable_trace(record.trace),
     )
 
 
-def _readable(record: TuningRecord) -> str:
-    text = _without_comments(str(record.trace.simplified(remove_postproc=False)))
+def script_of_given(schedule: WrittenSchedule, workload: tvm.IRModule, processor: str) -> str:
+    """A schedule from the request as such a module, with the decisions that it sampled."""
+    took = "Not timed, since its sizes are dynamic."
+    if schedule.schedule_ms is not None:
+        took = f"{schedule.schedule_ms:.4g} ms a call on {processor}."
+    return _script(
+        name=schedule.function,
+        title=f"The schedule that `{schedule.file}` gives `{schedule.function}`.",
+        account=took,
+        workload=workload,
+        trace=schedule.trace,
+    )
+
+
+def readable_trace(trace: Trace) -> str:
+    """A trace as the function ``apply_trace(schedule)``, without arguments with their default values."""
+    text = _without_comments(str(trace.simplified(remove_postproc=False)))
     return _INDENTATION.sub("    ", _DEFAULTS.sub("", text))
+
+
+def tvmscript(module: tvm.IRModule) -> str:
+    """A module as a TVMScript program with its imports."""
+    return f"{_IMPORTS}\n\n{_without_comments(module.script())}"
+
+
+def _script(name: str, title: str, account: str, workload: tvm.IRModule, trace: str) -> str:
+    return _SCRIPT.format(
+        name=name,
+        title=title,
+        account=account,
+        version=tvm.__version__,
+        imports=_IMPORTS,
+        workload=_without_comments(workload.script()),
+        trace=trace,
+        note=_note(trace),
+    )
 
 
 def _without_comments(text: str) -> str:

@@ -30,7 +30,8 @@ class Standing:
     """A task's progress. Times are seconds of one call, None until something ran.
 
     ``best_seconds`` is the faster of the default schedule and the best trial. ``is_named`` says that the
-    request names the task.
+    request names the task. ``has_plans`` says that plans of its family are left, ``follows_plans`` that
+    MetaSchedule goes on where they ended. ``is_capped`` says that the task has all trials that one may have.
     """
 
     weight: int
@@ -39,6 +40,9 @@ class Standing:
     exhausted: bool
     is_named: bool = False
     default_seconds: float | None = None
+    has_plans: bool = False
+    follows_plans: bool = False
+    is_capped: bool = False
 
 
 class Budget(NamedTuple):
@@ -60,12 +64,18 @@ def next_task(standings: Sequence[Standing]) -> int | None:
     """The task for the next round: the one with the fewest trials for its share of the model's time.
 
     In the end, trials are in proportion to the time that the model spends in each task. Tasks that the
-    request names come first until each has had a trial.
+    request names come first until each has had a trial. Tasks whose plans are measured wait until those of
+    all tasks are.
 
     Returns:
         The task's index, or None if every task is exhausted.
     """
-    open_tasks = [index for index, standing in enumerate(standings) if not standing.exhausted]
+    plans_left = any(standing.has_plans and not standing.exhausted for standing in standings)
+    open_tasks = [
+        index
+        for index, standing in enumerate(standings)
+        if not (standing.exhausted or (plans_left and standing.follows_plans))
+    ]
     return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
 
 
@@ -76,7 +86,8 @@ def search_end(
     if done >= options.trials:
         return SearchEnd.TRIALS
     if next_task(standings) is None:
-        return SearchEnd.CANDIDATES
+        is_capped = any(standing.is_capped for standing in standings)
+        return SearchEnd.TRIALS_PER_TASK if is_capped else SearchEnd.CANDIDATES
     limit = share_seconds(options.seconds).search_seconds
     return SearchEnd.SECONDS if limit is not None and elapsed_seconds >= limit else None
 
@@ -110,6 +121,11 @@ def next_plans(
 def best_of(seconds: Sequence[float] | None) -> float | None:
     """The fastest of several measurements, since other load only adds time."""
     return min(map(float, seconds), default=None) if seconds is not None else None
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Seconds in milliseconds; None if unknown."""
+    return None if seconds is None else seconds * 1e3
 
 
 def may_beat(seconds: float | None, default_seconds: float | None) -> bool:

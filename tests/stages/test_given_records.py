@@ -1,0 +1,81 @@
+"""Tuning records that a request gives: the search measures what they propose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_metaschedule import trials_of
+from test_tune_search import check_outputs, run_tune
+
+from bessemer.contract.options import REPLAY_TRACE, SearchMethod, TuneOptions
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.client import CandidateClient
+from worker.errors import JobError
+from worker.job.warmup import import_everything
+
+GIVEN = ("a" * 64, "b" * 64)
+WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    import_everything()
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> tuple[Path, ...]:
+    """The files of a search of both functions, by MetaSchedule."""
+    folder = tmp_path_factory.mktemp("earlier")
+    options = TuneOptions(trials=24, search=SearchMethod.METASCHEDULE, strategy=REPLAY_TRACE)
+    tuned, _ = run_tune(server, folder, options)
+    assert all(task.trials > task.failed for task in tuned.result.tasks)
+    return folder / "records" / RECORDS, folder / "records" / WORKLOADS
+
+
+def test_the_records_of_each_function_are_measured_first(
+    records: tuple[Path, ...], server: CandidateClient, tmp_path: Path
+) -> None:
+    count = len(records[0].read_text().splitlines())
+    options = TuneOptions(trials=20, max_trials_per_task=10, records=GIVEN)
+    tuned, _ = run_tune(server, tmp_path, options, records=records)
+
+    assert (tuned.result.records, tuned.result.unused_records) == (count, 0)
+    assert [spaces["records"] for spaces in trials_of(tuned).values()] == [8, 8]
+    assert tuned.result.trials == 20
+    assert tuned.records is not None
+    written = (tuned.records / RECORDS).read_text().splitlines()
+    assert len(written) == 20 - sum(task.failed for task in tuned.result.tasks)
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_records_that_fit_no_function_are_counted(
+    records: tuple[Path, ...], server: CandidateClient, tmp_path: Path
+) -> None:
+    count = len(records[0].read_text().splitlines())
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=2, records=GIVEN), rows=1, records=records)
+
+    assert (tuned.result.records, tuned.result.unused_records) == (count, count)
+    assert all("records" not in spaces for spaces in trials_of(tuned).values())
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("[]\n", "[]\n"), "is not one of"),
+        (("{", "["), "is not one of"),
+        (('["1", "x"]\n', '["2", "y"]\n'), "are not two files"),
+        (('["1", "x"]\n', "[0, [1]]\n"), "TVM cannot read"),
+        (('["1", "x"]\n',), "are not two files"),
+    ],
+)
+def test_files_that_are_no_records_are_refused(
+    texts: tuple[str, ...], message: str, server: CandidateClient, tmp_path: Path
+) -> None:
+    files = tuple(tmp_path / f"{index}.json" for index in range(len(texts)))
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    with pytest.raises(JobError) as caught:
+        run_tune(server, tmp_path, TuneOptions(trials=2, records=GIVEN[: len(files)]), records=files)
+    assert caught.value.code is ErrorCode.RECORDS_INVALID
+    assert message in caught.value.detail

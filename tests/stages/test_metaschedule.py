@@ -1,0 +1,136 @@
+"""MetaSchedule by name: every search, strategy and cost model runs, with candidates in confined processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from test_tune_search import check_outputs, run_tune, scheduled_functions
+
+from bessemer.contract.options import (
+    REPLAY_FUNC,
+    REPLAY_TRACE,
+    STRATEGIES,
+    CostModel,
+    SearchEnd,
+    SearchMethod,
+    TuneOptions,
+)
+from worker.candidates.client import CandidateClient
+from worker.compiler.tuning import proposals
+from worker.compiler.tuning.session import open_database
+from worker.compiler.values import Tuned
+from worker.job.warmup import import_everything
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    import_everything()
+
+
+def trials_of(tuned: Tuned) -> dict[str, dict[str, int]]:
+    """The trials by function and space."""
+    return {task.name: {each.name: each.trials for each in task.spaces} for task in tuned.result.tasks}
+
+
+def sampled(tuned: Tuned) -> set[str]:
+    """The primitives in the records that a search wrote."""
+    assert tuned.records is not None
+    lines = (tuned.records / "database_tuning_record.json").read_text().splitlines()
+    return {step[0] for line in lines for step in json.loads(line)[1][0][0]}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("model", CostModel)
+def test_every_strategy_runs_with_every_cost_model(
+    strategy: str,
+    model: CostModel,
+    server: CandidateClient,
+    tmp_path: Path,
+) -> None:
+    options = TuneOptions(trials=10, search=SearchMethod.METASCHEDULE, strategy=strategy, cost_model=model)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    assert tuned.result.trials == 10
+    assert {space for spaces in trials_of(tuned).values() for space in spaces} == {"metaschedule"}
+    assert "SamplePerfectTile" in sampled(tuned)
+    assert scheduled_functions(tuned.module) == [True, True]
+    check_outputs(server, tuned.module, tmp_path)
+
+
+def test_metaschedule_tunes_every_function_of_the_module(server: CandidateClient, tmp_path: Path) -> None:
+    options = TuneOptions(trials=24, search=SearchMethod.METASCHEDULE, strategy=REPLAY_TRACE)
+    tuned, _ = run_tune(server, tmp_path, options)
+
+    assert set(trials_of(tuned)) == {"matmul", "fused_matmul1_relu"}
+    assert all(spaces["metaschedule"] > 0 for spaces in trials_of(tuned).values())
+
+
+def test_the_boosted_trees_learn_from_what_evolution_measures(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[int] = []
+    monkeypatch.setattr("worker.compiler.tuning.session.WARM_UP_SAMPLES", 8)
+    update = proposals.StockProposals.learn
+
+    def watch(self: proposals.StockProposals, candidates: list[object], results: list[object]) -> None:
+        update(self, candidates, results)  # type: ignore[arg-type]
+        learned.append(self._cost_model.data_size)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(proposals.StockProposals, "learn", watch)
+    options = TuneOptions(trials=16, max_trials_per_task=16, search=SearchMethod.METASCHEDULE)
+    run_tune(server, tmp_path, options)
+
+    assert learned == [8, 16]
+
+
+ONE_ROW = {"fused_matmul1_relu": 3, "matmul": 5}
+"""The plans of functions of one row, without the default ones."""
+
+
+def test_plans_alone_leave_the_other_trials_unused(server: CandidateClient, tmp_path: Path) -> None:
+    options = TuneOptions(trials=64, search=SearchMethod.PLANS)
+    tuned, _ = run_tune(server, tmp_path, options, rows=1)
+
+    assert tuned.result.ended_by is SearchEnd.CANDIDATES
+    assert trials_of(tuned) == {name: {"plans": plans} for name, plans in ONE_ROW.items()}
+    assert all(task.exhausted for task in tuned.result.tasks)
+
+
+def test_metaschedule_gets_the_trials_that_the_plans_leave(server: CandidateClient, tmp_path: Path) -> None:
+    plans = sum(ONE_ROW.values())
+    tuned, _ = run_tune(server, tmp_path, TuneOptions(trials=plans + 9), rows=1)
+
+    assert tuned.result.trials == plans + 9
+    assert tuned.result.ended_by is SearchEnd.TRIALS
+    spaces = trials_of(tuned)
+    assert {name: tried["plans"] for name, tried in spaces.items()} == ONE_ROW
+    assert sum(tried.get("metaschedule", 0) for tried in spaces.values()) == 9
+    check_outputs(server, tuned.module, tmp_path, rows=1)
+
+
+def test_each_function_has_at_most_the_trials_that_one_may_have(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    options = TuneOptions(trials=100, max_trials_per_task=3)
+    tuned, told = run_tune(server, tmp_path, options)
+
+    assert [task.trials for task in tuned.result.tasks] == [3, 3]
+    assert tuned.result.ended_by is SearchEnd.TRIALS_PER_TASK
+    assert told.steps[-1][2].endswith("; ended by tune.max_trials_per_task=3")
+
+
+@pytest.mark.parametrize("strategy", [REPLAY_TRACE, REPLAY_FUNC])
+def test_equal_seeds_replay_equal_candidates(strategy: str, server: CandidateClient, tmp_path: Path) -> None:
+    def candidates(seed: int) -> set[str]:
+        options = TuneOptions(trials=8, spaces={"matmul": "metaschedule"}, strategy=strategy, seed=seed)
+        folder = Path(mkdtemp(dir=tmp_path))
+        tuned, _ = run_tune(server, folder, options)
+        records = open_database(folder / "records").get_all_tuning_records()
+        assert tuned.result.trials == len(records)
+        return {json.dumps(record.trace.as_json(), default=str) for record in records}
+
+    assert candidates(seed=1) == candidates(seed=1)
+    assert candidates(seed=1) != candidates(seed=2)
