@@ -41,13 +41,9 @@ from worker.compiler.values import (
 )
 from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
-from worker.parameters import count_together
-from worker.tensors import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from bessemer.contract.report import Preflight
 
@@ -87,7 +83,7 @@ def make_report(
         created_at=created_at,
         model=captured.upload.request.model,
         model_format=captured.format,
-        model_parameters=_parameters(captured),
+        model_parameters=captured.parameters,
         other_methods=_methods_left(captured),
         request=captured.upload.request,
         target=captured.upload.target.resolved,
@@ -120,26 +116,6 @@ def make_report(
 def _reference_source(captured: Captured) -> ReferenceSource:
     program = captured.program
     return program.source if isinstance(program, RelaxProgram) else ReferenceSource.MODEL
-
-
-def _parameters(captured: Captured) -> int:
-    """The number of elements in the parameters and buffers of all entry points."""
-    if not captured.others:
-        return captured.parameters
-    return count_together(
-        {
-            **_held(entry),
-            **{name: as_tensor(value) for name, value in entry.initial_state.items()},
-        }
-        for entry in captured.entries
-    )
-
-
-def _held(entry: Captured) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of an entry point, by name."""
-    if isinstance(entry.program, RelaxProgram):
-        return {name: as_tensor(array) for name, array in entry.program.weights.items()}
-    return dict(entry.program.state_dict)
 
 
 def _methods_left(captured: Captured) -> tuple[str, ...]:

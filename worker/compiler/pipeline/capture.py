@@ -58,8 +58,18 @@ from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.pipeline.capture_module import capture_module
-from worker.compiler.values import STATE_PREFIX, Captured, MethodName, Sample, StageContext, Turn, Upload
+from worker.compiler.values import (
+    STATE_PREFIX,
+    Captured,
+    MethodName,
+    RelaxProgram,
+    Sample,
+    StageContext,
+    Turn,
+    Upload,
+)
 from worker.errors import JobError, failure_of, in_entry
+from worker.parameters import count_together
 from worker.tensors import as_array, as_tensor
 
 if TYPE_CHECKING:
@@ -90,7 +100,24 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     first, *others = _with_shared_state(upload.entries, context)
     refuse_contradicting_states((first, *others))
     refuse_missing_images(upload.request.inspect.images, (first, *others))
-    return replace(first, others=tuple(others), turns=tuple(_turns((first, *others))))
+    if not others:
+        return first
+    return replace(
+        first,
+        others=tuple(others),
+        turns=tuple(_turns((first, *others))),
+        parameters=count_together(map(_held, (first, *others))),
+    )
+
+
+def _held(entry: Captured) -> dict[str, torch.Tensor]:
+    """The parameters, buffers and state of an entry point, by name."""
+    if isinstance(entry.program, RelaxProgram):
+        return {name: as_tensor(array) for name, array in entry.program.weights.items()}
+    return {
+        **entry.program.state_dict,
+        **{name: as_tensor(value) for name, value in entry.initial_state.items()},
+    }
 
 
 def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
