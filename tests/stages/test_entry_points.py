@@ -462,7 +462,8 @@ def test_the_report_counts_the_parameters_of_all_entry_points(context: StageCont
         context,
     )
     report = make_report(Benchmarked(verified, *_results(verified)), context, now())
-    assert report.model_parameters == verified.captured.parameters + shifted.output.bias.numel()
+    (decode,) = verified.captured.others
+    assert report.model_parameters == decode.parameters + shifted.output.bias.numel()
     page = render(report)
     assert '<th scope="row">prefill: <code>output=8x64:float32' in page
     assert '<th scope="row">decode: <code>output=1x64:float32' in page
