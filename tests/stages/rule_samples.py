@@ -71,6 +71,8 @@ ARITHMETIC = (
     Sample("clamp of integers", lambda a: a.clamp(-3, 3), (N,)),
     Sample("clamp by tensors", lambda a, b: a.clamp(b, b + 1), (X, floats(4))),
     Sample("maximum of two dtypes", torch.maximum, (N, X)),
+    Sample("larger and smaller of booleans", lambda a, b: (torch.maximum(a, b), a.min(b)), (B, ~B)),
+    Sample("sign of another dtype", torch.copysign, (X, floats(4, dtype=torch.float64))),
     Sample("arc tangent of two", torch.atan2, (X, X.flip(0))),
     Sample("float64", lambda a: a * 2 + 1 / a, (floats(3, 4, dtype=torch.float64),)),
 )

@@ -213,6 +213,26 @@ def test_states_of_one_name_in_nested_modules_stay_apart(tmp_path: Path, save: S
     assert (initial[own].max(), initial[held].max()) == (0, 1)
 
 
+class Twins(nn.Module):
+    """A weight and a buffer that change and have two names each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("state", torch.ones(4))
+        self.register_buffer("again", self.state)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state.add_(x.mean(0))
+        return self.second(x) * self.again
+
+
+def test_a_buffer_of_two_names_is_one_state(tmp_path: Path) -> None:
+    captured = capture_file(scripted(Twins().eval(), tmp_path / "model"), "x=2x4")
+    assert list(captured.initial_state) == ["state.state"]
+
+
 def test_a_file_that_stores_a_state_twice_is_refused(tmp_path: Path) -> None:
     class StoredTwice(Aliasing):
         persistent = True

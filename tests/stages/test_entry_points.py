@@ -182,6 +182,72 @@ def test_programs_of_one_file_share_their_state(
     assert (found["names"], found["state"]) == (["prefill", "decode"], ["state.cache"])
 
 
+class Cleared(nn.Module):
+    """A cache and its copy, which methods fill, clear, and write in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4, 2))
+        self.register_buffer("saved", torch.ones(4, 2))
+
+    @torch.jit.export
+    def write(self, rows: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.cache.index_copy_(0, at, rows)
+        return self.cache.sum(0), self.saved.sum(0)
+
+    @torch.jit.export
+    def fill(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.copy_(x)
+        self.saved.copy_(x)
+        return x.sum()
+
+    @torch.jit.export
+    def add(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.copy_(self.cache + x)
+        self.saved.copy_(self.cache)
+        return x.sum()
+
+    @torch.jit.export
+    def clear(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.zero_()
+        self.saved.zero_()
+        return x.sum()
+
+
+IN_SESSIONS = """
+import json
+import numpy as np
+from run import load
+
+model = load(".")
+x = np.ones((4, 2), np.float32)
+sessions = [model.session(), model.session()]
+for session in sessions:
+    session.run({"x": x}, entry="FIRST")
+written = sessions[0].run({"rows": x[:1] * 5, "at": np.array([1])}, entry="write")
+print(json.dumps([written["output_0"].tolist(), written["output_1"].tolist(),
+                  [sessions[1].state[name].sum(0).tolist() for name in ("state.cache", "state.saved")]]))
+"""
+
+
+@pytest.mark.parametrize("first", ["fill", "add", "clear"])
+def test_a_write_in_place_changes_neither_another_state_nor_another_session(
+    first: str, context: StageContext, tmp_path: Path
+) -> None:
+    torch.jit.save(torch.jit.script(Cleared()), tmp_path / "model")
+    rows = {"inputs": [spec("rows", 1, 2), {"name": "at", "shape": (1,), "dtype": "int64"}]}
+    captured = capture_file(tmp_path / "model", entries={"write": rows, first: {"inputs": [spec("x", 4, 2)]}})
+    ran = execute(
+        [sys.executable, "-c", IN_SESSIONS.replace("FIRST", first)], bundle(captured, context, tmp_path)
+    )
+    assert ran.returncode == 0, ran.stderr
+    model, x = Cleared(), torch.ones(4, 2)
+    getattr(model, first)(x)
+    before = [model.cache.sum(0).tolist(), model.saved.sum(0).tolist()]
+    written = [each.tolist() for each in model.write(x[:1] * 5, torch.tensor([1]))]
+    assert json.loads(ran.stdout) == [*written, before]
+
+
 INTERLEAVED = """
 import json
 import numpy as np
@@ -271,6 +337,38 @@ def test_an_entry_point_that_misses_a_shared_state_fails_the_verification(
 def test_there_are_no_turns_without_state(entries: dict[str, Any], tmp_path: Path) -> None:
     inputs = () if entries else ("input=1x256",)
     assert not capture_file(perceptron(tmp_path / "model"), *inputs, entries=entries).turns
+
+
+class Stepping(nn.Module):
+    """A method that reads a number of a buffer, and one that changes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("table", torch.randn(8, 4))
+
+    @torch.jit.export
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.table[int(self.place.item())]
+
+    @torch.jit.export
+    def advance(self, x: torch.Tensor) -> torch.Tensor:
+        self.place.add_(1)
+        return x * 2
+
+
+def test_a_number_of_a_buffer_that_another_entry_point_changes_is_refused(
+    context: StageContext, tmp_path: Path
+) -> None:
+    torch.jit.save(torch.jit.script(Stepping()), tmp_path / "model")
+    inputs = {"inputs": [spec("x", 4)]}
+    captured = capture_file(tmp_path / "model", entries={"read": inputs, "advance": inputs})
+
+    with pytest.raises(JobError) as caught:
+        verify(build(tune(optimized(captured, context), context), context), context)
+
+    assert caught.value.code is ErrorCode.VERIFY_MISMATCH
+    assert "takes from a buffer, by .item() or int(), is fixed" in caught.value.detail
 
 
 def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:

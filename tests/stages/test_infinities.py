@@ -118,6 +118,14 @@ def test_nan_passes_bounds_and_activations(run: Run) -> None:
     np.testing.assert_array_equal(run(bounded, HOLES), bounded(None, HOLES).numpy())
 
 
+@pytest.mark.parametrize("reduction", ["amax", "amin"])
+def test_nan_passes_scattered_extremes(run: Run, reduction: str) -> None:
+    def scattered(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(4).scatter_reduce(0, torch.arange(64) % 4, x, reduction)
+
+    np.testing.assert_array_equal(run(scattered, HOLES), scattered(None, HOLES).numpy())
+
+
 def test_division_by_and_multiplication_with_zero_agree_with_torch(run: Run) -> None:
     def by_zero(_: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([1.0 / (x - x), x / 0.0, x * 0.0, 1.0 / (x * 0.0), 0.0 * x, (x - x) * x])

@@ -77,7 +77,8 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
     """
     functional = program
     if any(map(_writes, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
-        _join_constants(program)
+        _join_shared_memory(program)
+        _copy_stored_values(program)
         with linear_torch():
             functional = program.run_decompositions({})
     used, changed = _used(functional), set(functional.graph_signature.buffers_to_mutate.values())
@@ -88,7 +89,8 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
         program=_exposed(functional, buffers) if buffers else program,
         buffers=buffers,
         use=BufferUse(
-            frozenset(names.values()), frozenset(names[buffer] for buffer in used if buffer in changed)
+            reads=frozenset(names.values()),
+            writes=frozenset(names[buffer] for buffer in used if buffer in changed),
         ),
     )
 
@@ -112,22 +114,43 @@ def _used(program: ExportedProgram) -> tuple[str, ...]:
     )
 
 
-def _join_constants(program: ExportedProgram) -> None:
-    """Read the buffer in place of constants that are the same memory, as a cache that is also an attribute.
+def _join_shared_memory(program: ExportedProgram) -> None:
+    """Read one input in place of others that are the same memory: tied weights, a cache with two names.
 
     torch cannot make a program functional that writes to memory which two of its inputs share.
     """
     signature = program.graph_signature
     placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     values = {**program.state_dict, **program.constants}
-    buffers = {
-        memory_of(values[buffer]): placeholders[name] for name, buffer in signature.inputs_to_buffers.items()
-    }
-    for name, constant in signature.inputs_to_lifted_tensor_constants.items():
-        buffer = buffers.get(memory_of(values[constant]))
-        if buffer is not None:
-            placeholders[name].replace_all_uses_with(buffer)
-            program.constants[constant] = values[constant].clone()
+    firsts: dict[object, Node] = {}
+    for held in (
+        signature.inputs_to_buffers,
+        signature.inputs_to_parameters,
+        signature.inputs_to_lifted_tensor_constants,
+    ):
+        for placeholder, name in held.items():
+            node = placeholders[placeholder]
+            first = firsts.setdefault(memory_of(values[name]), node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+                own = program.constants if name in program.constants else program.state_dict
+                own[name] = _distinct(values[name])
+    program.graph_module.recompile()
+
+
+def _distinct(tensor: torch.Tensor) -> torch.Tensor:
+    copy = tensor.detach().clone()
+    return nn.Parameter(copy, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+
+
+def _copy_stored_values(program: ExportedProgram) -> None:
+    """Copy what becomes the whole value of a buffer, since torch expects each result at one place only."""
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        held, stored = node.args[:2]
+        with program.graph.inserting_before(node):
+            copy = program.graph.call_function(torch.ops.aten.clone.default, (stored,))
+        copy.meta = dict(stored.meta)
+        node.args = (held, copy)
     program.graph_module.recompile()
 
 

@@ -33,12 +33,18 @@ from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, cur
 
 Join = Callable[[Any, Any], Any]
 
+
+def _or_nan(old: Any, value: Any) -> Any:
+    """The value, or NaN if the old one is: LLVM compiles an extreme of NaN to its second operand."""
+    return tirx.Select(tirx.isnan(old), old, value) if "float" in nest.dtype_of(old) else value
+
+
 JOINS: dict[str, Join] = {
     "update": lambda _old, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
-    "max": lambda old, new: tirx.max(old, new),
-    "min": lambda old, new: tirx.min(old, new),
+    "max": lambda old, new: _or_nan(old, tirx.max(old, new)),
+    "min": lambda old, new: _or_nan(old, tirx.min(old, new)),
 }
 """The value of a place after a write, by the reduction's name in Relax."""
 

@@ -25,6 +25,7 @@ from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
+from worker.compiler.legalize.distinct_states import separate_states
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.legalize.state_in_place import update_state_in_place
 from worker.compiler.pipeline.translate import blame_dynamic_sizes
@@ -129,11 +130,13 @@ def optimization_phases(machine: Machine, widths: PanelWidths | None = None) -> 
                 transform.FuseTIR(),
             ),
         ),
-        # Turn functions that only reshape into views, which need no schedule, and write state in place.
+        # Turn functions that only reshape into views, which need no schedule. Give each state memory of its
+        # own, and write it in place.
         Phase(
             "clean",
             (
                 transform.RewriteDataflowReshape(),
+                separate_states,
                 update_state_in_place(machine),
                 remove_unreached,
             ),

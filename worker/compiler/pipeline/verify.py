@@ -31,6 +31,11 @@ _BY_DATA = (
     "either size is right: export the model with clearer example inputs, or choose another `verify.seed`"
 )
 
+_FIXED_NUMBERS = (
+    "; a number that an entry point takes from a buffer, by .item() or int(), is fixed when the library is "
+    "compiled: if another entry point changes the buffer, compute with the tensor itself"
+)
+
 
 def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
@@ -82,7 +87,9 @@ def _verify_turns(built: Built, context: StageContext) -> None:
             agreed_references(found, captured, sample)
         except JobError as error:
             order = ", ".join(turn.entry for turn in turns[:number])
-            error.detail = f"in call {number} of entry points that take turns ({order}): {error.detail}"
+            error.detail = (
+                f"in call {number} of entry points that take turns ({order}): {error.detail}{_FIXED_NUMBERS}"
+            )
             raise
 
 

@@ -76,12 +76,13 @@ def _signbit(x: torch.Tensor) -> torch.Tensor:
 
 
 def _copysign(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
-    size = x.abs() if x.is_floating_point() else x.abs().to(torch.get_default_dtype())
+    dtype = torch.result_type(x, sign)
+    size = x.abs().to(dtype if dtype.is_floating_point else torch.get_default_dtype())
     return torch.where(_signbit(sign), -size, size)
 
 
 def _copysign_of_number(x: torch.Tensor, sign: float) -> torch.Tensor:
-    return _copysign(x, torch.full((), sign, dtype=torch.float32))
+    return _copysign(x, torch.full((), sign))
 
 
 def _ldexp(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:

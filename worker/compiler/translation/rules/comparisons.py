@@ -56,6 +56,13 @@ def _clamp(emit: Emitter, data: relax.Expr, low: Any, high: Any) -> relax.Expr:
     return result
 
 
+def _larger(on_numbers: Binary, on_booleans: Binary) -> Translate:
+    def translate(emit: Emitter, left: Any, right: Any) -> Any:
+        return promoted(on_booleans if emit.dtype == "bool" else on_numbers)(emit, left, right)
+
+    return translate
+
+
 def _fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), y, torch.where(y.isnan(), x, torch.maximum(x, y)))
 
@@ -85,10 +92,14 @@ RULES: Rules = (
             "aten.logical_or.default": _logical(relax.op.logical_or),
             "aten.logical_xor.default": _logical(relax.op.logical_xor),
             "aten.logical_not.default": _logical_not,
-            "aten.maximum.default": promoted(relax.op.maximum),
-            "aten.minimum.default": promoted(relax.op.minimum),
-            "aten.max.other": promoted(relax.op.maximum),
-            "aten.min.other": promoted(relax.op.minimum),
+            **{
+                name: _larger(on_numbers, on_booleans)
+                for names, on_numbers, on_booleans in (
+                    (("aten.maximum.default", "aten.max.other"), relax.op.maximum, relax.op.logical_or),
+                    (("aten.minimum.default", "aten.min.other"), relax.op.minimum, relax.op.logical_and),
+                )
+                for name in names
+            },
             "aten.where.self": _where,
             "aten.clamp.default": _clamp,
             "aten.clamp.Tensor": _clamp,

@@ -36,8 +36,10 @@ def padded(emit: Emitter, data: relax.Expr, widths: list[int], value: Any) -> re
 
 
 def _cat(emit: Emitter, tensors: list[relax.Expr], axis: int = 0) -> relax.Expr:
-    """Concatenate in one dtype, without tensors of shape (0,), which torch ignores: empty caches are that."""
-    kept = [emit.cast(tensor, emit.dtype) for tensor in tensors if shape_of(tensor) != (0,)]
+    """Concatenate in one dtype, without empty tensors, such as empty caches. A library cannot hold those."""
+    filled = [tensor for tensor in tensors if 0 not in shape_of(tensor)]
+    others = [tensor for tensor in tensors if shape_of(tensor) != (0,)]
+    kept = [emit.cast(tensor, emit.dtype) for tensor in filled or others]
     if not kept:
         return tensors[0]
     return kept[0] if len(kept) == 1 else relax.op.concat(kept, axis_of(axis, len(shape_of(kept[0]))))
