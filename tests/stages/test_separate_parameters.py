@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from capture_samples import capture_file
 from stage_samples import Function, Perceptron, capture_module, optimized
 from torch import nn
 from tvm import relax
@@ -22,7 +23,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.compiler.values import Built, StageContext
 from worker.job.compilation import write_stopped
-from worker.parameters import ParameterFile, in_one_file, write_parameters
+from worker.parameters import ParameterFile, in_one_file, separable, write_parameters
 
 
 def randomized(module: nn.Module, seed: int) -> nn.Module:
@@ -111,6 +112,29 @@ def test_other_weights_change_the_result_without_another_library(name: str, cont
     with context.candidates.open_library(built.library, 2, parameters) as library:
         sample = replace(built.captured.example, references=expected)
         compare_outputs(library.run(sample.inputs), built.captured, sample)
+
+
+class Scaled(nn.Module):
+    """Takes a dictionary and a number, and returns a dictionary and a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(4, 4)
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, batch: dict[str, torch.Tensor], scale: float) -> tuple[dict[str, torch.Tensor], int]:
+        return {"y": self.module(batch["x"]) * scale + self.shift}, 3
+
+
+def test_parameters_have_the_names_of_the_model_whatever_its_arguments_are(tmp_path: Path) -> None:
+    model, x = Scaled().eval(), {"x": torch.ones(2, 4)}
+    torch.export.save(torch.export.export(model, (x, 2.0), strict=False), tmp_path / "model.pt2")
+    torch.jit.save(torch.jit.script(model), tmp_path / "model.pt")
+
+    saved = capture_file(tmp_path / "model.pt2").program
+    scripted = capture_file(tmp_path / "model.pt", "batch.x=2x4", constants={"scale": 2.0}).program
+
+    assert set(separable(saved)) == set(separable(scripted)) == set(model.state_dict())
 
 
 def test_a_run_packs_no_weights(context: StageContext) -> None:

@@ -16,7 +16,7 @@ from bessemer.contract.tensor import DType, TensorSpec
 from worker.compiler.frontend.dynamic_shapes import SymbolicAxis
 from worker.compiler.frontend.model_errors import device_hint, package_hint
 from worker.compiler.frontend.outputs import TorchDynamicShapes
-from worker.compiler.frontend.structures import WithArguments
+from worker.compiler.frontend.structures import wrappers
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input
 from worker.compiler.values import MethodName
@@ -84,7 +84,8 @@ class LoadedModel:
     @property
     def original(self) -> torch.nn.Module:
         """The user's own module, which ``eager`` may call with other arguments."""
-        return self.eager.module if isinstance(self.eager, WithArguments) else self.eager
+        *_, original = (self.eager, *(wrapper.module for wrapper in wrappers(self.eager)))
+        return original
 
 
 def choose_method(methods: Collection[str], asked: MethodName | None, usual: str = FORWARD) -> str:

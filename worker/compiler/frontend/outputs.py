@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,14 @@ from torch.utils._pytree import TreeSpec
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.structure import Structure, TensorLeaf
-from worker.compiler.frontend.structures import LeafPath, as_constant, leaf_paths, structure_of
+from worker.compiler.frontend.structures import (
+    LeafPath,
+    Wrapper,
+    as_constant,
+    leaf_paths,
+    structure_of,
+    wrappers,
+)
 from worker.compiler.torch_costs import linear_torch
 from worker.errors import JobError
 
@@ -39,12 +46,8 @@ def flatten_outputs(result: object) -> tuple[torch.Tensor, ...]:
     return tuple(leaves)
 
 
-class FlatModule(torch.nn.Module):
+class FlatModule(Wrapper):
     """Calls a module and returns the flat tuple of its tensors."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.module = module
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The tensors of the module's result."""
@@ -82,7 +85,22 @@ def _export(
     in_one = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     shapes = (dynamic_shapes,) if in_one and dynamic_shapes is not None else dynamic_shapes
     with linear_torch():
-        return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+    _name_as_in_model(program, module)
+    return program
+
+
+def _name_as_in_model(program: ExportedProgram, module: torch.nn.Module) -> None:
+    """Remove our wrappers from the names of tensors and the paths of modules."""
+    prefix = "module." * sum(1 for _ in wrappers(module))
+
+    def shorter(named: Mapping[str, Any]) -> dict[str, Any]:
+        return {name.removeprefix(prefix): value for name, value in named.items()}
+
+    signature = program.graph_signature
+    for spec in (*signature.input_specs, *signature.output_specs):
+        spec.target = spec.target and spec.target.removeprefix(prefix)
+    program._state_dict, program._constants = shorter(program.state_dict), shorter(program.constants)
 
 
 MAX_LENGTH = 128

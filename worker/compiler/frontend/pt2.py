@@ -49,7 +49,7 @@ from worker.compiler.frontend.outputs import (
     input_names,
     returns_tensors_only,
 )
-from worker.compiler.frontend.structures import as_constant, leaf_paths, structure_of
+from worker.compiler.frontend.structures import Wrapper, as_constant, leaf_paths, structure_of
 from worker.compiler.frontend.unsupported_tensors import refuse_unsupported_input, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
 from worker.compiler.torch_costs import linear_torch
@@ -173,12 +173,11 @@ def _call_arguments(program: ExportedProgram) -> tuple[ArgumentStructure, ...]:
     )
 
 
-class _WithConstants(torch.nn.Module):
+class _WithConstants(Wrapper):
     """Calls a flat module with its tensors and constants in order."""
 
     def __init__(self, module: torch.nn.Module, slots: list[Argument | _Constant]) -> None:
-        super().__init__()
-        self.module = module
+        super().__init__(module)
         self._slots = slots
 
     def forward(self, *tensors: torch.Tensor) -> object:

@@ -10,7 +10,6 @@ an input and that result an output::
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,6 @@ from worker.compiler.torch_costs import linear_torch
 from worker.compiler.values import STATE_PREFIX, BufferUse
 from worker.tensors import as_array
 
-_WRAPPED = "module"
-_WRAPPERS = re.compile(rf"^({_WRAPPED}\.)+")
-
 
 @dataclass(frozen=True)
 class StatefulProgram:
@@ -43,7 +39,7 @@ class StatefulProgram:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs and outputs that hold the state."""
-        return tuple(STATE_PREFIX + name for name in _in_model(self.buffers))
+        return tuple(STATE_PREFIX + name for name in self.buffers)
 
     def initial(self, fresh: nn.Module) -> tuple[torch.Tensor, ...]:
         """The state before the first run.
@@ -59,8 +55,7 @@ class StatefulProgram:
             nodes[name].meta["val"] for name in self.program.graph_signature.user_inputs[-len(self.buffers) :]
         ]
         return tuple(
-            held_or_zeros(fresh, name, value)
-            for name, value in zip(_in_model(self.buffers), held, strict=True)
+            held_or_zeros(fresh, name, value) for name, value in zip(self.buffers, held, strict=True)
         )
 
 
@@ -82,16 +77,12 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
         with linear_torch():
             functional = program.run_decompositions({})
     used, changed = _used(functional), set(functional.graph_signature.buffers_to_mutate.values())
-    names = dict(zip(used, _in_model(used), strict=True))
     effective = _effective_state(functional)
-    buffers = tuple(buffer for buffer in used if buffer in effective or names[buffer] in shared)
+    buffers = tuple(buffer for buffer in used if buffer in effective or buffer in shared)
     return StatefulProgram(
         program=_exposed(functional, buffers) if buffers else program,
         buffers=buffers,
-        use=BufferUse(
-            reads=frozenset(names.values()),
-            writes=frozenset(names[buffer] for buffer in used if buffer in changed),
-        ),
+        use=BufferUse(frozenset(used), frozenset(changed.intersection(used))),
     )
 
 
@@ -154,15 +145,6 @@ def _copy_stored_values(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def _in_model(buffers: tuple[str, ...]) -> tuple[str, ...]:
-    """The buffers' names in the user's model, which our wrappers hold as ``module``.
-
-    A user's model may hold another as ``module``, too: names that would become equal stay as they are.
-    """
-    names = tuple(_WRAPPERS.sub("", buffer) for buffer in buffers)
-    return names if len(set(names)) == len(names) else buffers
-
-
 def held_or_zeros(model: nn.Module, name: str, like: torch.Tensor) -> torch.Tensor:
     """A copy of a model's buffer or attribute; zeros if it has another shape or dtype than ``like``."""
     for _, value in _held(model, name):
@@ -181,38 +163,37 @@ class SharedTensors:
         self._values: dict[str, torch.Tensor] = {}
         self._own: dict[nn.Module, list[str]] = {}
         for model in models:
-            own = {*_in_model(tuple(name for name, _ in model.named_buffers())), *names}
+            own = {*(name for name, _ in model.named_buffers()), *names}
             self._own[model] = [name for name in sorted(own) if self._begins_equal(model, name)]
 
     @torch.inference_mode()
     def give(self, model: nn.Module) -> None:
         """Let a model continue where the last one ended."""
         for name in self._own[model]:
-            for owner, value in _held(model, name)[:1]:
+            for owner, value in _held(model, name):
                 if name in self._values:
                     _set(owner, name.rpartition(".")[2], value, self._values[name].clone())
 
     def take(self, model: nn.Module) -> None:
         """Keep what a run of the model left."""
         for name in self._own[model]:
-            for _, value in _held(model, name)[:1]:
+            for _, value in _held(model, name):
                 if value is not None:
                     self._values[name] = value.clone()
 
     def _begins_equal(self, model: nn.Module, name: str) -> bool:
         return all(
             value is None or _bits(value) == _bits(self._values.setdefault(name, value.clone()))
-            for _, value in _held(model, name)[:1]
+            for _, value in _held(model, name)
         )
 
 
 def _held(model: nn.Module, name: str) -> list[tuple[nn.Module, torch.Tensor | None]]:
-    """The submodules, of a model and of the one that it wraps, with a tensor or None of a name."""
+    """The submodule with a tensor or None of a name, and that value; empty if there is none."""
     *path, leaf = name.split(".")
-    roots = (model, getattr(model, _WRAPPED, None))
-    owners = [reduce(lambda owner, part: getattr(owner, part, None), path, root) for root in roots]
-    found = [(owner, getattr(owner, leaf)) for owner in owners if hasattr(owner, leaf)]
-    return [(owner, value) for owner, value in found if isinstance(value, torch.Tensor | None)]
+    owner = reduce(lambda owner, part: getattr(owner, part, None), path, model)
+    value = getattr(owner, leaf, "")
+    return [(owner, value)] if isinstance(value, torch.Tensor | None) else []
 
 
 def _set(owner: nn.Module, leaf: str, held: torch.Tensor | None, value: torch.Tensor) -> None:

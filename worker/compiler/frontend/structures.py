@@ -144,7 +144,22 @@ def build(structure: Structure, tensors: Mapping[str, object]) -> object:
     raise TypeError(f"{structure} is not a structure")
 
 
-class WithArguments(torch.nn.Module):
+class Wrapper(torch.nn.Module):
+    """Calls a module, ``module``, in another way."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+def wrappers(module: torch.nn.Module) -> Iterator[Wrapper]:
+    """The wrappers around a user's module, from the outside in."""
+    while isinstance(module, Wrapper):
+        yield module
+        module = module.module
+
+
+class WithArguments(Wrapper):
     """Calls a method of a module with arguments made of tensors, by name."""
 
     def __init__(
@@ -154,8 +169,7 @@ class WithArguments(torch.nn.Module):
         tensors: Sequence[str],
         method: str = "forward",
     ) -> None:
-        super().__init__()
-        self.module = module
+        super().__init__(module)
         self._method = method
         self._arguments = tuple(arguments)
         self._tensors = tuple(tensors)
