@@ -55,7 +55,7 @@ def _shared(main: relax.Function) -> Iterator[int]:
 
 def _memory(result: relax.Expr, graph: Graph) -> Any:
     """The variable whose memory a result is: that before views."""
-    value = graph.values.get(result) if isinstance(result, relax.Var) else None
+    value: Any = graph.values.get(result) if isinstance(result, relax.Var) else None
     while isinstance(value, relax.Var) or operator_of(value) == _VIEW:
         result = value if isinstance(value, relax.Var) else value.args[0]
         value = graph.values.get(result) if isinstance(result, relax.Var) else None
