@@ -283,7 +283,8 @@ def _row(document: Compilation) -> tuple[str, ...]:
 def ir(
     job_id: NameArgument,
     step: Annotated[
-        str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
+        str | None,
+        typer.Argument(metavar="STEP", help="Number of a step in the list, or a pass, phase or stage."),
     ] = None,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
@@ -305,7 +306,10 @@ def ir(
         if json:
             raise InvalidArgumentError("--json works only for the list; remove the step")
         job = _read(client, job_id)
-        _print_module(job.ir_diff(step) if diff else job.ir_text(step))
+        text = job.ir_diff(step) if diff else job.ir_text(step)
+        if not text:
+            print_lines(errors, why_empty(job.ir().named(step)[0], diff))
+        _print_module(text)
 
 
 def _print_module(text: str) -> None:
@@ -314,6 +318,15 @@ def _print_module(text: str) -> None:
         print_lines(results, *text.splitlines())
     else:
         typer.echo(text, nl=False)
+
+
+def why_empty(step: IrStep, diff: bool) -> str:
+    """Why a step has no text or diff. It goes to standard error, so that a pipe gets an empty diff."""
+    if diff and not step.step:
+        return f"{step.name} is the first step: there is nothing to compare it with"
+    if step.changed and step.truncated:
+        return f"step {step.step}, {step.name}: omitted, because the snapshots are too large together"
+    return f"unchanged: step {step.step}, {step.name}, left the module as it was"
 
 
 def step_lines(listing: IrListing) -> Iterator[str]:

@@ -75,7 +75,7 @@ class JobOperations:
         """Get the module after a step as TVMScript. Raises the same errors as ``ir``.
 
         Args:
-            step: the number of the step, or its name if the name is unique.
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=False)
 
@@ -84,7 +84,7 @@ class JobOperations:
         """Get the changes of a step as a unified diff. Raises the same errors as ``ir``.
 
         Args:
-            step: the number of the step, or its name if the name is unique.
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=True)
 
