@@ -26,6 +26,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
+from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
@@ -289,6 +290,15 @@ def ir(
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
     ] = False,
+    function: Annotated[
+        str | None, typer.Option("--function", metavar="NAME", help="Print only this function.")
+    ] = None,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="Print the function's parameters, blocks, bindings, loops and buffers as a tree."
+        ),
+    ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
@@ -298,14 +308,26 @@ def ir(
     """
     with connected(url) as client:
         if step is None:
-            if diff:
-                raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
+            if diff or function or tree:
+                option = "--diff" if diff else "--tree" if tree else "--function"
+                raise InvalidArgumentError(f"{option} needs a step: bessemer ir ID STEP {option}")
             listing = _read(client, job_id).ir()
             print_result(listing, step_lines(listing), json)
             return
-        if json:
-            raise InvalidArgumentError("--json works only for the list; remove the step")
+        if tree and function is None:
+            raise InvalidArgumentError("--tree needs a function: bessemer ir ID STEP --function NAME --tree")
+        if diff and function is not None:
+            raise InvalidArgumentError("--diff compares whole modules; remove --function")
+        if json and not tree:
+            raise InvalidArgumentError("--json works only for the list and --tree; remove the step")
         job = _read(client, job_id)
+        if function is not None:
+            if tree:
+                found = job.ir_tree(step, function)
+                print_result(found, tree_lines(found), json)
+            else:
+                _print_module(job.ir_function(step, function))
+            return
         text = job.ir_diff(step) if diff else job.ir_text(step)
         if not text:
             print_lines(errors, why_empty(job.ir().named(step)[0], diff))

@@ -13,6 +13,7 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower, LogFollower
 from bessemer.client.invoking import Arrays
+from bessemer.client.ir_tree import IrTree, function_text, function_tree
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import AsyncTransport, Transport
@@ -78,6 +79,30 @@ class JobOperations:
             step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=False)
+
+    @operation
+    def ir_function(self, step: int | str, function: str) -> Flow[str]:
+        """Get one function of the module after a step as TVMScript. Raises the same errors as ``ir_tree``.
+
+        Args:
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
+            function: the function's name in the module.
+        """
+        return function_text((yield from operations.get_ir_text(self.id, step, diff=False)), function)
+
+    @operation
+    def ir_tree(self, step: int | str, function: str) -> Flow[IrTree]:
+        """Get the tree of a function after a step: parameters, blocks, bindings, loops and buffers.
+
+        Args:
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
+            function: the function's name in the module.
+
+        Raises:
+            NotFoundError: see ``ir``.
+            InvalidArgumentError: the module has no such function, or its text is cut.
+        """
+        return function_tree((yield from operations.get_ir_text(self.id, step, diff=False)), function)
 
     @operation
     def ir_diff(self, step: int | str) -> Flow[str]:
