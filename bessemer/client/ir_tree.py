@@ -33,8 +33,8 @@ class IrNode(Document):
     """A part of a function. Which fields have values depends on ``kind``."""
 
     kind: str = Field(
-        description="`parameter`, `attributes`, `buffer`, `dataflow`, `binding`, `outputs`, `branch`, `else`, "
-        "`loop`, `block`, `iterator`, `reads`, `writes`, `annotations`, "
+        description="`parameter`, `attributes`, `buffer`, `dataflow`, `binding`, `outputs`, `branch`, "
+        "`else`, `loop`, `block`, `iterator`, `reads`, `writes`, `annotations`, "
         "`where`, `init`, `statement` or `result`."
     )
     name: str = Field(default="", description="The name of what the part defines.")
@@ -89,10 +89,11 @@ def _function(text: str, name: str) -> ast.FunctionDef:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidArgumentError(f"the snapshot is cut, or not TVMScript: {error}") from error
+    classes = (each.body for each in module.body if isinstance(each, ast.ClassDef))
     functions = {
         each.name: each
-        for scope in (module, *(each for each in module.body if isinstance(each, ast.ClassDef)))
-        for each in scope.body
+        for scope in (module.body, *classes)
+        for each in scope
         if isinstance(each, ast.FunctionDef)
     }
     if name in functions:
@@ -218,9 +219,9 @@ def _iterators(target: ast.expr, called: str, call: ast.Call) -> Iterator[IrNode
         yield IrNode(kind="iterator", name=_unpacked(target), type=called, value=value)
         return
     bindings = call.args[1].elts if isinstance(call.args[1], ast.List) else []
-    for name, letter, binding in zip(names, _literal(call), bindings, strict=False):
+    for one, letter, loop in zip(names, _literal(call), bindings, strict=False):
         kind = _ITERATORS.get(letter, letter)
-        yield IrNode(kind="iterator", name=_source(name), type=kind, value=f"= {_source(binding)}")
+        yield IrNode(kind="iterator", name=_source(one), type=kind, value=f"= {_source(loop)}")
 
 
 def _call(call: ast.Call) -> IrNode:

@@ -17,6 +17,7 @@ from bessemer.client.ir_tree import IrTree, function_text, function_tree
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import AsyncTransport, Transport
+from bessemer.contract.graph import GRAPH, GraphListing
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
@@ -112,6 +113,14 @@ class JobOperations:
             step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=True)
+
+    @operation
+    def graph(self) -> Flow[GraphListing]:
+        """Get the model's FX graphs that the request asked for with ``inspect.graph``.
+
+        Raises ``NotFoundError`` while the job runs, and if there are none.
+        """
+        return fetch(GraphListing, Call("GET", f"{operations.compilation_path(self.id)}/artifacts/{GRAPH}"))
 
     @operation
     def download(self, directory: str | os.PathLike[str]) -> Flow[Path]:

@@ -63,6 +63,13 @@ class InspectOptions(Document):
         default=False,
         description="Keep the kernels' LLVM IR and assembly: `model.ll`, `model.s`.",
     )
+    graph: bool = Field(
+        strict=True,
+        default=False,
+        description="Keep the model's FX graph with the shapes of its values, as a document and a picture: "
+        "`graph.json`, `graph.svg`. Of an FX upload it is the uploaded graph, else the exported "
+        "program's; at most 5,000 nodes.",
+    )
 
 
 class Fusion(GrowingEnum):

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
+from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.report import TuneResult, TuneVerdict
@@ -37,7 +38,7 @@ from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
-KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
+KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
 """Kept beside the bundle, if the request asks to inspect them."""
 
 

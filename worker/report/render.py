@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
@@ -10,6 +11,9 @@ from worker.report import charts, words
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
+
+MAX_GRAPH_LETTERS = 1 << 18
+"""A picture of some 300 nodes."""
 
 
 def _environment() -> Environment:
@@ -45,6 +49,14 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def render(report: Report) -> str:
-    """Render the page. Every text of the report is escaped: the model chooses its own names."""
-    return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report)
+def render(report: Report, graph: str = "") -> str:
+    """Render the page. Every text of the report is escaped: the model chooses its own names.
+
+    Args:
+        report: the report.
+        graph: the picture of the model's graph as SVG, which is part of the page unless it is large.
+    """
+    shown = graph if len(graph) <= MAX_GRAPH_LETTERS else ""
+    return _TEMPLATES.get_template(_PAGE).render(
+        view=make_view(report), report=report, graph=Markup(shown), has_graph=bool(graph)
+    )

@@ -24,6 +24,7 @@ from bessemer.bundle.manifest import (
     STATE_FOLDER,
 )
 from bessemer.contract.base import Document, now
+from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.kernels.kernel import SharedLibrary
@@ -151,7 +152,9 @@ def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
 def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:
     report = make_report(benchmarked, context, created_at)
     _write_document(context.output / REPORT, report)
-    (context.output / REPORT_PAGE).write_text(render(report), encoding="utf-8")
+    drawn = context.output / GRAPH_PICTURE
+    picture = drawn.read_text(encoding="utf-8") if drawn.is_file() else ""
+    (context.output / REPORT_PAGE).write_text(render(report, picture), encoding="utf-8")
     return REPORT, REPORT_PAGE
 
 
