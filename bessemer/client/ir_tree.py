@@ -26,7 +26,7 @@ _ITERATORS = {"S": "spatial", "R": "reduce", "O": "opaque"}
 _ALLOCATIONS = frozenset(
     {"sblock_alloc_buffer", "alloc_buffer", "alloc_local", "alloc_shared", "allocate", "decl_buffer"}
 )
-_NUMBER = re.compile(r"\bT\.(?:int\d+|float\d+|bool)\((-?[\w.]+)\)")
+_NUMBER = re.compile(r"\bT\.(?:int\d+|float\d+|bool)\((-?\d[\d.]*(?:e[+-]\d+)?)\)")
 
 
 class IrNode(Document):

@@ -27,7 +27,7 @@ class Module:
                 T.where(i < T.int64(3))
                 T.sblock_attr({"pragma": 1})
                 with T.init():
-                    C[v_i] = T.float32(-1.5)
+                    C[v_i] = T.float32(-1.5e+38)
                 C[v_i] = C[v_i] + B[v_i]
 
     @T.prim_func
@@ -72,7 +72,7 @@ tensorir function hidden
       where i < 3
       annotations {'pragma': 1}
       init
-        C[v_i] = -1.5
+        C[v_i] = -1.5e+38
       C[v_i] = C[v_i] + B[v_i]
 """
 EXPOSED = """\

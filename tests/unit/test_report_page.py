@@ -107,6 +107,14 @@ def test_the_page_is_well_formed_and_self_contained(
     assert "@import" not in style
 
 
+@pytest.mark.parametrize(("letters", "shown"), [(100, True), (1 << 19, False)])
+def test_the_page_has_the_picture_of_the_graph_unless_it_is_large(letters: int, shown: bool) -> None:
+    html = render(minimal_report(), f"<svg>{'x' * letters}</svg>")
+    assert ("<svg>xx" in html) is shown
+    assert "graph.svg" in html
+    assert "graph.svg" not in render(minimal_report())
+
+
 def test_hostile_names_are_shown_as_text() -> None:
     page = Page(render(hostile_report()))
     assert page.words.count("<script>alert(1)</script>") >= 8

@@ -75,7 +75,9 @@ def compile_model(
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may run in parallel before the server is forked
         _set_torch_threads(target.threads)
-        observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
+        kept = request.inspect
+        recorder = IrRecorder(folder.output, kept.constants) if kept.ir else None
+        observer = sender if recorder is None else Observers((sender, recorder))
         context = StageContext(
             scratch=folder.scratch,
             output=folder.output,
