@@ -1,4 +1,4 @@
-"""Compose tensor expressions, with the intermediate hidden and exposed, and look at the functions as trees."""
+"""Compose tensor expressions, with the intermediate hidden and exposed, and show the functions as trees."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def describe(tensor: tvm.runtime.Tensor) -> str:
     if array.size <= MAX_ELEMENTS:
         return f"{kind} = {_elements(array)}"
     numbers = array.astype(np.float64)
-    return f"{kind}, min {array.min()}, max {array.max()}, mean {numbers.mean():.6g}"
+    return f"{kind}, min {array.min()!s}, max {array.max()!s}, mean {numbers.mean():.6g}"
 
 
 def _elements(array: NDArray[Any]) -> str:

@@ -104,7 +104,7 @@ def _target(node: fx.Node) -> str:
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
     try:
-        return _get_qualified_name(node.target)
+        return _get_qualified_name(node.target).removeprefix("_")  # `operator` calls itself `_operator`
     except (AttributeError, RuntimeError):
         return str(node.target)
 
