@@ -13,7 +13,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.job import Artifact
 from bessemer.contract.problem import ErrorCode, make_problem
 
-INLINE_MEDIA_TYPES = frozenset({"text/html", "application/json", "text/plain"})
+INLINE_MEDIA_TYPES = frozenset({"text/html", "application/json", "text/plain", "image/svg+xml"})
 CONTENT_SECURITY_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -32,7 +32,8 @@ StepName = Annotated[
     Path(
         min_length=1,
         max_length=200,
-        description="The `step` of an entry in the list, or its `name` if that is unique.",
+        description="The `step` of an entry in the list; or its `name`, `phase` or `stage`, in any case, if "
+        "only one entry has it.",
         examples=["FuseTIR"],
     ),
 ]
@@ -99,20 +100,19 @@ def read_listing(service: TenantService, job: Compilation) -> IrListing:
 
 
 def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
-    """The step with this number or, if none has it, with this name.
+    """The step with this number or name; see ``IrListing.named``.
 
     Raises:
         RefusalError: 404, no step or several steps match.
     """
-    found = [entry for entry in listing.items if str(entry.step) == step]
-    found = found or [entry for entry in listing.items if entry.name == step]
+    found = listing.named(step)
     if len(found) == 1:
         return found[0]
     if found:
-        numbers = ", ".join(str(entry.step) for entry in found)
+        numbers = ", ".join(f"{entry.step} ({entry.name})" for entry in found)
         detail = f"Compilation {job.id} has several steps named {step}: use a number instead: {numbers}."
     else:
-        near = did_you_mean(step, (entry.name for entry in listing.items))
+        near = did_you_mean(step, listing.names, count=3)
         detail = f"Compilation {job.id} has no step {step}: it has {len(listing.items)}, from 0{near}"
     raise refuse(ErrorCode.NOT_FOUND, detail)
 

@@ -26,6 +26,7 @@ from bessemer.cli.output import (
 )
 from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
+from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
@@ -283,10 +284,20 @@ def _row(document: Compilation) -> tuple[str, ...]:
 def ir(
     job_id: NameArgument,
     step: Annotated[
-        str | None, typer.Argument(metavar="STEP", help="Number or name of a step in the list.")
+        str | None,
+        typer.Argument(metavar="STEP", help="Number of a step in the list, or a pass, phase or stage."),
     ] = None,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the step's changes instead of the whole module.")
+    ] = False,
+    function: Annotated[
+        str | None, typer.Option("--function", metavar="NAME", help="Print only this function.")
+    ] = None,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="Print the function's parameters, blocks, bindings, loops and buffers as a tree."
+        ),
     ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -297,15 +308,30 @@ def ir(
     """
     with connected(url) as client:
         if step is None:
-            if diff:
-                raise InvalidArgumentError("--diff needs a step: bessemer ir ID STEP --diff")
+            if diff or function or tree:
+                option = "--diff" if diff else "--tree" if tree else "--function"
+                raise InvalidArgumentError(f"{option} needs a step: bessemer ir ID STEP {option}")
             listing = _read(client, job_id).ir()
             print_result(listing, step_lines(listing), json)
             return
-        if json:
-            raise InvalidArgumentError("--json works only for the list; remove the step")
+        if tree and function is None:
+            raise InvalidArgumentError("--tree needs a function: bessemer ir ID STEP --function NAME --tree")
+        if diff and function is not None:
+            raise InvalidArgumentError("--diff compares whole modules; remove --function")
+        if json and not tree:
+            raise InvalidArgumentError("--json works only for the list and --tree; remove the step")
         job = _read(client, job_id)
-        _print_module(job.ir_diff(step) if diff else job.ir_text(step))
+        if function is not None:
+            if tree:
+                found = job.ir_tree(step, function)
+                print_result(found, tree_lines(found), json)
+            else:
+                _print_module(job.ir_function(step, function))
+            return
+        text = job.ir_diff(step) if diff else job.ir_text(step)
+        if not text:
+            print_lines(errors, why_empty(job.ir().named(step)[0], diff))
+        _print_module(text)
 
 
 def _print_module(text: str) -> None:
@@ -314,6 +340,15 @@ def _print_module(text: str) -> None:
         print_lines(results, *text.splitlines())
     else:
         typer.echo(text, nl=False)
+
+
+def why_empty(step: IrStep, diff: bool) -> str:
+    """Why a step has no text or diff. It goes to standard error, so that a pipe gets an empty diff."""
+    if diff and not step.step:
+        return f"{step.name} is the first step: there is nothing to compare it with"
+    if step.changed and step.truncated:
+        return f"step {step.step}, {step.name}: omitted, because the snapshots are too large together"
+    return f"unchanged: step {step.step}, {step.name}, left the module as it was"
 
 
 def step_lines(listing: IrListing) -> Iterator[str]:

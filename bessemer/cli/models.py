@@ -8,10 +8,23 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, ModelArgument, NameOption, aware
+from bessemer.cli.arguments import (
+    AfterOption,
+    BeforeOption,
+    ConstantsOption,
+    DimensionsOption,
+    EntriesOption,
+    InputsOption,
+    LimitOption,
+    ModelArgument,
+    NameOption,
+    aware,
+    read_draft,
+)
 from bessemer.cli.live_view import other_method_lines, upload_view
-from bessemer.cli.model_argument import ResolvedModel, resolved_model, uploaded_model
+from bessemer.cli.model_argument import ResolvedModel, resolved_model, submitted, uploaded_model
 from bessemer.cli.output import (
+    ExitStatus,
     JsonOption,
     UrlOption,
     aligned,
@@ -19,21 +32,26 @@ from bessemer.cli.output import (
     errors,
     print_json,
     print_result,
+    problem_lines,
     results,
+    show_lines,
     shown_bytes,
     table,
 )
-from bessemer.cli.waiting import print_missing_worker
-from bessemer.client import Client
+from bessemer.cli.waiting import follow, print_missing_worker
+from bessemer.client import Client, Job
 from bessemer.client.sources import Progress
 from bessemer.contract.capability import needs_of
 from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, graph_rows
+from bessemer.contract.job import JobState
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QueueName
 from bessemer.contract.service import TargetList, WorkerList, takers_of
+from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.target_names import PLANNED
-from bessemer.errors import ModelRejectedError
+from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 WIDTH = 100
 HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
@@ -105,23 +123,69 @@ def _takers(target: PresetTarget, workers: WorkerList) -> str:
 
 def inspect(
     model: ModelArgument,
+    graph: Annotated[
+        bool,
+        typer.Option(
+            "--graph", help="Show the model's FX graph with shapes: opcode, name, target, args, value."
+        ),
+    ] = False,
+    inputs: InputsOption = None,
+    dimensions: DimensionsOption = None,
+    constants: ConstantsOption = None,
+    entries: EntriesOption = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="With --graph, write a picture of it here.")
+    ] = None,
     name: NameOption = None,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Upload a model if necessary, and show its format and signature, as far as the file has them.
+    """Upload a model if necessary, and show its format and signature as its file has them, or its FX graph.
 
     `bessemer check` exports the model: it shows outputs, state, sizes that depend on data and the seed of
     random numbers, and takes --input and --constant.
     """
     console = errors if json else results
     with connected(url) as client:
+        if not graph and (inputs or dimensions or constants or entries or output):
+            raise InvalidArgumentError("--input, --dimension, --constant, --entry and --output need --graph")
+        if graph:
+            options = ["inspect.graph=true"]
+            draft = read_draft(None, inputs, options, None, dimensions, name, constants, entries)
+            job = submitted(client, model, draft.until(Stage.CAPTURE), errors)
+            _show_graph(job, output, json)
+            return
         with resolved_model(model) as resolved, upload_view(console, Path(model).name) as progress:
             found = _upload(client, resolved, name, progress)
         if found.state is ModelState.INSPECTING:
             print_missing_worker(client, console)
         found = _inspect(client, found, json)
         print_result(found, model_lines(found), json)
+
+
+def _show_graph(job: Job, output: Path | None, json: bool) -> None:
+    """Print the graph of a model; also that of one that cannot be exported, with the problem."""
+    follow(job, errors)
+    names = {artifact.name for artifact in job.document.artifacts}
+    if GRAPH in names:
+        listing = job.graph()
+        if output is not None:
+            job.download_artifact(GRAPH_PICTURE, output)
+        print_result(listing, graph_lines(listing), json)
+    if job.document.problem:
+        show_lines(errors, problem_lines(job.document.problem))
+    if job.state is not JobState.SUCCEEDED:
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+def graph_lines(listing: GraphListing) -> Iterator[str]:
+    """The tables of graphs."""
+    for graph in listing.items:
+        if graph.entry is not None:
+            yield f"entry point {graph.entry}"
+        yield from aligned(tuple(graph_rows(graph)))
+        if graph.note:
+            yield graph.note
 
 
 def _upload(client: Client, model: ResolvedModel, name: str | None, progress: Progress) -> Model:

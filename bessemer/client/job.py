@@ -13,9 +13,11 @@ import httpx
 from bessemer.client import invoking, operations
 from bessemer.client.events import Follower, LogFollower
 from bessemer.client.invoking import Arrays
+from bessemer.client.ir_tree import IrTree, function_text, function_tree
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import AsyncTransport, Transport
+from bessemer.contract.graph import GRAPH, GraphListing
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
 from bessemer.contract.job import Compilation, Event, JobState
@@ -75,18 +77,50 @@ class JobOperations:
         """Get the module after a step as TVMScript. Raises the same errors as ``ir``.
 
         Args:
-            step: the number of the step, or its name if the name is unique.
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=False)
+
+    @operation
+    def ir_function(self, step: int | str, function: str) -> Flow[str]:
+        """Get one function of the module after a step as TVMScript. Raises the same errors as ``ir_tree``.
+
+        Args:
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
+            function: the function's name in the module.
+        """
+        return function_text((yield from operations.get_ir_text(self.id, step, diff=False)), function)
+
+    @operation
+    def ir_tree(self, step: int | str, function: str) -> Flow[IrTree]:
+        """Get the tree of a function after a step: parameters, blocks, bindings, loops and buffers.
+
+        Args:
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
+            function: the function's name in the module.
+
+        Raises:
+            NotFoundError: see ``ir``.
+            InvalidArgumentError: the module has no such function, or its text is cut.
+        """
+        return function_tree((yield from operations.get_ir_text(self.id, step, diff=False)), function)
 
     @operation
     def ir_diff(self, step: int | str) -> Flow[str]:
         """Get the changes of a step as a unified diff. Raises the same errors as ``ir``.
 
         Args:
-            step: the number of the step, or its name if the name is unique.
+            step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=True)
+
+    @operation
+    def graph(self) -> Flow[GraphListing]:
+        """Get the model's FX graphs that the request asked for with ``inspect.graph``.
+
+        Raises ``NotFoundError`` while the job runs, and if there are none.
+        """
+        return fetch(GraphListing, Call("GET", f"{operations.compilation_path(self.id)}/artifacts/{GRAPH}"))
 
     @operation
     def download(self, directory: str | os.PathLike[str]) -> Flow[Path]:

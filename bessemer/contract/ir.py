@@ -1,5 +1,6 @@
 """Snapshots of the module between passes: the documents of ``GET /v1/compilations/{id}/ir``."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
@@ -65,3 +66,24 @@ class IrListing(Document):
     """The snapshots of one compilation; a failed one has those from before the failure."""
 
     items: tuple[IrStep, ...] = Field(description="The snapshots, oldest first.")
+
+    def named(self, step: str) -> tuple[IrStep, ...]:
+        """The steps with a number; if none has it, with the name of a pass, or of a phase or stage.
+
+        Names match in any case if none matches exactly.
+        """
+        name = step.casefold()
+        matches: tuple[Callable[[IrStep], bool], ...] = (
+            lambda entry: str(entry.step) == step,
+            lambda entry: entry.name == step,
+            lambda entry: entry.name.casefold() == name,
+            lambda entry: entry.phase.casefold() == name,
+            lambda entry: entry.stage.value.casefold() == name,
+        )
+        found = (tuple(filter(match, self.items)) for match in matches)
+        return next(filter(None, found), ())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that ``named`` takes."""
+        return tuple(name for entry in self.items for name in (entry.name, entry.phase, entry.stage.value))

@@ -58,7 +58,9 @@ def shown_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{key}={value}" if value else key for key, value in labels.items())
 
 
-def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
-    """A clause that suggests the nearest known name; empty if none is near."""
-    near = difflib.get_close_matches(name, tuple(known), n=1, cutoff=cutoff)
-    return f"; did you mean '{near[0]}'?" if near else ""
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4, count: int = 1) -> str:
+    """A clause that suggests the nearest ``count`` known names, in any case; empty if none is near."""
+    spellings = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), spellings, n=count, cutoff=cutoff)
+    *others, last = (f"'{spellings[each]}'" for each in near) if near else ("",)
+    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if near else ""

@@ -77,6 +77,12 @@ class InspectOptions(Document):
         description="Keep snapshots of the module after `translate`, every pass of `optimize`, and `tune`: "
         "`GET /v1/compilations/{id}/ir`.",
     )
+    constants: bool = Field(
+        strict=True,
+        default=False,
+        description="Add the values of constants to the snapshots of `ir`, as comments at their end: all "
+        "elements if there are at most 256, else minimum, maximum and mean.",
+    )
     assembly: bool = Field(
         strict=True,
         default=False,
@@ -89,6 +95,19 @@ class InspectOptions(Document):
         "batch is shown: gray, or red, green and blue planes.",
         examples=[{"x": [28, 28]}],
     )
+    graph: bool = Field(
+        strict=True,
+        default=False,
+        description="Keep the model's FX graph with the shapes of its values, as a document and a picture: "
+        "`graph.json`, `graph.svg`. Of an FX upload it is the uploaded graph, else the exported "
+        "program's; at most 5,000 nodes.",
+    )
+
+    @model_validator(mode="after")
+    def _has_snapshots_for_constants(self) -> Self:
+        if self.constants and not self.ir:
+            raise ValueError("`constants` needs `ir`: the values are part of the snapshots")
+        return self
 
 
 IMAGE_CHANNELS = (1, 3)

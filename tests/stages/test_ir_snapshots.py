@@ -1,5 +1,7 @@
 """Snapshots of the module between the passes."""
 
+import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated
 from worker.errors import JobError
 from worker.snapshots import recorder as recording
+from worker.snapshots.constants import constant_lines, constant_values, describe
 from worker.snapshots.counts import count_module
 from worker.snapshots.recorder import IrRecorder, unified_diff
 
@@ -86,6 +89,47 @@ def test_elements_of_constants_are_counted_not_written(context: StageContext) ->
     (step,) = listing(context).items
     assert step.counts.constant_bytes == 17 * 65_536 * 4
     assert step.text.text_bytes < 2000
+
+
+def test_constants_have_their_values_at_the_end_on_request(tmp_path: Path) -> None:
+    class Constants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 20)
+            with torch.no_grad():
+                self.layer.weight.copy_(torch.arange(320).reshape(20, 16))
+                self.layer.bias.copy_(torch.arange(20) / 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) * 0.5 - self.layer.bias
+
+    plain = make_context(tmp_path)
+    context = replace(plain, observer=IrRecorder(plain.output, with_constants=True))
+    translated(context, Constants())
+    (step,) = listing(context).items
+    *_, weight, bias = text(context, step.text).splitlines()
+    assert weight == '# metadata["ir.GenericConst"][0]: float32[20, 16], min 0.0, max 319.0, mean 159.5'
+    assert bias.startswith('# metadata["ir.GenericConst"][1]: float32[20] = [0.0, 0.1, 0.2, ')
+
+
+def test_constants_are_numbered_as_the_script_numbers_them(context: StageContext) -> None:
+    """The script with all metadata has the constants in the order of the numbers."""
+    module = optimize(
+        translated(context, nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))), context
+    ).module
+    script = module.script(show_meta=True)
+    arrays = re.search(r'metadata = tvm\.ir\.load_json\((""".*?""")\)', script, re.DOTALL)
+    assert arrays is not None
+    saved = tvm.ir.load_json(ast.literal_eval(arrays[1]))["ir.GenericConst"]
+    short = str(module.script(show_meta=False))
+    lines = constant_lines(short, constant_values(module, short, {}))
+    assert [line.partition(": ")[2].strip() for line in lines] == [describe(one.value) for one in saved]
+    assert len(lines) == 8
+
+
+def test_constants_that_do_not_fit_the_script_are_not_named(context: StageContext) -> None:
+    assert constant_lines('metadata["ir.GenericConst"][1]', {})[0].startswith("# The values of the constants")
+    assert constant_lines("no constants", {}) == []
 
 
 def test_a_pass_that_fails_leaves_the_snapshots_from_before(

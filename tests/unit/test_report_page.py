@@ -109,6 +109,14 @@ def test_the_page_is_well_formed_and_self_contained(
     assert "@import" not in style
 
 
+@pytest.mark.parametrize(("letters", "shown"), [(100, True), (1 << 19, False)])
+def test_the_page_has_the_picture_of_the_graph_unless_it_is_large(letters: int, shown: bool) -> None:
+    html = render(minimal_report(), f"<svg>{'x' * letters}</svg>")
+    assert ("<svg>xx" in html) is shown
+    assert "graph.svg" in html
+    assert "graph.svg" not in render(minimal_report())
+
+
 def test_hostile_names_are_shown_as_text() -> None:
     page = Page(render(hostile_report()))
     assert page.words.count("<script>alert(1)</script>") >= 8
@@ -350,6 +358,6 @@ def test_a_scalar_output_has_no_index() -> None:
 
 def test_the_page_shows_inputs_as_pictures() -> None:
     picture = draw_picture('x"', np.eye(28, dtype=np.float32), 28, 28)
-    page = Page(render(minimal_report(), (picture,)))
+    page = Page(render(minimal_report(), pictures=(picture,)))
     assert ("img", "src", picture.uri) in page.attributes
     assert ("img", "alt", 'The input x"') in page.attributes

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
 from bessemer.contract.base import now
+from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.options import STRATEGIES
@@ -41,7 +42,7 @@ from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
-KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY)
+KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
 """Kept beside the bundle, if the request asks to inspect them."""
 
 
@@ -79,7 +80,9 @@ def compile_model(
     with fork_server(folder.scratch, turns=turns) as candidates:
         # only now: nothing may run in parallel before the server is forked
         _set_torch_threads(target.threads)
-        observer = Observers((sender, IrRecorder(folder.output))) if request.inspect.ir else sender
+        kept = request.inspect
+        recorder = IrRecorder(folder.output, kept.constants) if kept.ir else None
+        observer = sender if recorder is None else Observers((sender, recorder))
         context = StageContext(
             scratch=folder.scratch,
             output=folder.output,

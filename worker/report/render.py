@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
@@ -12,6 +13,9 @@ from worker.report.pictures import Picture
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
+
+MAX_GRAPH_LETTERS = 1 << 18
+"""A picture of some 300 nodes."""
 
 
 def _environment() -> Environment:
@@ -49,6 +53,15 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def render(report: Report, pictures: Sequence[Picture] = ()) -> str:
-    """Render the page. Every text of the report is escaped: the model chooses its own names."""
-    return _TEMPLATES.get_template(_PAGE).render(view=make_view(report), report=report, pictures=pictures)
+def render(report: Report, graph: str = "", pictures: Sequence[Picture] = ()) -> str:
+    """Render the page. Every text of the report is escaped: the model chooses its own names.
+
+    Args:
+        report: the report.
+        graph: the picture of the model's graph as SVG, which is part of the page unless it is large.
+        pictures: the inputs that the request shows as pictures.
+    """
+    shown = graph if len(graph) <= MAX_GRAPH_LETTERS else ""
+    return _TEMPLATES.get_template(_PAGE).render(
+        view=make_view(report), report=report, graph=Markup(shown), has_graph=bool(graph), pictures=pictures
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 import tvm
 import zstandard
@@ -11,6 +12,7 @@ import zstandard
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
 from bessemer.contract.stage import Stage
 from worker.protocol.observer import JobObserver
+from worker.snapshots.constants import constant_lines, constant_values
 from worker.snapshots.counts import count_module
 
 MAX_TOTAL_BYTES = 1 << 26
@@ -33,8 +35,10 @@ class IrRecorder(JobObserver):
     Whenever the process ends, the index names only bytes that are written.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, with_constants: bool = False) -> None:
         self._folder = folder
+        self._with_constants = with_constants
+        self._constants: dict[Any, str] = {}
         self._steps: list[IrStep] = []
         self._lines: list[str] = []
         self._offset = 0
@@ -46,6 +50,10 @@ class IrRecorder(JobObserver):
         if len(self._steps) >= MAX_STEPS:
             return
         lines = script_lines(module)
+        if self._with_constants:
+            script = "".join(lines)
+            self._constants = constant_values(module, script, self._constants)
+            lines += constant_lines(script, self._constants)
         difference = unified_diff(self._lines, lines) if self._steps else ""
         self._whole = True
         step = IrStep(

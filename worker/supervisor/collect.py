@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
@@ -23,10 +24,11 @@ MEDIA_TYPES = {
     ".py": "text/x-python; charset=utf-8",
     ".s": "text/plain; charset=utf-8",
     ".so": "application/x-sharedlib",
+    ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
     ".zst": "application/zstd",
 }
-SNAPSHOTS = (IR_INDEX, IR_TEXTS)
+SNAPSHOTS = (IR_INDEX, IR_TEXTS, GRAPH, GRAPH_PICTURE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 16 << 10
 

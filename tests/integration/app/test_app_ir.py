@@ -60,6 +60,7 @@ async def test_a_step_is_found_by_its_name(api: AsyncClient, played: PlayedWorke
     assert (await api.get(f"{address}/translate")).content == TEXTS[0]
     assert (await api.get(f"{address}/gelu.erf")).content == TEXTS[1]
     assert (await api.get(f"{address}/gelu.erf/diff")).content == DIFF
+    assert (await api.get(f"{address}/Translate")).content == TEXTS[0]
     missing = await api.get(f"{address}/transalte")
     assert missing.json()["detail"].endswith("did you mean 'translate'?")
 
@@ -70,7 +71,7 @@ async def test_a_name_of_several_steps_is_answered_with_their_numbers(
     response = await api.get(await failed_job(api, played, LISTING) + "/FoldConstant")
     assert response.status_code == 404
     assert "several steps named FoldConstant" in response.json()["detail"]
-    assert "0, 1" in response.json()["detail"]
+    assert "0 (FoldConstant), 1 (FoldConstant)" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,13 @@ class FakeWorker:
         )
         self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, (bundle,))
 
-    def fail(self, job_id: str) -> None:
-        """Fail the job with an unsupported operator."""
-        self.store.jobs.fail(job_id, self.start(job_id), PROBLEM)
+    def fail(self, job_id: str, **files: bytes) -> None:
+        """Fail the job with an unsupported operator, after it wrote files such as ``ir_json``."""
+        kept = tuple(self._keep(name.replace("_", "."), content) for name, content in files.items())
+        self.store.jobs.fail(job_id, self.start(job_id), PROBLEM, kept)
+
+    def _keep(self, name: str, content: bytes) -> Artifact:
+        path = self.folder / name
+        path.write_bytes(content)
+        blob = own(self.store).artifacts.put_file(path)
+        return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type="text/plain")

@@ -174,6 +174,10 @@ class WithArguments(Wrapper):
         self._arguments = tuple(arguments)
         self._tensors = tuple(tensors)
 
+    def around(self, module: torch.nn.Module) -> WithArguments:
+        """The same for another module that takes the same arguments."""
+        return WithArguments(module, self._arguments, self._tensors, self._method)
+
     def forward(self, *tensors: torch.Tensor) -> object:
         """Run the module on the tensors, in the order of their names."""
         named = dict(zip(self._tensors, tensors, strict=True))

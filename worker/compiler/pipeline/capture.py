@@ -32,6 +32,7 @@ from worker.compiler.frontend.dynamic_shapes import (
     specs_at,
 )
 from worker.compiler.frontend.file_format import recognize
+from worker.compiler.frontend.graphs import GraphRecorder
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.missing_values import with_missing_values
@@ -97,7 +98,8 @@ def capture(upload: Upload, context: StageContext) -> Captured:
         JobError: one of the model's codes, ``inputs-missing``, ``constants-missing``, ``inputs-mismatch``,
             ``method-missing``, ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
-    first, *others = _with_shared_state(upload.entries, context)
+    graphs = GraphRecorder(context.output) if upload.request.inspect.graph else None
+    first, *others = _with_shared_state(upload.entries, context, graphs)
     refuse_contradicting_states((first, *others))
     refuse_missing_images(upload.request.inspect.images, (first, *others))
     if not others:
@@ -162,9 +164,11 @@ def _loaded_anew(entry: Captured) -> LoadedModel:
     return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
 
 
-def _with_shared_state(uploads: Sequence[Upload], context: StageContext) -> list[Captured]:
+def _with_shared_state(
+    uploads: Sequence[Upload], context: StageContext, graphs: GraphRecorder | None
+) -> list[Captured]:
     """The entry points, each with the state that it shares with another, even if it only reads or sets it."""
-    entries = [_named(upload, context) for upload in uploads]
+    entries = [_named(upload, context, graphs=graphs) for upload in uploads]
     shared = shared_state([entry.buffers for entry in entries])
     known = {name: value for entry in entries for name, value in entry.initial_state.items()}
     return [
@@ -238,14 +242,19 @@ def _same_value(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _named(upload: Upload, context: StageContext, shared: frozenset[str] = frozenset()) -> Captured:
+def _named(
+    upload: Upload,
+    context: StageContext,
+    shared: frozenset[str] = frozenset(),
+    graphs: GraphRecorder | None = None,
+) -> Captured:
     with in_entry(upload.entry):
         if recognize(upload.path) is ModelFormat.IR_MODULE:
             return capture_module(upload, context)
-        return _capture(upload, shared)
+        return _capture(upload, shared, graphs)
 
 
-def _capture(upload: Upload, shared: frozenset[str]) -> Captured:
+def _capture(upload: Upload, shared: frozenset[str], graphs: GraphRecorder | None) -> Captured:
     request = upload.asked
     model = load_model(upload.path, upload.selection)
     if upload.entry is None and model.method != FORWARD and model.other_methods:
@@ -263,7 +272,11 @@ def _capture(upload: Upload, shared: frozenset[str]) -> Captured:
         inputs, limits, (outputs, names, returns) = _first_run(model, specs, seed)
     else:
         inputs, limits, (outputs, names, returns) = examples, {}, _run_named(model, examples)
+    if graphs is not None:
+        graphs.add_upload(upload.entry, model, inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
+    if graphs is not None:
+        graphs.add_program(upload.entry, model, program)
     refuse_training(program, model.original)
     limits |= index_limits(program, specs)
     if limits and examples is None:

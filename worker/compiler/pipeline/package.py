@@ -28,6 +28,7 @@ from bessemer.bundle.manifest import (
     STATE_FOLDER,
 )
 from bessemer.contract.base import Document, now
+from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
@@ -174,7 +175,9 @@ def _write_state(captured: Captured, folder: Path) -> tuple[str, ...]:
 def _write_report(benchmarked: Benchmarked, context: StageContext, created_at: datetime) -> tuple[str, ...]:
     report = make_report(benchmarked, context, created_at)
     _write_document(context.output / REPORT, report)
-    page = render(report, tuple(_pictures(benchmarked.captured)))
+    drawn = context.output / GRAPH_PICTURE
+    graph = drawn.read_text(encoding="utf-8") if drawn.is_file() else ""
+    page = render(report, graph, tuple(_pictures(benchmarked.captured)))
     (context.output / REPORT_PAGE).write_text(page, encoding="utf-8")
     return REPORT, REPORT_PAGE
 
