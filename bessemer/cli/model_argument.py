@@ -83,7 +83,7 @@ def resolved_model(
             resolved = call_entry_point(model, Path(folder), inputs, dimensions, constants)
             yield replace(resolved, name=_entry_name(model))
         return
-    if model.endswith(PYTHON) and not mentions_tvm(Path(model)):
+    if model.endswith(PYTHON) and Path(model).is_file() and not mentions_tvm(Path(model)):
         raise InvalidArgumentError(
             f"{model} is a Python file; name the function that returns the model: {model}:NAME"
         )
@@ -96,7 +96,7 @@ def resolved_model(
 
 def mentions_tvm(path: Path) -> bool:
     """Whether a Python file may define an IRModule. The server parses it; here it is only read."""
-    return path.is_file() and b"tvm" in path.read_bytes()
+    return b"tvm" in path.read_bytes()
 
 
 def is_entry_point(model: str) -> bool:

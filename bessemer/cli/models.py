@@ -174,6 +174,11 @@ def _show_graph(job: Job, output: Path | None, json: bool) -> None:
         print_result(listing, graph_lines(listing), json)
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
+    elif GRAPH not in names:
+        raise InvalidArgumentError(
+            "an IRModule has no FX graph: compile it with --option inspect.ir=true, then use "
+            "`bessemer ir ID translate --function NAME --tree`"
+        )
     if job.state is not JobState.SUCCEEDED:
         raise typer.Exit(ExitStatus.FAILED)
 
