@@ -55,6 +55,12 @@ COMPLEX_NUMBERS = (
     _sample("powers", lambda a, b: (a**3, a**-2, a**0.3, a**b, 2**a, a.sqrt(), a.rsqrt()), A, B),
     _sample("powers of zero", lambda a: (a * 0) ** 2.5, A),
     _sample("exponentials", lambda a: (a.exp(), a.log(), a.log2(), a.log1p(), a.expm1(), a.sigmoid()), A),
+    _sample(
+        "inverse trigonometry",
+        lambda a: (a.asin(), a.acos(), a.atan(), a.asinh(), a.acosh(), a.atanh()),
+        A,
+    ),
+    _sample("sizes of large numbers", lambda a: ((a * 1e25).abs() / 1e25, (a * 1e30).sqrt() / 1e15), A),
     _sample("trigonometry", lambda a: (a.sin(), a.cos(), a.tan(), a.sinh(), a.cosh(), a.tanh()), A),
     _sample("parts", lambda a: (a.abs(), a.angle(), a.conj(), a.real, a.imag, a.conj().imag, a.sgn()), A),
     _sample("from parts", lambda a: (torch.polar(a.abs(), a.angle()), torch.complex(a.imag, a.real)), A),

@@ -118,6 +118,14 @@ def test_nan_passes_bounds_and_activations(run: Run) -> None:
     np.testing.assert_array_equal(run(bounded, HOLES), bounded(None, HOLES).numpy())
 
 
+def test_a_median_with_nan_is_the_first_nan(run_all: Run) -> None:
+    def medians(_: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*x.reshape(16, 4).median(1), x.median(), x[3:7].median())
+
+    for found, expected in zip(run_all(medians, HOLES), medians(None, HOLES), strict=True):
+        np.testing.assert_array_equal(found, expected.numpy())
+
+
 @pytest.mark.parametrize("reduction", ["amax", "amin"])
 def test_nan_passes_scattered_extremes(run: Run, reduction: str) -> None:
     def scattered(_: Any, x: torch.Tensor) -> torch.Tensor:

@@ -134,8 +134,8 @@ def conjugate(value: Parts) -> Parts:
 
 
 def absolute(value: Parts) -> Tensor:
-    """The absolute value."""
-    return (value.real * value.real + value.imaginary * value.imaginary).sqrt()
+    """The absolute value, without overflow of the squares."""
+    return torch.hypot(value.real, value.imaginary)
 
 
 def angle(value: Parts) -> Tensor:
@@ -163,7 +163,7 @@ def logarithm(value: Value) -> Parts:
 def root(value: Parts) -> Parts:
     """The principal square root: the larger part from the absolute value, the other by division."""
     x, y = value
-    larger = ((absolute(value) + x.abs()) * 0.5).sqrt()
+    larger = (absolute(value) * 0.5 + x.abs() * 0.5).sqrt()
     smaller = torch.where(larger == 0, 0.0, y / (2 * larger))
     right = x >= 0
     return Parts(torch.where(right, larger, smaller.abs()), torch.where(right, smaller, larger.copysign(y)))
@@ -229,6 +229,54 @@ def hyperbolic_tangent(value: Parts) -> Parts:
 def tangent(value: Parts) -> Parts:
     """The tangent: ``-i tanh(iz)``."""
     turned = hyperbolic_tangent(Parts(-value.imaginary, value.real))
+    return Parts(turned.imaginary, -turned.real)
+
+
+def _roots_beside_one(value: Parts) -> tuple[Parts, Parts]:
+    """The roots of ``1 - z`` and ``1 + z``, from which the inverse functions follow (W. Kahan, 1987)."""
+    x, y = value
+    return root(Parts(1 - x, -y)), root(Parts(1 + x, y))
+
+
+def inverse_sine(value: Parts) -> Parts:
+    """The principal inverse sine."""
+    below, above = _roots_beside_one(value)
+    cosine_of = below.real * above.real - below.imaginary * above.imaginary
+    crossed = above.real * below.imaginary - above.imaginary * below.real
+    return Parts(torch.atan2(value.real, cosine_of), -crossed.asinh())
+
+
+def inverse_cosine(value: Parts) -> Parts:
+    """The principal inverse cosine."""
+    below, above = _roots_beside_one(value)
+    crossed = above.real * below.imaginary - above.imaginary * below.real
+    return Parts(2 * torch.atan2(below.real, above.real), crossed.asinh())
+
+
+def inverse_hyperbolic_sine(value: Parts) -> Parts:
+    """The principal inverse hyperbolic sine: ``-i asin(iz)``."""
+    turned = inverse_sine(Parts(-value.imaginary, value.real))
+    return Parts(turned.imaginary, -turned.real)
+
+
+def inverse_hyperbolic_cosine(value: Parts) -> Parts:
+    """The principal inverse hyperbolic cosine, by the roots of ``z - 1`` and ``z + 1``."""
+    x, y = value
+    below, above = root(Parts(x - 1, y)), root(Parts(x + 1, y))
+    along = below.real * above.real + below.imaginary * above.imaginary
+    return Parts(along.asinh(), 2 * torch.atan2(below.imaginary, above.real))
+
+
+def inverse_hyperbolic_tangent(value: Parts) -> Parts:
+    """The principal inverse hyperbolic tangent."""
+    x, y = value
+    ratio = 4 * x / ((1 - x) * (1 - x) + y * y)
+    return Parts(0.25 * ratio.log1p(), 0.5 * torch.atan2(2 * y, (1 - x) * (1 + x) - y * y))
+
+
+def inverse_tangent(value: Parts) -> Parts:
+    """The principal inverse tangent: ``-i atanh(iz)``."""
+    turned = inverse_hyperbolic_tangent(Parts(-value.imaginary, value.real))
     return Parts(turned.imaginary, -turned.real)
 
 
@@ -553,6 +601,12 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "sgn.default": sign,
     "sigmoid.default": sigmoid,
     "sin.default": sine,
+    "acos.default": inverse_cosine,
+    "acosh.default": inverse_hyperbolic_cosine,
+    "asin.default": inverse_sine,
+    "asinh.default": inverse_hyperbolic_sine,
+    "atan.default": inverse_tangent,
+    "atanh.default": inverse_hyperbolic_tangent,
     "sinh.default": hyperbolic_sine,
     "sqrt.default": root,
     "sub.Scalar": subtract,

@@ -100,6 +100,21 @@ def _mode(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
 
 
+def _median(data: Tensor) -> Tensor:
+    return _median_along(data.reshape(-1), 0)[0] if data.is_floating_point() else NotImplemented
+
+
+def _median_along(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower median of floats, or the first NaN, which sorting moves behind all numbers."""
+    if not data.is_floating_point() or not data.dim():
+        return NotImplemented
+    values, places = torch.sort(data, stable=True, dim=dim)
+    count, numbers = data.shape[dim], (~data.isnan()).sum(dim, keepdim=True)
+    at = torch.where(numbers < count, numbers, (count - 1) // 2)
+    value, place = values.gather(dim, at), places.gather(dim, at)
+    return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
+
+
 def _nan_median(data: Tensor) -> Tensor:
     return _nan_median_along(data.reshape(-1), 0)[0]
 
@@ -141,6 +156,8 @@ RULES: Rules = (
     Decomposition("aten.histc.default", _histogram),
     Decomposition("aten.kthvalue.default", _kth_value),
     Decomposition("aten.mode.default", _mode),
+    Decomposition("aten.median.default", _median),
+    Decomposition("aten.median.dim", _median_along),
     Decomposition("aten.nanmedian.default", _nan_median),
     Decomposition("aten.nanmedian.dim", _nan_median_along),
 )
