@@ -214,7 +214,7 @@ def test_states_of_one_name_in_nested_modules_stay_apart(tmp_path: Path, save: S
 
 
 class Twins(nn.Module):
-    """A weight and a buffer that change and have two names each."""
+    """A weight and a buffer of two names each; a run changes the buffer."""
 
     def __init__(self) -> None:
         super().__init__()
