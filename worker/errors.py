@@ -26,6 +26,7 @@ FinalistCrashedError          one of two schedules of a model crashed           
 NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
 NoProductError                a search space does not fit a function             spaces/matmul_block.py
 ControlFlowError              a branch or a loop cannot be a part of a program   torchscript/nested_values.py
+PackedSequenceError           an operator needs packed steps in torch's order    packed_sequences.py
 ScriptRaisedError             the model itself raised                            torchscript/primitives.py
 ScriptConversionError         no way led to an exported program                  torchscript/convert.py
 UnknownOperatorError          no operator computes a node                   torchscript/script_operators.py

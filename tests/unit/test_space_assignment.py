@@ -59,6 +59,7 @@ CNN = ("fused_conv2d_add_relu", "fused_linear1_add2", "max_pool")
         ("fused_linera*", MLP, "fused_linear1_add1"),
         ("linear*", MLP, "fused_linear1_add1"),
         ("fused_linear_add_rleu", MLP, "fused_linear_add_relu"),
+        ("fusd_linear", ("fused_linear_add",), "fused_linear_add"),
         ("conv*", CNN, "fused_conv2d_add_relu"),
         ("fused_max_pool", CNN, "max_pool"),
         ("nope", CNN, None),

@@ -122,7 +122,7 @@ REFUSALS: dict[str, Refusal] = {
         declared_bytes=1 << 40,
     ),
     # not a model
-    "text": unrecognized(lambda: b"import torch\n", "of an unknown format"),
+    "text": unrecognized(lambda: b"import torch\n", "does not import TVM", "net.py:FUNCTION"),
     "a program": unrecognized(lambda: b"\x7fELF" + bytes(100), "compiled program"),
     "a state_dict": unrecognized(lambda: saved(nn.Linear(3, 2).state_dict()), "state_dict", WEIGHTS),
     "a checkpoint": unrecognized(lambda: saved({"model": {}, "epoch": 3}), "checkpoint", WEIGHTS),

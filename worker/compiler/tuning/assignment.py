@@ -91,18 +91,19 @@ def assign(
 def nearest_function(pattern: str, names: Sequence[str]) -> str:
     """A clause that suggests the function whose name is near a name or a pattern; empty if none is.
 
-    ``fused_``, which most names start with, makes no two names similar. Of a pattern, only what precedes the
-    first wildcard counts, beside as much of a name.
+    ``fused_``, which most names start with, makes no two names similar, unless it is misspelled. Of a
+    pattern, only what precedes the first wildcard counts, beside as much of a name.
     """
     stem = re.split(r"[*?[]", pattern)[0].removeprefix(_FUSED)
     length = len(stem) if stem != pattern.removeprefix(_FUSED) else None
     by_start = {name.removeprefix(_FUSED)[:length]: name for name in reversed(names)}
-    near = difflib.get_close_matches(stem, by_start, n=1, cutoff=_NEAR)
-    return f"; did you mean '{by_start[near[0]]}'?" if near else ""
+    near = [by_start[start] for start in difflib.get_close_matches(stem, by_start, n=1, cutoff=_NEAR)]
+    near += difflib.get_close_matches(pattern, names, n=1, cutoff=_NEARER)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 _FUSED = "fused_"
-_NEAR = 0.6
+_NEAR, _NEARER = 0.6, 0.8
 
 
 def _choice_for(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment | None:
