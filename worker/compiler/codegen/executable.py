@@ -5,11 +5,12 @@ Emits ``model.so``::
     the virtual machine's instructions, lowered from Relax: allocate, call, free
     the objects of the TensorIR functions
     the objects of kernel libraries that Relax calls
-    the constants
+    the parameters, and a C interface that runs the same functions without the virtual machine
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,14 @@ from tvm.relax import transform
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from bessemer.contract.target import architecture_of
+from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.link import LinkError, link_shared
+from worker.compiler.codegen.standalone.emit import PlannedEntry, write_objects
+from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
+from worker.compiler.codegen.standalone.plan import NotPlannableError, plan_calls
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
     kernels_among,
@@ -67,6 +72,15 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
 
 
 @dataclass(frozen=True)
+class EntryTensors:
+    """The name of an entry point, and the tensors that its callers pass and get."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
 class Linked:
     """The parts of a linked library.
 
@@ -75,12 +89,14 @@ class Linked:
         module: the functions as compiled, with the lowered Relax functions.
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
+        no_c_interface: why C cannot call the library; None if it can.
     """
 
     executable: relax.VMExecutable
     module: tvm.IRModule
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
+    no_c_interface: str | None
 
 
 def build_library(
@@ -90,7 +106,13 @@ def build_library(
     return build_in_shares(module, module, library, Compiler(target, objects)).executable
 
 
-def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, compiler: Compiler) -> Linked:
+def build_in_shares(
+    module: tvm.IRModule,
+    plain: tvm.IRModule,
+    library: Path,
+    compiler: Compiler,
+    entries: Mapping[str, EntryTensors] | None = None,
+) -> Linked:
     """Compile a module, each function within its share of time, and link it with ``ld.lld``.
 
     Args:
@@ -98,6 +120,7 @@ def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, co
         plain: the same functions without schedules, from which the parts of a slow function are made.
         library: the file to write.
         compiler: how to compile.
+        entries: the functions that C can call, by name.
 
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed; ``function-too-slow``: a
@@ -106,12 +129,28 @@ def build_in_shares(module: tvm.IRModule, plain: tvm.IRModule, library: Path, co
     compiler.objects.mkdir(parents=True, exist_ok=True)
     try:
         compiled = compile_in_shares(module, plain, lower, compiler)
-        machine = _without(compiled.lowered, tirx.PrimFunc).with_attr("external_mods", compiled.kernels)
-        executable = relax.build(machine, compiler.target, relax_pipeline=None)
+        machine, parameters = take_parameters(_without(compiled.lowered, tirx.PrimFunc))
+        executable = relax.build(
+            machine.with_attr("external_mods", compiled.kernels), compiler.target, relax_pipeline=None
+        )
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    _link(executable, library, compiler, _kernels_of(module))
-    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits)
+    planned, reason = _planned(machine, entries or {})
+    _link(executable, library, compiler, _kernels_of(module), planned, parameters)
+    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason)
+
+
+def _planned(
+    machine: tvm.IRModule, entries: Mapping[str, EntryTensors]
+) -> tuple[tuple[PlannedEntry, ...], str | None]:
+    """The entry points for C, or why there are none."""
+    try:
+        return tuple(
+            PlannedEntry(tensors.name, tensors.inputs, tensors.outputs, plan_calls(machine[function]))
+            for function, tensors in entries.items()
+        ), None
+    except NotPlannableError as error:
+        return (), str(error)
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -148,19 +187,20 @@ class _Linker:
 
     object_format = "o"
 
-    def __init__(self, triple: str, kernels: tuple[Kernel, ...]) -> None:
+    def __init__(self, triple: str, kernels: tuple[Kernel, ...], own: tuple[Path, ...]) -> None:
         self._triple = triple
         self._kernels = kernels
+        self._own = own
 
     def get_target_triple(self) -> str:
         """The triple of the object that holds the instructions."""
         return self._triple
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
-        own = [path for path in objects if path.endswith(".o")]
-        kernels = map(str, objects_of(self._kernels, architecture_of(self._triple)))
+        compiled = [path for path in objects if path.endswith(".o")]
+        kernels = objects_of(self._kernels, architecture_of(self._triple))
         libraries = [str(library.path) for library in libraries_of(self._kernels)]
-        link_shared(output, [*own, *kernels], libraries)
+        link_shared(output, [*compiled, *map(str, self._own), *map(str, kernels)], libraries)
 
 
 def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
@@ -178,12 +218,20 @@ def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
 
 
 def _link(
-    executable: relax.VMExecutable, library: Path, compiler: Compiler, kernels: tuple[Kernel, ...]
+    executable: relax.VMExecutable,
+    library: Path,
+    compiler: Compiler,
+    kernels: tuple[Kernel, ...],
+    entries: tuple[PlannedEntry, ...],
+    parameters: Parameters,
 ) -> None:
     place_beside(library.parent, libraries_of(kernels))
-    linker = _Linker(str(compiler.target.attrs["mtriple"]), kernels)
+    triple = str(compiler.target.attrs["mtriple"])
     try:
-        executable.export_library(str(library), fcompile=linker, workspace_dir=str(compiler.objects))
+        own = write_objects(entries, parameters, triple, compiler.objects)
+        executable.export_library(
+            str(library), fcompile=_Linker(triple, kernels, own), workspace_dir=str(compiler.objects)
+        )
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

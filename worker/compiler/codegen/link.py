@@ -38,17 +38,25 @@ def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str]
         LinkError: the linker failed.
         JobError: ``child-killed``: another process killed the linker, or the kernel ran out of memory.
     """
-    zig = str(linker_path())
     search = ["-rpath", SEARCH_PATH] if libraries else []
-    arguments = [zig, "ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search]
-    signal_or_status, message = _run(arguments)
-    if signal_or_status == -SIGKILL:
-        raise JobError(ErrorCode.CHILD_KILLED, f"the linker was killed by {signal_name(SIGKILL)}")
-    if signal_or_status != 0:
-        raise LinkError(message.strip() or f"ld.lld ended with status {signal_or_status}")
+    run_zig("ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search)
 
 
 link_shared.object_format = "o"  # type: ignore[attr-defined]
+
+
+def run_zig(tool: str, *arguments: str) -> None:
+    """Run one of zig's tools, such as ``ld.lld`` or ``cc``.
+
+    Raises:
+        LinkError: the tool failed.
+        JobError: ``child-killed``: another process killed it, or the kernel ran out of memory.
+    """
+    signal_or_status, message = _run([str(linker_path()), tool, *arguments])
+    if signal_or_status == -SIGKILL:
+        raise JobError(ErrorCode.CHILD_KILLED, f"zig {tool} was killed by {signal_name(SIGKILL)}")
+    if signal_or_status != 0:
+        raise LinkError(message.strip() or f"zig {tool} ended with status {signal_or_status}")
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:

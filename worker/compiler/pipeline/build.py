@@ -11,11 +11,13 @@ from tvm import relax
 
 from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
-from worker.compiler.codegen.executable import build_in_shares
+from worker.compiler.codegen.executable import EntryTensors, build_in_shares
 from worker.compiler.codegen.origin import places_of
+from worker.compiler.codegen.standalone.parameters import PARAMETER
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory
@@ -52,7 +54,9 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         advance=partial(context.observer.progress, Stage.BUILD),
     )
     try:
-        linked = build_in_shares(tuned.module, tuned.optimized.module, library, compiler)
+        linked = build_in_shares(
+            tuned.module, tuned.optimized.module, library, compiler, _entries_for_c(tuned)
+        )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
@@ -70,6 +74,16 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
         ),
     )
+
+
+def _entries_for_c(tuned: Tuned) -> dict[str, EntryTensors]:
+    entries = tuned.captured.entries
+    separate = tuned.captured.upload.request.parameters is Parameters.SEPARATE
+    if separate or any(entry.states for entry in entries):
+        return {}
+    return {
+        entry.function: EntryTensors(entry.name, entry.input_specs, entry.output_specs) for entry in entries
+    }
 
 
 def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:
@@ -96,7 +110,7 @@ def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> 
     if listed is None:
         raise JobError(ErrorCode.BUILD_FAILED, "the executable does not say which functions it calls")
     called = set(filter(None, listed["names"].split(", ")))
-    own = {str(variable.name_hint) for variable in module.get_global_vars()}
+    own = {PARAMETER, *(str(variable.name_hint) for variable in module.get_global_vars())}
     return frozenset((called - own) | _packed_names(module))
 
 

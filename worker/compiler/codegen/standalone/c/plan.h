@@ -1,0 +1,89 @@
+/* The tables that the compiler writes for a model; see model.c for their use. */
+#ifndef BESSEMER_PLAN_H
+#define BESSEMER_PLAN_H
+
+#include "bessemer_model.h"
+
+/* TVM's calling convention for kernels (tvm/ffi/c_api.h, tvm/runtime/c_backend_api.h). */
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  union {
+    int64_t integer;
+    void *pointer;
+  } value;
+} bessemer_argument;
+
+typedef int bessemer_kernel_function(void *, const bessemer_argument *, int32_t, bessemer_argument *);
+
+/* DLTensor of dlpack.h. */
+typedef struct {
+  void *data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t dimensions;
+  uint8_t type_code;
+  uint8_t bits;
+  uint16_t lanes;
+  const int64_t *shape;
+  const int64_t *strides;
+  uint64_t byte_offset;
+} bessemer_dltensor;
+
+/* DLManagedTensor of dlpack.h. */
+typedef struct bessemer_managed {
+  bessemer_dltensor content;
+  void *context;
+  void (*deleter)(struct bessemer_managed *);
+} bessemer_managed;
+
+#define BESSEMER_CPU 1
+
+enum bessemer_memory { BESSEMER_ARENA, BESSEMER_PARAMETER, BESSEMER_INPUT };
+
+/* `number` is the byte in the arena or in the parameters, or the index of the input. */
+typedef struct {
+  enum bessemer_memory memory;
+  uint64_t number;
+  const int64_t *shape;
+  const int64_t *strides;
+  int32_t dimensions;
+  uint8_t type_code;
+  uint8_t bits;
+} bessemer_planned_tensor;
+
+typedef struct {
+  bessemer_kernel_function *kernel;
+  int32_t first_argument;
+  int32_t argument_count;
+} bessemer_call;
+
+typedef struct {
+  const bessemer_planned_tensor *tensors;
+  int32_t tensor_count;
+  const bessemer_call *calls;
+  int32_t call_count;
+  const int32_t *arguments;
+  int32_t argument_count;
+  const int32_t *outputs;
+} bessemer_plan;
+
+extern const bessemer_entry bessemer_entries[];
+extern const bessemer_plan bessemer_plans[];
+extern const int32_t bessemer_entry_count;
+extern const uint64_t bessemer_arena_bytes;
+extern const unsigned char bessemer_parameters[];
+extern bessemer_managed bessemer_parameter_tensors[];
+extern void *bessemer_handles[]; /* TVM's tensors of the parameters, made when they are first asked for */
+
+/* threads.c */
+typedef struct bessemer_pool bessemer_pool;
+bessemer_pool *bessemer_pool_open(int32_t threads);
+void bessemer_pool_enter(bessemer_pool *pool);
+void bessemer_pool_close(bessemer_pool *pool);
+void bessemer_connect_kernels(void);
+void bessemer_set_error(const char *kind, const char *const *parts, int32_t count);
+void *bessemer_allocate(size_t bytes);
+void bessemer_free(void *memory);
+
+#endif

@@ -1,0 +1,252 @@
+/* What kernels need of their surroundings: threads, temporary memory, and a place for errors.
+ *
+ * A parallel loop is one task for each thread of the session that runs:
+ *
+ *   caller:   number += 1, wake the others; run task 0; wait until all others are done
+ *   others:   wait for a new number; run their task; say that it is done
+ *
+ * Threads spin for a while before they sleep, since the kernels of a run follow each other within microseconds.
+ */
+#include "plan.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#include <malloc.h>
+#include <windows.h>
+#else
+#include <unistd.h>
+#endif
+
+#define ALIGNMENT 64
+#define SPINS 20000
+#define ERROR_BYTES 1024
+#define MAX_THREADS 256
+#define WORKSPACES 16
+
+typedef struct {
+  void *sync;
+  int32_t tasks;
+} parallel_environment;
+
+typedef int (*parallel_task)(int, parallel_environment *, void *);
+
+typedef struct {
+  bessemer_pool *pool;
+  int32_t task;
+  pthread_t thread;
+} worker;
+
+struct bessemer_pool {
+  int32_t threads;
+  int32_t started;
+  worker *workers;
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  int sleeping;
+  int stop;
+  int failed;
+  int pending;
+  unsigned number;
+  parallel_task task;
+  void *data;
+};
+
+static _Thread_local bessemer_pool *current_pool;
+static _Thread_local char last_error[ERROR_BYTES];
+
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+const char *bessemer_model_error(void) { return last_error; }
+
+void bessemer_set_error(const char *kind, const char *const *parts, int32_t count) {
+  size_t used = (size_t)snprintf(last_error, ERROR_BYTES, "%s: ", kind);
+  for (int32_t i = 0; i < count && used + 1 < ERROR_BYTES; i++)
+    used += (size_t)snprintf(last_error + used, ERROR_BYTES - used, "%s", parts[i]);
+}
+
+#if defined(_WIN32)
+void *bessemer_allocate(size_t bytes) { return _aligned_malloc(bytes ? bytes : 1, ALIGNMENT); }
+
+void bessemer_free(void *memory) { _aligned_free(memory); }
+
+static int32_t processors(void) {
+  SYSTEM_INFO system;
+  GetSystemInfo(&system);
+  return (int32_t)system.dwNumberOfProcessors;
+}
+#else
+void *bessemer_allocate(size_t bytes) {
+  void *memory = NULL;
+  return posix_memalign(&memory, ALIGNMENT, bytes ? bytes : 1) ? NULL : memory;
+}
+
+void bessemer_free(void *memory) { free(memory); }
+
+static int32_t processors(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
+#endif
+
+typedef struct {
+  void *memory;
+  size_t bytes;
+} workspace;
+
+/* Kernels free their workspaces in the reverse order, so each level keeps its memory for the next call. */
+static _Thread_local workspace workspaces[WORKSPACES];
+static _Thread_local int32_t levels;
+
+static void *take_workspace(int device, int number, uint64_t bytes, int code, int bits) {
+  (void)device, (void)number, (void)code, (void)bits;
+  if (levels == WORKSPACES) return NULL;
+  workspace *level = &workspaces[levels];
+  if (level->bytes < bytes) {
+    bessemer_free(level->memory);
+    level->memory = bessemer_allocate(bytes);
+    level->bytes = level->memory ? bytes : 0;
+  }
+  if (level->memory) levels++;
+  return level->memory;
+}
+
+static int return_workspace(int device, int number, void *memory) {
+  (void)device, (void)number, (void)memory;
+  levels--;
+  return 0;
+}
+
+static void release_workspaces(void) {
+  for (int32_t i = 0; i < WORKSPACES; i++) bessemer_free(workspaces[i].memory);
+  memset(workspaces, 0, sizeof(workspaces));
+}
+
+static unsigned await_number(bessemer_pool *pool, unsigned seen) {
+  for (int i = 0; i < SPINS; i++) {
+    unsigned number = __atomic_load_n(&pool->number, __ATOMIC_ACQUIRE);
+    if (number != seen || __atomic_load_n(&pool->stop, __ATOMIC_ACQUIRE)) return number;
+    pause_briefly();
+  }
+  pthread_mutex_lock(&pool->mutex);
+  pool->sleeping++;
+  while (pool->number == seen && !pool->stop) pthread_cond_wait(&pool->wake, &pool->mutex);
+  pool->sleeping--;
+  unsigned number = pool->number;
+  pthread_mutex_unlock(&pool->mutex);
+  return number;
+}
+
+static void *work(void *argument) {
+  worker *self = argument;
+  bessemer_pool *pool = self->pool;
+  unsigned seen = 0;
+  for (;;) {
+    seen = await_number(pool, seen);
+    if (__atomic_load_n(&pool->stop, __ATOMIC_ACQUIRE)) break;
+    parallel_environment environment = {NULL, pool->threads};
+    if (pool->task(self->task, &environment, pool->data)) __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELEASE);
+  }
+  release_workspaces();
+  return NULL;
+}
+
+bessemer_pool *bessemer_pool_open(int32_t threads) {
+  if (threads <= 0) threads = processors();
+  if (threads < 1) threads = 1;
+  if (threads > MAX_THREADS) threads = MAX_THREADS;
+  bessemer_pool *pool = calloc(1, sizeof(bessemer_pool));
+  if (!pool) return NULL;
+  pool->threads = threads;
+  pthread_mutex_init(&pool->mutex, NULL);
+  pthread_cond_init(&pool->wake, NULL);
+  pool->workers = calloc((size_t)threads, sizeof(worker));
+  for (int32_t i = 1; pool->workers && i < threads; i++) {
+    worker *one = &pool->workers[i];
+    one->pool = pool;
+    one->task = i;
+    if (pthread_create(&one->thread, NULL, work, one)) break;
+    pool->started = i;
+  }
+  if (!pool->workers || pool->started != threads - 1) {
+    bessemer_pool_close(pool);
+    return NULL;
+  }
+  return pool;
+}
+
+static void wake_workers(bessemer_pool *pool) {
+  pthread_mutex_lock(&pool->mutex);
+  if (pool->sleeping) pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+void bessemer_pool_close(bessemer_pool *pool) {
+  if (!pool) return;
+  __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
+  wake_workers(pool);
+  for (int32_t i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+  pthread_cond_destroy(&pool->wake);
+  pthread_mutex_destroy(&pool->mutex);
+  free(pool->workers);
+  free(pool);
+  release_workspaces();
+}
+
+void bessemer_pool_enter(bessemer_pool *pool) { current_pool = pool; }
+
+static int run_alone(parallel_task task, void *data) {
+  parallel_environment environment = {NULL, 1};
+  return task(0, &environment, data);
+}
+
+static int launch(parallel_task task, void *data, int tasks) {
+  bessemer_pool *pool = current_pool;
+  if (!pool || pool->threads == 1 || (tasks > 0 && tasks < pool->threads)) return run_alone(task, data);
+  pool->task = task;
+  pool->data = data;
+  pool->failed = 0;
+  __atomic_store_n(&pool->pending, pool->threads - 1, __ATOMIC_RELAXED);
+  pthread_mutex_lock(&pool->mutex);
+  __atomic_add_fetch(&pool->number, 1, __ATOMIC_RELEASE);
+  if (pool->sleeping) pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->mutex);
+  parallel_environment environment = {NULL, pool->threads};
+  current_pool = NULL; /* a parallel loop inside this one runs alone */
+  int failed = task(0, &environment, data);
+  current_pool = pool;
+  while (__atomic_load_n(&pool->pending, __ATOMIC_ACQUIRE)) pause_briefly();
+  return failed || pool->failed ? -1 : 0;
+}
+
+/* Kernels call these through pointers, which TVM's loader sets where TVM runs the library. */
+extern __attribute__((weak)) void *__TVMBackendParallelLaunch;
+extern __attribute__((weak)) void *__TVMBackendAllocWorkspace;
+extern __attribute__((weak)) void *__TVMBackendFreeWorkspace;
+
+static void point_to(void **pointer, void *function) {
+  if (pointer && !*pointer) *pointer = function;
+}
+
+void bessemer_connect_kernels(void) {
+  point_to(&__TVMBackendParallelLaunch, (void *)launch);
+  point_to(&__TVMBackendAllocWorkspace, (void *)take_workspace);
+  point_to(&__TVMBackendFreeWorkspace, (void *)return_workspace);
+}
+
+/* Where TVM runs the library, it wants the error itself. */
+extern __attribute__((weak)) void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
+
+__attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind,
+                                                                             const char **parts,
+                                                                             int32_t count) {
+  bessemer_set_error(kind, parts, count);
+  if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, last_error + strlen(kind) + 2);
+}

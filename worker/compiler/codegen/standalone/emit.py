@@ -1,0 +1,229 @@
+"""Writes the tables of a model's calls as C, compiles them for the target, and holds its parameters.
+
+Emits three kinds of objects::
+
+    tables.o       entries, tensors, calls and their arguments, as plan.h declares them
+    parameters.o   the parameters, aligned to pages
+    model.o …      the same C for every model: it opens sessions and runs the calls
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+
+import tvm_ffi
+
+from bessemer.contract.tensor import TensorSpec
+from worker.compiler.codegen.link import run_zig
+from worker.compiler.codegen.standalone.parameters import Parameters
+from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
+
+_PAGE = 4096
+_SOURCES = Path(str(files(__package__).joinpath("c")))
+
+_PARAMETERS = """\
+#if defined(__APPLE__)
+.section __DATA,__const
+#define NAME _bessemer_parameters
+#elif defined(_WIN32)
+.section .rdata,"dr"
+#define NAME bessemer_parameters
+#else
+.section .rodata.parameters,"a",%progbits
+.hidden bessemer_parameters
+#define NAME bessemer_parameters
+#endif
+.p2align 12
+.globl NAME
+NAME:
+.incbin "{path}"
+.byte 0
+"""
+
+
+@dataclass(frozen=True)
+class PlannedEntry:
+    """An entry point: its calls, and the tensors that its callers pass and get."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    plan: CallPlan
+
+
+def write_objects(
+    entries: Sequence[PlannedEntry], parameters: Parameters, triple: str, folder: Path
+) -> tuple[Path, ...]:
+    """Compile everything that a library needs besides its kernels.
+
+    Args:
+        entries: the entry points that C can call; empty if none can be.
+        parameters: the parameters of all entry points.
+        triple: the target's.
+        folder: an empty folder for the objects.
+
+    Raises:
+        LinkError: the compiler failed.
+    """
+    starts = _write_parameters(parameters, folder / "parameters.bin")
+    (folder / "parameters.S").write_text(_PARAMETERS.format(path=folder / "parameters.bin"))
+    (folder / "tables.c").write_text(tables(entries, parameters, starts))
+    sources = [folder / "tables.c", folder / "parameters.S", _SOURCES / "parameter.c", _SOURCES / "threads.c"]
+    if entries:
+        sources.append(_SOURCES / "model.c")
+    objects = tuple(folder / f"{source.stem}{source.suffix[1:]}.o" for source in sources)
+    for source, made in zip(sources, objects, strict=True):
+        _compile(source, made, triple)
+    return objects
+
+
+def _compile(source: Path, made: Path, triple: str) -> None:
+    options = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
+    run_zig(
+        "cc", "-c", *options, f"-I{_SOURCES}", "-target", zig_target(triple), str(source), "-o", str(made)
+    )
+
+
+def zig_target(triple: str) -> str:
+    """zig's name of a triple: without the vendor."""
+    parts = triple.split("-")
+    return "-".join((parts[0], *parts[2:])) if len(parts) == 4 else triple
+
+
+def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:
+    """Write the parameters one after another and return the first byte of each."""
+    starts = []
+    with path.open("wb") as file:
+        for tensor in parameters.tensors:
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+            starts.append(file.tell())
+            size = _bytes(tuple(tensor.shape), str(tensor.dtype))
+            file.write((ctypes.c_char * size).from_address(tensor.data_ptr()))
+    return tuple(starts)
+
+
+def tables(entries: Sequence[PlannedEntry], parameters: Parameters, starts: Sequence[int]) -> str:
+    """The tables as C.
+
+    Args:
+        entries: the entry points.
+        parameters: the parameters.
+        starts: the first byte of each parameter.
+    """
+    writer = _Writer(starts)
+    writer.parameters(parameters)
+    for number, entry in enumerate(entries):
+        writer.entry(number, entry)
+    if entries:
+        writer.model(entries)
+    return "\n".join(writer.lines) + "\n"
+
+
+@dataclass
+class _Writer:
+    starts: Sequence[int]
+    lines: list[str] = field(default_factory=lambda: ['#include "plan.h"', ""])
+    _rows: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def row(self, numbers: tuple[int, ...]) -> str:
+        """The name of an array of sizes or strides."""
+        if numbers not in self._rows:
+            self._rows[numbers] = f"row_{len(self._rows)}"
+            self.lines.append(
+                f"static const int64_t {self._rows[numbers]}[] = {{{_listed(numbers or (0,))}}};"
+            )
+        return self._rows[numbers]
+
+    def array(self, declaration: str, items: Iterable[str]) -> None:
+        body = "".join(f"\n    {item}," for item in items) or "{0}"
+        self.lines.append(f"{declaration}[] = {{{body}\n}};")
+
+    def parameters(self, parameters: Parameters) -> None:
+        items = []
+        for tensor, start in zip(parameters.tensors, self.starts, strict=True):
+            code, bits = _coded(str(tensor.dtype))
+            size = tuple(tensor.shape)
+            items.append(
+                f"{{{{(void *)(bessemer_parameters + {start}), BESSEMER_CPU, 0, {len(size)}, {code}, {bits}, "
+                f"1, {self.row(size)}, {self.row(_strides(size))}, 0}}, 0, 0}}"
+            )
+        self.array("bessemer_managed bessemer_parameter_tensors", items or ["{{0}, 0, 0}"])
+        self.lines.append(f"void *bessemer_handles[{max(len(items), 1)}];")
+
+    def entry(self, number: int, entry: PlannedEntry) -> None:
+        plan = entry.plan
+        for function in dict.fromkeys(call.function for call in plan.calls):
+            self.lines.append(f"extern bessemer_kernel_function {_symbol(function)};")
+        self.array(f"static const bessemer_planned_tensor tensors_{number}", map(self._tensor, plan.tensors))
+        arguments = [argument for call in plan.calls for argument in call.arguments]
+        self.array(f"static const int32_t arguments_{number}", map(str, arguments or [0]))
+        calls, first = [], 0
+        for call in plan.calls:
+            calls.append(f"{{{_symbol(call.function)}, {first}, {len(call.arguments)}}}")
+            first += len(call.arguments)
+        self.array(f"static const bessemer_call calls_{number}", calls or ["{0, 0, 0}"])
+        self.array(f"static const int32_t outputs_{number}", map(str, plan.outputs or (0,)))
+        for kind, specs in (("inputs", entry.inputs), ("outputs", entry.outputs)):
+            self.array(
+                f"static const bessemer_tensor {kind}_specs_{number}", [*map(self._spec, specs)] or ["{0}"]
+            )
+
+    def model(self, entries: Sequence[PlannedEntry]) -> None:
+        self.array(
+            "const bessemer_entry bessemer_entries",
+            (
+                f'{{"{entry.name}", inputs_specs_{number}, {len(entry.inputs)}, '
+                f"outputs_specs_{number}, {len(entry.outputs)}}}"
+                for number, entry in enumerate(entries)
+            ),
+        )
+        self.array(
+            "const bessemer_plan bessemer_plans",
+            (
+                f"{{tensors_{number}, {len(entry.plan.tensors)}, calls_{number}, {len(entry.plan.calls)}, "
+                f"arguments_{number}, {entry.plan.argument_count}, outputs_{number}}}"
+                for number, entry in enumerate(entries)
+            ),
+        )
+        self.lines.append(f"const int32_t bessemer_entry_count = {len(entries)};")
+        arena = max(entry.plan.arena_bytes for entry in entries)
+        self.lines.append(f"const uint64_t bessemer_arena_bytes = {arena};")
+
+    def _tensor(self, tensor: PlannedTensor) -> str:
+        code, bits = _coded(tensor.dtype)
+        number = self.starts[tensor.number] if tensor.memory is Memory.PARAMETER else tensor.number
+        shape, strides = self.row(tensor.shape), self.row(_strides(tensor.shape))
+        memory = f"BESSEMER_{tensor.memory.name}"
+        return f"{{{memory}, {number}, {shape}, {strides}, {len(tensor.shape)}, {code}, {bits}}}"
+
+    def _spec(self, spec: TensorSpec) -> str:
+        size = _bytes(spec.shape, spec.dtype.value)
+        return f'{{"{spec.name}", "{spec.dtype.value}", {self.row(spec.shape)}, {len(spec.shape)}, {size}}}'
+
+
+def _symbol(function: str) -> str:
+    """The symbol under which TVM compiles a function."""
+    return f"__tvm_ffi_{function}"
+
+
+def _coded(dtype: str) -> tuple[int, int]:
+    """DLPack's code and the bits of a type."""
+    made = tvm_ffi.dtype(dtype)
+    return int(made.type_code), int(made.bits)
+
+
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    return prod(shape) * -(-_coded(dtype)[1] // 8)
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
