@@ -31,7 +31,10 @@ MAIN = "main"
 INPUT_CHECK = "check_input_"
 """The names of functions that only check an input begin so."""
 
-_RUNTIME_PREFIXES = ("vm.builtin.", INPUT_CHECK)
+PARAMETER = "bessemer_parameter"
+"""The library's function that returns a parameter by its index."""
+
+_RUNTIME_PREFIXES = ("vm.builtin.", INPUT_CHECK, PARAMETER)
 RUNTIME = "runtime"
 """Stands for all of the virtual machine's own functions (allocation, checks) together."""
 

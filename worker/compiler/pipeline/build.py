@@ -13,11 +13,11 @@ from bessemer.bundle.manifest import LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
+from worker.candidates.library import PARAMETER
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import EntryTensors, build_in_shares
 from worker.compiler.codegen.origin import places_of
-from worker.compiler.codegen.standalone.parameters import PARAMETER
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory

@@ -24,7 +24,7 @@ from worker.compiler.codegen.standalone.parameters import Parameters
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 
 _PAGE = 4096
-_SOURCES = Path(str(files(__package__).joinpath("c")))
+SOURCES = Path(str(files(__package__).joinpath("c")))
 
 _PARAMETERS = """\
 #if defined(__APPLE__)
@@ -73,20 +73,24 @@ def write_objects(
     starts = _write_parameters(parameters, folder / "parameters.bin")
     (folder / "parameters.S").write_text(_PARAMETERS.format(path=folder / "parameters.bin"))
     (folder / "tables.c").write_text(tables(entries, parameters, starts))
-    sources = [folder / "tables.c", folder / "parameters.S", _SOURCES / "parameter.c", _SOURCES / "threads.c"]
+    sources = [folder / "tables.c", folder / "parameters.S", SOURCES / "parameter.c", SOURCES / "threads.c"]
     if entries:
-        sources.append(_SOURCES / "model.c")
+        sources.append(SOURCES / "model.c")
     objects = tuple(folder / f"{source.stem}{source.suffix[1:]}.o" for source in sources)
     for source, made in zip(sources, objects, strict=True):
-        _compile(source, made, triple)
+        compile_source(source, made, triple)
     return objects
 
 
-def _compile(source: Path, made: Path, triple: str) -> None:
-    options = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
-    run_zig(
-        "cc", "-c", *options, f"-I{_SOURCES}", "-target", zig_target(triple), str(source), "-o", str(made)
-    )
+def compile_source(source: Path, made: Path, triple: str, *options: str) -> None:
+    """Compile a file of C or assembly for a target, which needs no libc.
+
+    Raises:
+        LinkError: the compiler failed.
+    """
+    always = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
+    target = ("-target", zig_target(triple), f"-I{SOURCES}")
+    run_zig("cc", "-c", *always, *options, *target, str(source), "-o", str(made))
 
 
 def zig_target(triple: str) -> str:

@@ -15,9 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-PARAMETER = "bessemer_parameter"
-"""The library's function that returns a parameter by its index."""
-
+from worker.candidates.library import PARAMETER
 
 _PARAMETER = relax.ExternFunc(PARAMETER)
 

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
-from worker.candidates.library import INPUT_CHECK
-from worker.compiler.codegen.standalone.parameters import PARAMETER
+from worker.candidates.library import INPUT_CHECK, PARAMETER
 
 ALIGNMENT = 64
 """Bytes. Kernels load whole cache lines from a tensor's start."""

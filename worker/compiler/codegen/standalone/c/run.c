@@ -1,0 +1,288 @@
+/* Runs the model beside it.
+ *
+ *   ./run                                  the reference inputs, and compares the outputs
+ *   ./run --input NAME=FILE.npy ...        your inputs (or --inputs FILE.npz), and prints the outputs
+ */
+#include "arrays.h"
+#include "bessemer_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+#define SHOWN 8
+
+static const char USAGE[] =
+    "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--outputs FILE.npz]\n"
+    "             [--repeat N] [--threads N] [--list]\n"
+    "\n"
+    "Without inputs, it runs the reference inputs of the bundle and compares the outputs with the model's.\n"
+    "  --entry NAME           the entry point; the first if it is left out\n"
+    "  --input NAME=FILE.npy  one input, as numpy.save writes it\n"
+    "  --inputs FILE.npz      all inputs, as numpy.savez writes them\n"
+    "  --outputs FILE.npz     write the outputs to a file\n"
+    "  --repeat N             run N times more and print the latency\n"
+    "  --threads N            threads to use; one for each processor if it is left out\n"
+    "  --list                 print the entry points with their inputs and outputs\n";
+
+typedef struct {
+  const char *entry;
+  const char *inputs;
+  const char *outputs;
+  const char **input;
+  int input_count;
+  long repeat;
+  long threads;
+  int list;
+} options;
+
+static int stop(const char *what, const char *why) {
+  fprintf(stderr, "run: %s%s%s\n", what, *why ? ": " : "", why);
+  return 1;
+}
+
+static int read_options(options *read, int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    const char *name = argv[i];
+    if (!strcmp(name, "--list")) {
+      read->list = 1;
+      continue;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
+      fputs(USAGE, stdout);
+      exit(0);
+    }
+    const char *value = i + 1 < argc ? argv[++i] : NULL;
+    char *rest = "";
+    if (!value) return -1;
+    if (!strcmp(name, "--entry")) read->entry = value;
+    else if (!strcmp(name, "--inputs")) read->inputs = value;
+    else if (!strcmp(name, "--outputs")) read->outputs = value;
+    else if (!strcmp(name, "--input")) read->input[read->input_count++] = value;
+    else if (!strcmp(name, "--repeat")) read->repeat = strtol(value, &rest, 10);
+    else if (!strcmp(name, "--threads")) read->threads = strtol(value, &rest, 10);
+    else return -1;
+    if (*rest || read->repeat < 0 || read->threads < 0) return -1;
+  }
+  return 0;
+}
+
+static void print_tensors(const char *title, const bessemer_tensor *tensors, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    printf("  %s %s %s[", title, tensors[i].name, tensors[i].dtype);
+    for (int32_t axis = 0; axis < tensors[i].dimensions; axis++)
+      printf("%s%lld", axis ? ", " : "", (long long)tensors[i].shape[axis]);
+    printf("]\n");
+  }
+}
+
+static void list_entries(const bessemer_entry *entries, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    printf("%s\n", entries[i].name);
+    print_tensors("input ", entries[i].inputs, entries[i].input_count);
+    print_tensors("output", entries[i].outputs, entries[i].output_count);
+  }
+}
+
+/* The folder of this program, where the bundle is. */
+static void bundle_folder(char *folder, const char *program) {
+  const char *slash = strrchr(program, '/');
+  size_t bytes = slash ? (size_t)(slash - program) : 1;
+  snprintf(folder, PATH_BYTES, "%.*s", (int)(bytes < PATH_BYTES ? bytes : PATH_BYTES - 1), slash ? program : ".");
+}
+
+static const char *given_file(const options *given, const char *name) {
+  size_t length = strlen(name);
+  for (int i = 0; i < given->input_count; i++)
+    if (!strncmp(given->input[i], name, length) && given->input[i][length] == '=')
+      return given->input[i] + length + 1;
+  return NULL;
+}
+
+/* A file may end before a whole cache line does, so inputs are copied. */
+static int load_input(void **made, const bessemer_tensor *tensor, const options *given, file_content archive) {
+  const char *path = given_file(given, tensor->name), *error;
+  file_content file = path ? read_file(path) : npz_member(archive, tensor->name);
+  if (!file.content) return stop("no array for input", tensor->name);
+  const unsigned char *data = npy_data(file, tensor->dtype, tensor->bytes, &error);
+  if (!data) {
+    fprintf(stderr, "run: input %s: %s\n", tensor->name, error);
+    return 1;
+  }
+  if (posix_memalign(made, 64, tensor->bytes ? tensor->bytes : 1)) return stop("out of memory", "");
+  memcpy(*made, data, tensor->bytes);
+  if (path) free(file.content);
+  return 0;
+}
+
+static double half(uint16_t bits) {
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double value = exponent == 31 ? (fraction ? NAN : INFINITY)
+                 : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                : ldexp(fraction, -24);
+  return bits >> 15 ? -value : value;
+}
+
+static double element(const char *dtype, const void *data, size_t index) {
+  if (!strcmp(dtype, "float32") || !strcmp(dtype, "complex64")) return ((const float *)data)[index];
+  if (!strcmp(dtype, "float64") || !strcmp(dtype, "complex128")) return ((const double *)data)[index];
+  if (!strcmp(dtype, "int64")) return (double)((const int64_t *)data)[index];
+  if (!strcmp(dtype, "int32")) return ((const int32_t *)data)[index];
+  if (!strcmp(dtype, "int16")) return ((const int16_t *)data)[index];
+  if (!strcmp(dtype, "int8")) return ((const int8_t *)data)[index];
+  if (!strcmp(dtype, "float16")) return half(((const uint16_t *)data)[index]);
+  if (!strcmp(dtype, "bfloat16")) {
+    uint32_t bits = (uint32_t)((const uint16_t *)data)[index] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+  }
+  return ((const uint8_t *)data)[index];
+}
+
+static size_t element_count(const bessemer_tensor *tensor) {
+  size_t count = strncmp(tensor->dtype, "complex", 7) ? 1 : 2;
+  for (int32_t axis = 0; axis < tensor->dimensions; axis++) count *= (size_t)tensor->shape[axis];
+  return count;
+}
+
+/* The number after `"key": ` in the object of manifest.json's tolerances that has the name. */
+static double tolerance(const char *manifest, const char *name, const char *key, double otherwise) {
+  char wanted[512];
+  const char *found = manifest ? strstr(manifest, "\"tolerances\"") : NULL;
+  snprintf(wanted, sizeof(wanted), "\"name\": \"%s\"", name);
+  if (!found || !(found = strstr(found, wanted))) return otherwise;
+  snprintf(wanted, sizeof(wanted), "\"%s\": ", key);
+  found = strstr(found, wanted);
+  return found ? strtod(found + strlen(wanted), NULL) : otherwise;
+}
+
+static int compare(const bessemer_tensor *tensor, const void *output, file_content archive, const char *manifest) {
+  const char *error;
+  file_content file = npz_member(archive, tensor->name);
+  const unsigned char *expected = npy_data(file, tensor->dtype, tensor->bytes, &error);
+  if (!expected) return stop("no reference for output", tensor->name);
+  void *aligned = malloc(tensor->bytes ? tensor->bytes : 1);
+  if (!aligned) return stop("out of memory", "");
+  memcpy(aligned, expected, tensor->bytes);
+  double relative = tolerance(manifest, tensor->name, "relative", 1e-4);
+  double absolute = tolerance(manifest, tensor->name, "absolute", 1e-5), largest = 0;
+  size_t wrong = 0, count = element_count(tensor);
+  for (size_t i = 0; i < count; i++) {
+    double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
+    if (found == wanted || (isnan(found) && isnan(wanted))) continue;
+    double difference = fabs(found - wanted);
+    if (!(difference <= absolute + relative * fabs(wanted))) wrong++;
+    if (!(difference <= largest)) largest = difference;
+  }
+  free(aligned);
+  printf("%s: %zu of %zu elements differ, largest difference %.3g\n", tensor->name, wrong, count, largest);
+  return wrong != 0;
+}
+
+static void print_output(const bessemer_tensor *tensor, const void *output) {
+  size_t count = element_count(tensor), shown = count < SHOWN ? count : SHOWN;
+  printf("%s:", tensor->name);
+  for (size_t i = 0; i < shown; i++) printf(" %.6g", element(tensor->dtype, output, i));
+  printf(shown < count ? " ... (%zu elements)\n" : "\n", count);
+}
+
+static double now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static int by_value(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
+}
+
+static int time_runs(bessemer_model *model, int32_t entry, const void *const *inputs, void *const *outputs, long runs) {
+  double *times = malloc((size_t)runs * sizeof(double));
+  if (!times) return stop("out of memory", "");
+  for (long i = 0; i < runs; i++) {
+    double start = now_ms();
+    if (bessemer_model_run(model, entry, inputs, outputs)) return stop("the model failed", bessemer_model_error());
+    times[i] = now_ms() - start;
+  }
+  qsort(times, (size_t)runs, sizeof(double), by_value);
+  printf("latency over %ld runs: least %.4f ms, median %.4f ms, largest %.4f ms\n", runs, times[0], times[runs / 2],
+         times[runs - 1]);
+  free(times);
+  return 0;
+}
+
+static int write_outputs(const char *path, const bessemer_entry *entry, void *const *outputs) {
+  npz_writer writer;
+  int failed = npz_begin(&writer, path);
+  for (int32_t i = 0; !failed && i < entry->output_count; i++) {
+    const bessemer_tensor *tensor = &entry->outputs[i];
+    failed = npz_add(&writer, tensor->name, tensor->dtype, tensor->shape, tensor->dimensions, outputs[i], tensor->bytes);
+  }
+  if (!failed) failed = npz_end(&writer);
+  return failed ? stop("cannot write", path) : 0;
+}
+
+static int run_entry(const options *given, int32_t index, const bessemer_entry *entry, const char *folder) {
+  char path[PATH_BYTES + 64];
+  int reference = !given->inputs && !given->input_count;
+  const char *below = index ? entry->name : "";
+  snprintf(path, sizeof(path), "%s/reference/%s%sinputs.npz", folder, below, index ? "/" : "");
+  file_content archive = read_file(given->inputs ? given->inputs : path);
+  if (given->inputs && !archive.content) return stop("cannot read", given->inputs);
+  void **inputs = calloc((size_t)entry->input_count + 1, sizeof(void *));
+  void **outputs = calloc((size_t)entry->output_count + 1, sizeof(void *));
+  if (!inputs || !outputs) return stop("out of memory", "");
+  for (int32_t i = 0; i < entry->input_count; i++)
+    if (load_input(&inputs[i], &entry->inputs[i], given, archive)) return 1;
+  for (int32_t i = 0; i < entry->output_count; i++)
+    if (posix_memalign(&outputs[i], 64, entry->outputs[i].bytes + 64)) return stop("out of memory", "");
+  bessemer_model *model = bessemer_model_open((int32_t)given->threads);
+  if (!model) return stop("cannot open the model", bessemer_model_error());
+  if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
+    return stop("the model failed", bessemer_model_error());
+  int failed = 0;
+  if (reference) {
+    snprintf(path, sizeof(path), "%s/reference/%s%soutputs.npz", folder, below, index ? "/" : "");
+    file_content references = read_file(path);
+    snprintf(path, sizeof(path), "%s/manifest.json", folder);
+    file_content manifest = read_file(path);
+    for (int32_t i = 0; i < entry->output_count; i++)
+      failed |= compare(&entry->outputs[i], outputs[i], references, (const char *)manifest.content);
+  } else {
+    for (int32_t i = 0; i < entry->output_count; i++) print_output(&entry->outputs[i], outputs[i]);
+  }
+  if (given->outputs) failed |= write_outputs(given->outputs, entry, outputs);
+  if (given->repeat) failed |= time_runs(model, index, (const void *const *)inputs, outputs, given->repeat);
+  bessemer_model_close(model);
+  return failed;
+}
+
+int main(int argc, char **argv) {
+  int32_t count;
+  const bessemer_entry *entries = bessemer_model_entries(&count);
+  options given = {0};
+  char folder[PATH_BYTES];
+  given.input = calloc((size_t)argc + 1, sizeof(char *));
+  if (!given.input || read_options(&given, argc, argv)) {
+    fputs(USAGE, stderr);
+    return 2;
+  }
+  if (given.list) {
+    list_entries(entries, count);
+    return 0;
+  }
+  bundle_folder(folder, argv[0]);
+  for (int32_t i = 0; i < count; i++) {
+    if (given.entry ? strcmp(given.entry, entries[i].name) : i && (given.inputs || given.input_count)) continue;
+    if (!given.entry && count > 1) printf("%s\n", entries[i].name);
+    if (run_entry(&given, i, &entries[i], folder)) return 1;
+    if (given.entry) return 0;
+  }
+  if (given.entry) return stop("there is no entry point", given.entry);
+  return 0;
+}
