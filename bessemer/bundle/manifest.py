@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 CHECKSUMS = "SHA256SUMS"
 RUNNER = "run.py"
 LIBRARY = "model.so"
+PROGRAM = "run"
+HEADER = "bessemer_model.h"
 PARAMETERS = "params.safetensors"
 LIBRARIES_FOLDER = "lib"
 RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
@@ -151,6 +153,11 @@ class Manifest(EntryPoint):
         default=(), description="The other entry points. Tensors of the same name in `state` are one tensor."
     )
     library: BundlePath = LIBRARY
+    program: BundlePath | None = Field(
+        default=None,
+        description="The program that runs the library without Python and TVM; null if there is none. "
+        "`bessemer_model.h` describes the same functions for C.",
+    )
     runtime_libraries: tuple[BundlePath, ...] = Field(
         default=(RUNTIME_LIBRARY,),
         description="Libraries to load before the library, in this order. Without `libtvm_ffi.so`, because "

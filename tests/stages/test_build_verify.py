@@ -18,7 +18,8 @@ from torch import nn
 from bessemer.contract.capability import lacks, needs_of
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget, resolve_target
-from worker.compiler.pipeline.build import build, imported_functions
+from worker.compiler.codegen.imports import imported_functions
+from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target, missing_features
 from worker.compiler.values import Captured, StageContext

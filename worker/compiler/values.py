@@ -387,6 +387,7 @@ class Built:
     the outputs of each entry point's function whose memory belongs to nothing else.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
+    ``program`` runs the library without TVM; None if C cannot call the library.
     """
 
     tuned: Tuned
@@ -396,6 +397,7 @@ class Built:
     functions: tuple[str, ...] = ()
     own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
+    program: Path | None = None
 
     @property
     def captured(self) -> Captured:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import zstandard
 
-from bessemer.bundle.manifest import BundleFile
+from bessemer.bundle.manifest import PROGRAM, BundleFile
 from bessemer.contract.tensor import TensorSpec
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_archive(folder: Path, paths: tuple[str, ...], archive: Path) -> None:
 def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = source.stat().st_size
-    entry.mode = 0o644
+    entry.mode = 0o755 if name == PROGRAM else 0o644
     entry.mtime = MTIME_SECONDS
     with source.open("rb") as file:
         tar.addfile(entry, file)

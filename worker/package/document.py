@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import (
+    PROGRAM,
     REFERENCE_FOLDER,
     STATE_FOLDER,
     BundleFile,
@@ -239,6 +240,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
         functions=benchmarked.verified.built.functions,
+        program=None if benchmarked.verified.built.program is None else PROGRAM,
         runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
         versions=versions(),
         files=files,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from bessemer.bundle.manifest import Manifest
+from bessemer.bundle.manifest import HEADER, Manifest
 from bessemer.contract.dynamic import DynamicAxis, shown_shape
 from bessemer.contract.tensor import TensorSpec
 from worker.package.program import program
@@ -30,7 +30,7 @@ You need only Python with NumPy and apache-tvm-ffi:
 
 Without `--input`, `run.py` runs the reference inputs and compares its outputs with the original model's.
 
-## Run it from Python
+{program_chapter}## Run it from Python
 
 ```python
 from run import load
@@ -68,6 +68,45 @@ Compile it and run it on the reference inputs:
 The program finds the library beside itself, so you can start it from any folder. Set `TVM_NUM_THREADS`:
 without it, the runtime uses half of the processor's threads. To call from several threads, load the library
 once and make a `Session` in each thread.
+"""
+
+_PROGRAM = """\
+## Run it without Python
+
+`run` needs only the system's C library:
+
+    ./run
+    ./run {arguments} --outputs result.npz
+    ./run --repeat 200
+
+Without inputs, it runs the reference inputs and compares the outputs with the original model's; `--help`
+lists its options. `{header}` declares the functions of `{library}` that it calls, for C and every language
+that calls C:
+
+```c
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "{header}"
+
+int main(void) {{
+  const bessemer_entry *entry = bessemer_model_entries(NULL);
+  void *inputs[{input_count}], *outputs[{output_count}];
+  for (int i = 0; i < entry->input_count; i++) inputs[i] = calloc(1, entry->inputs[i].bytes);
+  for (int i = 0; i < entry->output_count; i++) outputs[i] = calloc(1, entry->outputs[i].bytes);
+  bessemer_model *model = bessemer_model_open({cores});
+  if (!model || bessemer_model_run(model, 0, (const void *const *)inputs, outputs)) {{
+    fprintf(stderr, "%s\\n", bessemer_model_error());
+    return 1;
+  }}
+  printf("%s has %zu bytes\\n", entry->outputs[0].name, entry->outputs[0].bytes);
+  bessemer_model_close(model);
+  return 0;
+}}
+```
+
+    cc main.c -o main -L. -l:{library} -Wl,-rpath,'$ORIGIN' -lm -lpthread
+
 """
 
 _CALL = """\
@@ -139,8 +178,9 @@ def readme(manifest: Manifest) -> str:
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         functions=" --functions FILE.py" if manifest.functions else "",
         functions_argument=', functions="FILE.py"' if manifest.functions else "",
-        arguments=" ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs),
+        arguments=_arguments(manifest),
         program=program(manifest),
+        program_chapter=_program(manifest),
         call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,
@@ -151,6 +191,23 @@ def readme(manifest: Manifest) -> str:
         commands="\n".join(_program_commands(manifest)),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
     )
+
+
+def _program(manifest: Manifest) -> str:
+    if manifest.program is None:
+        return ""
+    return _PROGRAM.format(
+        arguments=_arguments(manifest),
+        header=HEADER,
+        library=manifest.library,
+        cores=manifest.target.cores,
+        input_count=max(len(manifest.inputs), 1),
+        output_count=max(len(manifest.outputs), 1),
+    )
+
+
+def _arguments(manifest: Manifest) -> str:
+    return " ".join(f"--input {spec.name}={spec.name}.npy" for spec in manifest.inputs)
 
 
 def _call(manifest: Manifest) -> str:

@@ -10,10 +10,11 @@ Emits ``model.so``::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.relax import transform
@@ -21,12 +22,19 @@ from tvm.relax import transform
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from bessemer.contract.target import architecture_of
-from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
+from worker.compiler.codegen.imports import packed_names
 from worker.compiler.codegen.link import LinkError, link_shared
-from worker.compiler.codegen.standalone.emit import PlannedEntry, write_objects
+from worker.compiler.codegen.standalone.emit import (
+    EntryTensors,
+    Interface,
+    PlannedEntry,
+    State,
+    write_objects,
+)
+from worker.compiler.codegen.standalone.libc import libc_of, write_stubs
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import NotPlannableError, plan_calls
 from worker.compiler.kernels.kernel import Kernel
@@ -72,12 +80,11 @@ LOWERING: tuple[tvm.transform.Pass, ...] = (
 
 
 @dataclass(frozen=True)
-class EntryTensors:
-    """The name of an entry point, and the tensors that its callers pass and get."""
+class Exposed:
+    """The functions that C can call, by name, and the initial values of their states, by name."""
 
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    entries: Mapping[str, EntryTensors] = field(default_factory=dict)
+    initial: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def build_in_shares(
     plain: tvm.IRModule,
     library: Path,
     compiler: Compiler,
-    entries: Mapping[str, EntryTensors] | None = None,
+    exposed: Exposed = Exposed(),
 ) -> Linked:
     """Compile a module, each function within its share of time, and link it with ``ld.lld``.
 
@@ -120,7 +127,7 @@ def build_in_shares(
         plain: the same functions without schedules, from which the parts of a slow function are made.
         library: the file to write.
         compiler: how to compile.
-        entries: the functions that C can call, by name.
+        exposed: the functions that C can call.
 
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed; ``function-too-slow``: a
@@ -135,22 +142,33 @@ def build_in_shares(
         )
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    planned, reason = _planned(machine, entries or {})
-    _link(executable, library, compiler, _kernels_of(module), planned, parameters)
+    called = sorted(packed_names(compiled.lowered))
+    interface, reason = _interface(machine, exposed, parameters, called)
+    _link(executable, library, compiler, _kernels_of(module), interface, parameters)
     return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason)
 
 
-def _planned(
-    machine: tvm.IRModule, entries: Mapping[str, EntryTensors]
-) -> tuple[tuple[PlannedEntry, ...], str | None]:
-    """The entry points for C, or why there are none."""
+def _interface(
+    machine: tvm.IRModule, exposed: Exposed, parameters: Parameters, called: Sequence[str]
+) -> tuple[Interface, str | None]:
+    """What C can call, or why it can call nothing."""
+    if not exposed.entries:
+        return Interface(), "its parameters are separate"
+    if called:
+        return Interface(), f"its kernels call {', '.join(called)}"
     try:
-        return tuple(
-            PlannedEntry(tensors.name, tensors.inputs, tensors.outputs, plan_calls(machine[function]))
-            for function, tensors in entries.items()
-        ), None
+        entries = tuple(
+            PlannedEntry(tensors, plan_calls(machine[function]))
+            for function, tensors in exposed.entries.items()
+        )
     except NotPlannableError as error:
-        return (), str(error)
+        return Interface(), str(error)
+    specs = {spec.name: spec for entry in entries for spec in entry.tensors.states}
+    states = tuple(
+        State(spec, parameters.index_of(tvm.runtime.tensor(value)) if value.any() else None)
+        for spec, value in ((spec, exposed.initial[name]) for name, spec in specs.items())
+    )
+    return Interface(entries, states), None
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -222,13 +240,15 @@ def _link(
     library: Path,
     compiler: Compiler,
     kernels: tuple[Kernel, ...],
-    entries: tuple[PlannedEntry, ...],
+    interface: Interface,
     parameters: Parameters,
 ) -> None:
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
+    libc = libc_of(triple)
     try:
-        own = write_objects(entries, parameters, triple, compiler.objects)
+        own = write_objects(interface, parameters, triple, compiler.objects)
+        own += () if libc is None else write_stubs(libc, triple, compiler.objects)
         executable.export_library(
             str(library), fcompile=_Linker(triple, kernels, own), workspace_dir=str(compiler.objects)
         )

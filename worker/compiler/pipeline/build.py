@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import tvm
-import tvm_ffi
-from tvm import relax
 
-from bessemer.bundle.manifest import LIBRARY
-from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.bundle.manifest import LIBRARY, PROGRAM
+from bessemer.contract.problem import SourcePlace
 from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
-from worker.candidates.library import PARAMETER
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
-from worker.compiler.codegen.executable import EntryTensors, build_in_shares
+from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
+from worker.compiler.codegen.imports import imported_functions
 from worker.compiler.codegen.origin import places_of
+from worker.compiler.codegen.standalone.emit import EntryTensors
+from worker.compiler.codegen.standalone.libc import libc_of
+from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
-
-_GLOBALS = re.compile(r"^\s*Globals \(#\d+\): \[(?P<names>.*)\]$", re.MULTILINE)
-_PACKED_CALLS = frozenset({"tirx.tvm_call_packed", "tirx.tvm_call_cpacked"})
 
 
 def build(tuned: Tuned, context: StageContext) -> Built:
@@ -55,12 +55,13 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     )
     try:
         linked = build_in_shares(
-            tuned.module, tuned.optimized.module, library, compiler, _entries_for_c(tuned)
+            tuned.module, tuned.optimized.module, library, compiler, _exposed(tuned.captured)
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, context.output)
+    program = _write_program(library, linked, compiler)
     imports = imported_functions(linked.executable, linked.module)
     require_functions(imports - kernel_book().linked)
     return Built(
@@ -73,17 +74,40 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         splits=tuple(
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
         ),
+        program=program,
     )
 
 
-def _entries_for_c(tuned: Tuned) -> dict[str, EntryTensors]:
-    entries = tuned.captured.entries
-    separate = tuned.captured.upload.request.parameters is Parameters.SEPARATE
-    if separate or any(entry.states for entry in entries):
-        return {}
-    return {
-        entry.function: EntryTensors(entry.name, entry.input_specs, entry.output_specs) for entry in entries
-    }
+def _write_program(library: Path, linked: Linked, compiler: Compiler) -> Path | None:
+    """Link the program that runs the library."""
+    triple = str(compiler.target.attrs["mtriple"])
+    if linked.no_c_interface is not None or libc_of(triple) is None:
+        return None
+    program = library.parent / PROGRAM
+    write_runner(library, triple, compiler.objects, program)
+    return program
+
+
+def _exposed(captured: Captured) -> Exposed:
+    """What C can call: nothing if parameters are separate."""
+    if captured.upload.request.parameters is Parameters.SEPARATE:
+        return Exposed()
+    entries = {entry.function: _tensors_of(entry) for entry in captured.entries}
+    initial = {name: value for entry in captured.entries for name, value in _initial(entry)}
+    return Exposed(entries, initial)
+
+
+def _tensors_of(entry: Captured) -> EntryTensors:
+    inputs, outputs = len(entry.input_specs) - entry.kept, len(entry.output_specs) - entry.kept
+    return EntryTensors(
+        entry.name, entry.input_specs[:inputs], entry.output_specs[:outputs], entry.input_specs[inputs:]
+    )
+
+
+def _initial(entry: Captured) -> Iterator[tuple[str, np.ndarray]]:
+    first = len(entry.input_specs) - entry.kept
+    for spec, value in zip(entry.input_specs[first:], entry.inputs[first:], strict=True):
+        yield spec.name, value
 
 
 def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:
@@ -93,35 +117,3 @@ def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:
 
 def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
     return places_of(function, tuned.optimized.module, tuned.optimized.nodes)
-
-
-def imported_functions(executable: relax.VMExecutable, module: tvm.IRModule) -> frozenset[str]:
-    """The names of the runtime's functions that an executable's instructions and kernels call.
-
-    Args:
-        executable: the compiled module.
-        module: the module.
-
-    Raises:
-        JobError: ``build-failed``: the executable does not list its calls. Without the list, the bundle could
-            lack a runtime library.
-    """
-    listed = _GLOBALS.search(executable.stats())
-    if listed is None:
-        raise JobError(ErrorCode.BUILD_FAILED, "the executable does not say which functions it calls")
-    called = set(filter(None, listed["names"].split(", ")))
-    own = {PARAMETER, *(str(variable.name_hint) for variable in module.get_global_vars())}
-    return frozenset((called - own) | _packed_names(module))
-
-
-def _packed_names(module: tvm.IRModule) -> set[str]:
-    names: set[str] = set()
-
-    def visit(call: tvm.ir.Call) -> None:
-        if isinstance(call.op, tvm.ir.Op) and call.op.name in _PACKED_CALLS:
-            names.add(str(call.args[0].value))
-
-    for function in module.functions.values():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            tvm_ffi.structural_walk(function.body, (tvm.ir.Call, visit))
-    return names

@@ -15,10 +15,12 @@ from bessemer.bundle.manifest import (
     ARCHIVE,
     CHECKSUMS,
     DATABASE_FILES,
+    HEADER,
     LIBRARY,
     LICENSES_FOLDER,
     MANIFEST,
     PARAMETERS,
+    PROGRAM,
     README,
     RECORD_EXTENSIONS,
     RECORDS_FOLDER,
@@ -32,6 +34,7 @@ from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
+from worker.compiler.codegen.standalone.emit import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
 from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext
@@ -109,6 +112,7 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
         LIBRARY: built.library,
         **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
         RUNNER: _RUNNER_SOURCE,
+        **_program_sources(built),
         **runtime_sources(built.imports),
         **bundle_paths(_kernel_libraries(built)),
         **license_sources(),
@@ -121,6 +125,10 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
         if source != target:
             shutil.copyfile(source, target)
     return tuple(sources)
+
+
+def _program_sources(built: Built) -> dict[str, Path]:
+    return {} if built.program is None else {PROGRAM: built.program, HEADER: SOURCES / HEADER}
 
 
 def _kernel_libraries(built: Built) -> tuple[SharedLibrary, ...]:

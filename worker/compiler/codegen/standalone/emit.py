@@ -47,22 +47,49 @@ NAME:
 
 
 @dataclass(frozen=True)
-class PlannedEntry:
-    """An entry point: its calls, and the tensors that its callers pass and get."""
+class EntryTensors:
+    """An entry point: the tensors that its callers pass and get, and the state that a session keeps.
+
+    The library's function takes the states after the inputs and returns them after the outputs.
+    """
 
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    states: tuple[TensorSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedEntry:
+    """An entry point with its calls."""
+
+    tensors: EntryTensors
     plan: CallPlan
 
 
+@dataclass(frozen=True)
+class State:
+    """What a session keeps between calls; ``initial`` is the index of a parameter, or None for zeros."""
+
+    spec: TensorSpec
+    initial: int | None
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What C can call: entry points, and the states that they share. Without entries, it can call nothing."""
+
+    entries: tuple[PlannedEntry, ...] = ()
+    states: tuple[State, ...] = ()
+
+
 def write_objects(
-    entries: Sequence[PlannedEntry], parameters: Parameters, triple: str, folder: Path
+    interface: Interface, parameters: Parameters, triple: str, folder: Path
 ) -> tuple[Path, ...]:
     """Compile everything that a library needs besides its kernels.
 
     Args:
-        entries: the entry points that C can call; empty if none can be.
+        interface: what C can call.
         parameters: the parameters of all entry points.
         triple: the target's.
         folder: an empty folder for the objects.
@@ -72,9 +99,9 @@ def write_objects(
     """
     starts = _write_parameters(parameters, folder / "parameters.bin")
     (folder / "parameters.S").write_text(_PARAMETERS.format(path=folder / "parameters.bin"))
-    (folder / "tables.c").write_text(tables(entries, parameters, starts))
+    (folder / "tables.c").write_text(tables(interface, parameters, starts))
     sources = [folder / "tables.c", folder / "parameters.S", SOURCES / "parameter.c", SOURCES / "threads.c"]
-    if entries:
+    if interface.entries:
         sources.append(SOURCES / "model.c")
     objects = tuple(folder / f"{source.stem}{source.suffix[1:]}.o" for source in sources)
     for source, made in zip(sources, objects, strict=True):
@@ -111,20 +138,20 @@ def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def tables(entries: Sequence[PlannedEntry], parameters: Parameters, starts: Sequence[int]) -> str:
+def tables(interface: Interface, parameters: Parameters, starts: Sequence[int]) -> str:
     """The tables as C.
 
     Args:
-        entries: the entry points.
+        interface: what C can call.
         parameters: the parameters.
         starts: the first byte of each parameter.
     """
     writer = _Writer(starts)
     writer.parameters(parameters)
-    for number, entry in enumerate(entries):
-        writer.entry(number, entry)
-    if entries:
-        writer.model(entries)
+    for number, entry in enumerate(interface.entries):
+        writer.entry(number, entry, interface.states)
+    if interface.entries:
+        writer.model(interface)
     return "\n".join(writer.lines) + "\n"
 
 
@@ -144,8 +171,15 @@ class _Writer:
         return self._rows[numbers]
 
     def array(self, declaration: str, items: Iterable[str]) -> None:
-        body = "".join(f"\n    {item}," for item in items) or "{0}"
-        self.lines.append(f"{declaration}[] = {{{body}\n}};")
+        listed = list(items)
+        body = "".join(f"    {item},\n" for item in listed)
+        if listed:
+            self.lines.append(f"{declaration}[] = {{\n{body}}};")
+        else:
+            self.lines.append(f"{declaration}[1];")
+
+    def numbers(self, name: str, numbers: Iterable[int]) -> None:
+        self.array(f"static const int32_t {name}", map(str, numbers))
 
     def parameters(self, parameters: Parameters) -> None:
         items = []
@@ -156,33 +190,34 @@ class _Writer:
                 f"{{{{(void *)(bessemer_parameters + {start}), BESSEMER_CPU, 0, {len(size)}, {code}, {bits}, "
                 f"1, {self.row(size)}, {self.row(_strides(size))}, 0}}, 0, 0}}"
             )
-        self.array("bessemer_managed bessemer_parameter_tensors", items or ["{{0}, 0, 0}"])
+        self.array("bessemer_managed bessemer_parameter_tensors", items)
         self.lines.append(f"void *bessemer_handles[{max(len(items), 1)}];")
 
-    def entry(self, number: int, entry: PlannedEntry) -> None:
-        plan = entry.plan
+    def entry(self, number: int, entry: PlannedEntry, states: Sequence[State]) -> None:
+        plan, tensors = entry.plan, entry.tensors
         for function in dict.fromkeys(call.function for call in plan.calls):
             self.lines.append(f"extern bessemer_kernel_function {_symbol(function)};")
         self.array(f"static const bessemer_planned_tensor tensors_{number}", map(self._tensor, plan.tensors))
-        arguments = [argument for call in plan.calls for argument in call.arguments]
-        self.array(f"static const int32_t arguments_{number}", map(str, arguments or [0]))
+        self.numbers(f"arguments_{number}", (one for call in plan.calls for one in call.arguments))
         calls, first = [], 0
         for call in plan.calls:
             calls.append(f"{{{_symbol(call.function)}, {first}, {len(call.arguments)}}}")
             first += len(call.arguments)
-        self.array(f"static const bessemer_call calls_{number}", calls or ["{0, 0, 0}"])
-        self.array(f"static const int32_t outputs_{number}", map(str, plan.outputs or (0,)))
-        for kind, specs in (("inputs", entry.inputs), ("outputs", entry.outputs)):
-            self.array(
-                f"static const bessemer_tensor {kind}_specs_{number}", [*map(self._spec, specs)] or ["{0}"]
-            )
+        self.array(f"static const bessemer_call calls_{number}", calls)
+        self.numbers(f"outputs_{number}", plan.outputs)
+        self.numbers(f"direct_{number}", (int(one in plan.direct) for one in range(len(plan.outputs))))
+        names = [state.spec.name for state in states]
+        self.numbers(f"states_{number}", (names.index(spec.name) for spec in tensors.states))
+        self.array(f"static const bessemer_tensor inputs_specs_{number}", map(self._spec, tensors.inputs))
+        self.array(f"static const bessemer_tensor outputs_specs_{number}", map(self._spec, tensors.outputs))
 
-    def model(self, entries: Sequence[PlannedEntry]) -> None:
+    def model(self, interface: Interface) -> None:
+        entries = interface.entries
         self.array(
             "const bessemer_entry bessemer_entries",
             (
-                f'{{"{entry.name}", inputs_specs_{number}, {len(entry.inputs)}, '
-                f"outputs_specs_{number}, {len(entry.outputs)}}}"
+                f'{{"{entry.tensors.name}", inputs_specs_{number}, {len(entry.tensors.inputs)}, '
+                f"outputs_specs_{number}, {len(entry.tensors.outputs)}}}"
                 for number, entry in enumerate(entries)
             ),
         )
@@ -190,10 +225,22 @@ class _Writer:
             "const bessemer_plan bessemer_plans",
             (
                 f"{{tensors_{number}, {len(entry.plan.tensors)}, calls_{number}, {len(entry.plan.calls)}, "
-                f"arguments_{number}, {entry.plan.argument_count}, outputs_{number}}}"
+                f"arguments_{number}, {entry.plan.argument_count}, outputs_{number}, direct_{number}, "
+                f"states_{number}, {len(entry.tensors.states)}}}"
                 for number, entry in enumerate(entries)
             ),
         )
+        self.array(
+            "const bessemer_tensor bessemer_states", (self._spec(one.spec) for one in interface.states)
+        )
+        self.array(
+            "const unsigned char *const bessemer_initial_states",
+            (
+                "0" if one.initial is None else f"bessemer_parameters + {self.starts[one.initial]}"
+                for one in interface.states
+            ),
+        )
+        self.lines.append(f"const int32_t bessemer_state_count = {len(interface.states)};")
         self.lines.append(f"const int32_t bessemer_entry_count = {len(entries)};")
         arena = max(entry.plan.arena_bytes for entry in entries)
         self.lines.append(f"const uint64_t bessemer_arena_bytes = {arena};")

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -72,6 +73,8 @@ class CallPlan:
         calls: the calls in order.
         inputs: indices of the tensors that the caller passes.
         outputs: indices of the tensors that the caller gets.
+        direct: the outputs, by position, whose memory no other tensor shares: kernels can write them where
+            the caller wants them.
         arena_bytes: the size of the memory that one run works in.
     """
 
@@ -79,6 +82,7 @@ class CallPlan:
     calls: tuple[PlannedCall, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    direct: frozenset[int]
     arena_bytes: int
 
     @property
@@ -208,8 +212,16 @@ class _Reader:
             calls=tuple(self.calls),
             inputs=tuple(self.inputs),
             outputs=outputs,
+            direct=frozenset(self._direct(outputs)),
             arena_bytes=arena_bytes,
         )
+
+    def _direct(self, outputs: tuple[int, ...]) -> Iterator[int]:
+        shared = Counter(tensor.storage for tensor in self.tensors if isinstance(tensor, _InStorage))
+        for position, output in enumerate(outputs):
+            tensor = self.tensors[output]
+            if isinstance(tensor, _InStorage) and shared[tensor.storage] == 1 and outputs.count(output) == 1:
+                yield position
 
     def _read_call(self, variable: relax.Var, call: relax.Call) -> None:
         if isinstance(call.op, tvm.ir.GlobalVar):

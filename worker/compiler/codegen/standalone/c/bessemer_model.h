@@ -33,7 +33,7 @@ typedef struct {
   int32_t output_count;
 } bessemer_entry;
 
-/* A session: memory and threads of its own. Threads may run different sessions at the same time. */
+/* A session: state, memory and threads of its own. Threads may run different sessions at the same time. */
 typedef struct bessemer_model bessemer_model;
 
 /* The entry points, the default one first. */
@@ -47,6 +47,15 @@ BESSEMER_API bessemer_model *bessemer_model_open(int32_t threads);
  * caller owns the memory. Memory aligned to 64 bytes is used in place. Returns 0, or -1 with an error. */
 BESSEMER_API int32_t bessemer_model_run(bessemer_model *model, int32_t entry, const void *const *inputs,
                                         void *const *outputs);
+
+/* The states that a session keeps from run to run. */
+BESSEMER_API const bessemer_tensor *bessemer_model_states(int32_t *count);
+
+/* The memory of a state, to read or to change between runs; NULL if there is no such state. */
+BESSEMER_API void *bessemer_model_state(bessemer_model *model, int32_t state);
+
+/* Gives all states their initial values. */
+BESSEMER_API void bessemer_model_reset(bessemer_model *model);
 
 /* Closes a session and stops its threads. NULL is allowed. */
 BESSEMER_API void bessemer_model_close(bessemer_model *model);

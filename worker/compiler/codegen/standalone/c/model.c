@@ -1,9 +1,9 @@
 /* Runs a model's calls one after another on the memory of a session.
  *
  *   open:   place every tensor and write the arguments of every call, once
- *   run:    put the caller's pointers into the tensors that are inputs and outputs
+ *   run:    put the caller's and the states' pointers into the tensors that are inputs and outputs
  *           for each call: kernel(arguments)
- *           copy outputs that could not be written in place
+ *           copy outputs and states that could not be written in place
  */
 #include "plan.h"
 
@@ -21,6 +21,7 @@ typedef struct {
 
 struct bessemer_model {
   unsigned char *arena;
+  void **states;
   prepared_entry *entries;
   bessemer_pool *pool;
 };
@@ -69,6 +70,30 @@ static int prepare(const bessemer_model *model, int32_t index) {
   return 0;
 }
 
+static int allocate_states(bessemer_model *model) {
+  for (int32_t i = 0; i < bessemer_state_count; i++)
+    if (!(model->states[i] = bessemer_allocate(bessemer_states[i].bytes))) return -1;
+  return 0;
+}
+
+void bessemer_model_reset(bessemer_model *model) {
+  for (int32_t i = 0; i < bessemer_state_count; i++) {
+    if (bessemer_initial_states[i])
+      memcpy(model->states[i], bessemer_initial_states[i], bessemer_states[i].bytes);
+    else
+      memset(model->states[i], 0, bessemer_states[i].bytes);
+  }
+}
+
+const bessemer_tensor *bessemer_model_states(int32_t *count) {
+  if (count) *count = bessemer_state_count;
+  return bessemer_states;
+}
+
+void *bessemer_model_state(bessemer_model *model, int32_t state) {
+  return model && state >= 0 && state < bessemer_state_count ? model->states[state] : NULL;
+}
+
 const bessemer_entry *bessemer_model_entries(int32_t *count) {
   if (count) *count = bessemer_entry_count;
   return bessemer_entries;
@@ -83,13 +108,15 @@ bessemer_model *bessemer_model_open(int32_t threads) {
   }
   model->arena = bessemer_allocate(bessemer_arena_bytes);
   model->entries = allocate_array((size_t)bessemer_entry_count, sizeof(prepared_entry));
-  int failed = !model->arena || !model->entries;
+  model->states = allocate_array((size_t)bessemer_state_count, sizeof(void *));
+  int failed = !model->arena || !model->entries || !model->states || allocate_states(model);
   for (int32_t i = 0; !failed && i < bessemer_entry_count; i++) failed = prepare(model, i);
   if (failed) {
     fail("out of memory");
     bessemer_model_close(model);
     return NULL;
   }
+  bessemer_model_reset(model);
   model->pool = bessemer_pool_open(threads);
   if (!model->pool) {
     fail("cannot start threads");
@@ -110,6 +137,8 @@ void bessemer_model_close(bessemer_model *model) {
     free(entry->arguments);
     free(entry->tensors);
   }
+  for (int32_t i = 0; model->states && i < bessemer_state_count; i++) bessemer_free(model->states[i]);
+  free(model->states);
   free(model->entries);
   bessemer_free(model->arena);
   free(model);
@@ -125,32 +154,48 @@ static const void *aligned_input(prepared_entry *entry, int32_t input, const voi
   return entry->staged[input];
 }
 
-static int take_inputs(prepared_entry *entry, int32_t index, const void *const *inputs) {
+static int take_inputs(bessemer_model *model, int32_t index, const void *const *inputs) {
   const bessemer_plan *plan = &bessemer_plans[index];
-  const bessemer_tensor *wanted = bessemer_entries[index].inputs;
+  const bessemer_entry *described = &bessemer_entries[index];
+  prepared_entry *entry = &model->entries[index];
   for (int32_t i = 0; i < plan->tensor_count; i++) {
     if (plan->tensors[i].memory != BESSEMER_INPUT) continue;
-    int32_t input = (int32_t)plan->tensors[i].number;
-    const void *memory = aligned_input(entry, input, inputs[input], wanted[input].bytes);
+    int32_t input = (int32_t)plan->tensors[i].number, state = input - described->input_count;
+    const void *memory = state < 0 ? aligned_input(entry, input, inputs[input], described->inputs[input].bytes)
+                                   : model->states[plan->states[state]];
     if (!memory) return fail("out of memory");
     entry->tensors[i].data = (void *)memory;
   }
   return 0;
 }
 
+static void copy_unless_there(void *to, const void *from, size_t bytes) {
+  if (to != from) memmove(to, from, bytes);
+}
+
 int32_t bessemer_model_run(bessemer_model *model, int32_t index, const void *const *inputs,
                            void *const *outputs) {
   if (!model || index < 0 || index >= bessemer_entry_count) return fail("there is no such entry point");
   const bessemer_plan *plan = &bessemer_plans[index];
+  const bessemer_entry *described = &bessemer_entries[index];
   prepared_entry *entry = &model->entries[index];
-  if (take_inputs(entry, index, inputs)) return -1;
+  if (take_inputs(model, index, inputs)) return -1;
+  for (int32_t i = 0; i < described->output_count; i++) {
+    int32_t tensor = plan->outputs[i];
+    if (plan->direct[i])
+      entry->tensors[tensor].data = is_aligned(outputs[i]) ? outputs[i] : place(model, &plan->tensors[tensor]);
+  }
   bessemer_pool_enter(model->pool);
   for (int32_t i = 0; i < plan->call_count; i++) {
     const bessemer_call *call = &plan->calls[i];
     bessemer_argument result = {0};
     if (call->kernel(NULL, entry->arguments + call->first_argument, call->argument_count, &result)) return -1;
   }
-  for (int32_t i = 0; i < bessemer_entries[index].output_count; i++)
-    memmove(outputs[i], entry->tensors[plan->outputs[i]].data, bessemer_entries[index].outputs[i].bytes);
+  for (int32_t i = 0; i < described->output_count; i++)
+    copy_unless_there(outputs[i], entry->tensors[plan->outputs[i]].data, described->outputs[i].bytes);
+  for (int32_t i = 0; i < plan->state_count; i++) {
+    int32_t state = plan->states[i], tensor = plan->outputs[described->output_count + i];
+    copy_unless_there(model->states[state], entry->tensors[tensor].data, bessemer_states[state].bytes);
+  }
   return 0;
 }

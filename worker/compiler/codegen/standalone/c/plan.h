@@ -65,13 +65,19 @@ typedef struct {
   int32_t call_count;
   const int32_t *arguments;
   int32_t argument_count;
-  const int32_t *outputs;
+  const int32_t *outputs; /* the entry's outputs, then its states after the run */
+  const int32_t *direct;  /* whether a kernel can write an output into the caller's memory */
+  const int32_t *states;  /* the states that the entry takes after its inputs */
+  int32_t state_count;
 } bessemer_plan;
 
 extern const bessemer_entry bessemer_entries[];
 extern const bessemer_plan bessemer_plans[];
 extern const int32_t bessemer_entry_count;
 extern const uint64_t bessemer_arena_bytes;
+extern const bessemer_tensor bessemer_states[];
+extern const unsigned char *const bessemer_initial_states[]; /* NULL: zeros */
+extern const int32_t bessemer_state_count;
 extern const unsigned char bessemer_parameters[];
 extern bessemer_managed bessemer_parameter_tensors[];
 extern void *bessemer_handles[]; /* TVM's tensors of the parameters, made when they are first asked for */

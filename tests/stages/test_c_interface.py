@@ -1,0 +1,170 @@
+"""Bundles run by their own program, without Python and TVM, and called from C."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bundle_samples import NEEDS_COMPILER, execute, unpacked
+from package_samples import benchmark_result
+from stage_samples import Function, Perceptron, capture_module, untuned
+from torch import nn
+
+from bessemer.bundle.manifest import ARCHIVE, PROGRAM
+from worker.compiler.codegen.standalone.plan import Block, place_blocks
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.values import Benchmarked, Captured, StageContext
+
+
+def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
+    verified = verify(build(untuned(captured, context), context), context)
+    package(Benchmarked(verified, benchmark_result(verified.built.library)), context)
+    return unpacked(context.output / ARCHIVE, folder)
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)
+    )
+
+
+MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
+    "perceptron": (Perceptron(), (torch.randn(1, 16),)),
+    "convolution": (convolution(), (torch.randn(2, 3, 16, 16),)),
+    "views": (Function(lambda _, x: (x.reshape(6, 4).relu(), x.sum())), (torch.randn(4, 6),)),
+    "integers": (Function(lambda _, x: x * 2 + 1), (torch.arange(12).reshape(3, 4),)),
+    "booleans": (Function(lambda _, x: x > 0), (torch.randn(3, 5),)),
+    "half": (Function(lambda _, x: x * 3), (torch.randn(3, 5, dtype=torch.float16),)),
+    "bfloat16": (Function(lambda _, x: x * 3), (torch.randn(3, 5, dtype=torch.bfloat16),)),
+    "doubles": (Function(lambda _, x: x.exp()), (torch.randn(7, dtype=torch.float64),)),
+    "two inputs": (Function(lambda _, x, y: x @ y), (torch.randn(5, 7), torch.randn(7, 3))),
+    "an input that is an output": (Function(lambda _, x: (x, x + 1)), (torch.randn(3),)),
+    "scalars": (Function(lambda _, x: x.mean()), (torch.randn(33),)),
+    "parallel": (nn.Linear(256, 512), (torch.randn(64, 256),)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_program_of_a_bundle_computes_what_the_model_does(
+    name: str, context: StageContext, tmp_path: Path
+) -> None:
+    model, inputs = MODELS[name]
+    folder = bundle(capture_module(model, *inputs), context, tmp_path / "bundle")
+
+    compared = execute(["./run"], folder)
+    written = execute(["./run", "--inputs", "reference/inputs.npz", "--outputs", "outputs.npz"], folder)
+
+    assert (compared.returncode, compared.stderr) == (0, "")
+    assert ": 0 of " in compared.stdout
+    assert written.returncode == 0, written.stderr
+    with np.load(folder / "outputs.npz") as found, np.load(folder / "reference/outputs.npz") as expected:
+        assert found.files == expected.files
+        for output in found.files:
+            assert found[output].dtype == expected[output].dtype
+            assert found[output].shape == expected[output].shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--help"], 0, "usage: ./run"),
+        (["--list"], 0, "input  input_0 float32[1, 16]"),
+        (["--repeat", "5"], 0, "latency over 5 runs"),
+        (["--threads", "1"], 0, "0 of 4 elements differ"),
+        (["--repeat", "many"], 2, "usage: ./run"),
+        (["--entry", "other"], 1, "run: there is no entry point: other"),
+        (["--input", "input_0=missing.npy"], 1, "run: no array for input: input_0"),
+        (["--input", "input_0=README.md"], 1, "run: input input_0: it is not an .npy file"),
+        (["--input", "input_0=short.npy"], 1, "run: input input_0: its shape is another"),
+        (["--input", "input_0=integers.npy"], 1, "run: input input_0: its type is another"),
+        (["--inputs", "missing.npz"], 1, "run: cannot read: missing.npz"),
+        (["--inputs", "reference/outputs.npz"], 1, "run: no array for input: input_0"),
+        (["--unknown"], 2, "usage: ./run"),
+    ],
+)
+def test_the_program_says_what_is_wrong_with_its_arguments(
+    arguments: list[str], status: int, text: str, perceptron_bundle: Path
+) -> None:
+    np.save(perceptron_bundle / "short.npy", np.zeros((1, 15), np.float32))
+    np.save(perceptron_bundle / "integers.npy", np.zeros((1, 16), np.int32))
+
+    done = execute(["./run", *arguments], perceptron_bundle)
+
+    assert done.returncode == status
+    assert text in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def perceptron_bundle(tmp_path_factory: pytest.TempPathFactory, server: Any) -> Path:
+    from stage_samples import make_context
+
+    folder = tmp_path_factory.mktemp("perceptron")
+    context = make_context(folder, server)
+    return bundle(capture_module(Perceptron(), torch.randn(1, 16)), context, folder / "bundle")
+
+
+def test_a_changed_output_fails_the_comparison(perceptron_bundle: Path, tmp_path: Path) -> None:
+    with np.load(perceptron_bundle / "reference/outputs.npz") as arrays:
+        changed = {name: array + 1 for name, array in arrays.items()}
+    copied = tmp_path / "copied"
+    subprocess.run(["cp", "-r", str(perceptron_bundle), str(copied)], check=True)
+    np.savez(copied / "reference/outputs.npz", **changed)
+
+    done = execute(["./run"], copied)
+
+    assert done.returncode == 1
+    assert "4 of 4 elements differ" in done.stdout
+
+
+@NEEDS_COMPILER
+def test_the_program_of_the_readme_compiles_and_runs(perceptron_bundle: Path) -> None:
+    chapter = (perceptron_bundle / "README.md").read_text().partition("## Run it without Python")[2]
+    source, _, rest = chapter.partition("```c\n")[2].partition("```")
+    (perceptron_bundle / "main.c").write_text(source)
+    command = next(line for line in rest.splitlines() if line.startswith("    cc"))
+    compiled = subprocess.run(command, cwd=perceptron_bundle, shell=True, capture_output=True, text=True)
+
+    assert compiled.returncode == 0, compiled.stderr
+    done = execute(["./main"], perceptron_bundle)
+
+    assert (done.returncode, done.stdout) == (0, "output_0 has 16 bytes\n")
+
+
+def test_a_model_that_calls_the_runtime_has_no_program(context: StageContext, tmp_path: Path) -> None:
+    captured = capture_module(Function(lambda _, x: torch.topk(x, 2)), torch.randn(3, 5))
+
+    folder = bundle(captured, context, tmp_path / "bundle")
+
+    assert not (folder / PROGRAM).exists()
+    assert "Run it without Python" not in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "arena"),
+    [
+        ((), 0),
+        ((Block(100, 0, 1),), 128),
+        ((Block(64, 0, 0), Block(64, 1, 1)), 64),
+        ((Block(64, 0, 1), Block(64, 1, 2)), 128),
+        ((Block(64, 0, 1), Block(128, 1, 2), Block(64, 2, 3)), 192),
+        ((Block(0, 0, 5), Block(64, 0, 5)), 64),
+    ],
+)
+def test_blocks_share_memory_unless_they_are_in_use_together(blocks: tuple[Block, ...], arena: int) -> None:
+    starts, size = place_blocks(blocks)
+
+    assert size == arena
+    for one in range(len(blocks)):
+        for other in range(one):
+            together = blocks[one].first <= blocks[other].last and blocks[other].first <= blocks[one].last
+            apart = (
+                starts[one] + blocks[one].size <= starts[other]
+                or starts[other] + blocks[other].size <= starts[one]
+            )
+            assert apart or not together
