@@ -1,20 +1,19 @@
 """Bundles run by their own program, without Python and TVM, and called from C."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, unpacked
+from capture_samples import capture_file
 from package_samples import benchmark_result
-from stage_samples import Function, Perceptron, capture_module, untuned
+from stage_samples import Function, Perceptron, capture_module, make_context, untuned
 from torch import nn
 
 from bessemer.bundle.manifest import ARCHIVE, PROGRAM
+from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.standalone.plan import Block, place_blocks
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
@@ -24,8 +23,11 @@ from worker.compiler.values import Benchmarked, Captured, StageContext
 
 def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
     verified = verify(build(untuned(captured, context), context), context)
-    package(Benchmarked(verified, benchmark_result(verified.built.library)), context)
-    return unpacked(context.output / ARCHIVE, folder)
+    result = benchmark_result(verified.built.library)
+    package(Benchmarked(verified, result, (result,) * len(captured.others)), context)
+    unpacked(context.output / ARCHIVE, folder)
+    context.output.rename(context.output.with_name("gone"))
+    return folder
 
 
 def convolution() -> nn.Module:
@@ -101,12 +103,39 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
 
 
 @pytest.fixture(scope="module")
-def perceptron_bundle(tmp_path_factory: pytest.TempPathFactory, server: Any) -> Path:
-    from stage_samples import make_context
-
+def perceptron_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
     folder = tmp_path_factory.mktemp("perceptron")
     context = make_context(folder, server)
     return bundle(capture_module(Perceptron(), torch.randn(1, 16)), context, folder / "bundle")
+
+
+class Sums(nn.Module):
+    """Adds up what ``add`` gets; ``scale`` multiplies the sum."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    @torch.jit.export
+    def add(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += x
+        return self.total.clone()
+
+    @torch.jit.export
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return self.total * x
+
+
+@pytest.fixture(scope="module")
+def stateful_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
+    folder = tmp_path_factory.mktemp("stateful")
+    torch.jit.save(torch.jit.script(Sums()), folder / "model")
+    inputs = [{"name": "x", "shape": [4], "dtype": "float32"}]
+    entries = {name: {"inputs": inputs} for name in ("add", "scale")}
+    captured = capture_file(folder / "model", entries=entries)
+    return bundle(captured, make_context(folder, server), folder / "bundle")
 
 
 def test_a_changed_output_fails_the_comparison(perceptron_bundle: Path, tmp_path: Path) -> None:
@@ -120,6 +149,20 @@ def test_a_changed_output_fails_the_comparison(perceptron_bundle: Path, tmp_path
 
     assert done.returncode == 1
     assert "4 of 4 elements differ" in done.stdout
+
+
+def test_calls_in_a_row_share_the_state_of_all_entry_points(stateful_bundle: Path) -> None:
+    calls = [("add", 1.0), ("add", 2.0), ("scale", 3.0), ("add", 4.0)]
+    arguments = []
+    for number, (entry, value) in enumerate(calls):
+        np.savez(stateful_bundle / f"in{number}.npz", x=np.full(4, value, np.float32))
+        arguments += ["--call", entry, f"in{number}.npz", f"out{number}.npz"]
+
+    done = execute(["./run", *arguments], stateful_bundle)
+
+    assert done.returncode == 0, done.stderr
+    found = [np.load(stateful_bundle / f"out{number}.npz")["output"][0] for number in range(len(calls))]
+    assert found == [1.0, 3.0, 9.0, 7.0]
 
 
 @NEEDS_COMPILER

@@ -18,6 +18,7 @@
 static const char USAGE[] =
     "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--outputs FILE.npz]\n"
     "             [--repeat N] [--threads N] [--list]\n"
+    "       ./run [--threads N] --call ENTRY INPUTS.npz OUTPUTS.npz ...\n"
     "\n"
     "Without inputs, it runs the reference inputs of the bundle and compares the outputs with the model's.\n"
     "  --entry NAME           the entry point; the first if it is left out\n"
@@ -26,7 +27,8 @@ static const char USAGE[] =
     "  --outputs FILE.npz     write the outputs to a file\n"
     "  --repeat N             run N times more and print the latency\n"
     "  --threads N            threads to use; one for each processor if it is left out\n"
-    "  --list                 print the entry points with their inputs and outputs\n";
+    "  --list                 print the entry points with their inputs and outputs\n"
+    "  --call E IN.npz OUT.npz  one of several calls in a row, which share the model's state\n";
 
 typedef struct {
   const char *entry;
@@ -34,6 +36,8 @@ typedef struct {
   const char *outputs;
   const char **input;
   int input_count;
+  const char **call; /* entry point, inputs and outputs of each */
+  int call_count;
   long repeat;
   long threads;
   int list;
@@ -54,6 +58,12 @@ static int read_options(options *read, int argc, char **argv) {
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
       fputs(USAGE, stdout);
       exit(0);
+    }
+    if (!strcmp(name, "--call")) {
+      if (i + 3 >= argc) return -1;
+      for (int part = 0; part < 3; part++) read->call[3 * read->call_count + part] = argv[++i];
+      read->call_count++;
+      continue;
     }
     const char *value = i + 1 < argc ? argv[++i] : NULL;
     char *rest = "";
@@ -227,6 +237,55 @@ static int write_outputs(const char *path, const bessemer_entry *entry, void *co
   return failed ? stop("cannot write", path) : 0;
 }
 
+static int load_inputs(void **inputs, const bessemer_entry *entry, const options *given, file_content archive) {
+  for (int32_t i = 0; i < entry->input_count; i++)
+    if (load_input(&inputs[i], &entry->inputs[i], given, archive)) return 1;
+  return 0;
+}
+
+/* One pointer for each tensor; outputs have memory. NULL if memory is short. */
+static void **pointers(const bessemer_tensor *tensors, int32_t count, int allocate) {
+  void **made = calloc((size_t)count + 1, sizeof(void *));
+  for (int32_t i = 0; made && allocate && i < count; i++)
+    if (posix_memalign(&made[i], 64, tensors[i].bytes + 64)) return NULL;
+  return made;
+}
+
+static void release(void **made, int32_t count) {
+  for (int32_t i = 0; i < count; i++) free(made[i]);
+  free(made);
+}
+
+static int run_call(bessemer_model *model, const options *given, const char **call, const bessemer_entry *entries,
+                    int32_t count) {
+  int32_t index = 0;
+  while (index < count && strcmp(entries[index].name, call[0])) index++;
+  if (index == count) return stop("there is no entry point", call[0]);
+  const bessemer_entry *entry = &entries[index];
+  file_content archive = read_file(call[1]);
+  if (!archive.content) return stop("cannot read", call[1]);
+  void **inputs = pointers(entry->inputs, entry->input_count, 0);
+  void **outputs = pointers(entry->outputs, entry->output_count, 1);
+  if (!inputs || !outputs) return stop("out of memory", "");
+  if (load_inputs(inputs, entry, given, archive)) return 1;
+  if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
+    return stop("the model failed", bessemer_model_error());
+  int failed = write_outputs(call[2], entry, outputs);
+  release(inputs, entry->input_count);
+  release(outputs, entry->output_count);
+  free(archive.content);
+  return failed;
+}
+
+static int run_calls(const options *given, const bessemer_entry *entries, int32_t count) {
+  bessemer_model *model = bessemer_model_open((int32_t)given->threads);
+  if (!model) return stop("cannot open the model", bessemer_model_error());
+  for (int i = 0; i < given->call_count; i++)
+    if (run_call(model, given, given->call + 3 * i, entries, count)) return 1;
+  bessemer_model_close(model);
+  return 0;
+}
+
 static int run_entry(const options *given, int32_t index, const bessemer_entry *entry, const char *folder) {
   char path[PATH_BYTES + 64];
   int reference = !given->inputs && !given->input_count;
@@ -234,13 +293,10 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   snprintf(path, sizeof(path), "%s/reference/%s%sinputs.npz", folder, below, index ? "/" : "");
   file_content archive = read_file(given->inputs ? given->inputs : path);
   if (given->inputs && !archive.content) return stop("cannot read", given->inputs);
-  void **inputs = calloc((size_t)entry->input_count + 1, sizeof(void *));
-  void **outputs = calloc((size_t)entry->output_count + 1, sizeof(void *));
+  void **inputs = pointers(entry->inputs, entry->input_count, 0);
+  void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
-  for (int32_t i = 0; i < entry->input_count; i++)
-    if (load_input(&inputs[i], &entry->inputs[i], given, archive)) return 1;
-  for (int32_t i = 0; i < entry->output_count; i++)
-    if (posix_memalign(&outputs[i], 64, entry->outputs[i].bytes + 64)) return stop("out of memory", "");
+  if (load_inputs(inputs, entry, given, archive)) return 1;
   bessemer_model *model = bessemer_model_open((int32_t)given->threads);
   if (!model) return stop("cannot open the model", bessemer_model_error());
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
@@ -268,7 +324,8 @@ int main(int argc, char **argv) {
   options given = {0};
   char folder[PATH_BYTES];
   given.input = calloc((size_t)argc + 1, sizeof(char *));
-  if (!given.input || read_options(&given, argc, argv)) {
+  given.call = calloc((size_t)argc + 1, sizeof(char *));
+  if (!given.input || !given.call || read_options(&given, argc, argv)) {
     fputs(USAGE, stderr);
     return 2;
   }
@@ -276,6 +333,7 @@ int main(int argc, char **argv) {
     list_entries(entries, count);
     return 0;
   }
+  if (given.call_count) return run_calls(&given, entries, count);
   bundle_folder(folder, argv[0]);
   for (int32_t i = 0; i < count; i++) {
     if (given.entry ? strcmp(given.entry, entries[i].name) : i && (given.inputs || given.input_count)) continue;
