@@ -305,7 +305,7 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         for baseline in entry.baselines:
             yield f"            {_verdict(baseline, entry.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
-    if figures.check:
+    if figures.check and figures.check.latency:
         yield f"checked     in a fresh process: {shown_latency(figures.check.latency)}"
     library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)
     yield f"library     {library}, at most {memory} of memory while it loads and runs"

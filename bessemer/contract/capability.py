@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field
 
 from bessemer.contract.base import Document
-from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target, architecture_of
+from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target, platform_of
 
 
 class Capability(Document):
@@ -21,6 +21,11 @@ class Capability(Document):
     )
     foreign: tuple[str, ...] = Field(
         default=(), description="Other architectures that the worker's compiler knows."
+    )
+    programs: tuple[str, ...] = Field(
+        default=(),
+        description="Other platforms whose programs the worker can run, under an emulator or with their own "
+        "libc, such as `aarch64` or `x86_64-musl`. It verifies libraries for them and measures none.",
     )
     processors: dict[str, tuple[str, ...]] = Field(
         default={},
@@ -39,28 +44,31 @@ class Capability(Document):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a target's code requires of a processor. As text: ``x86_64 znver4 +avx512vnni``."""
+    """What a target's code requires of a machine. As text: ``x86_64 znver4 +avx512vnni``.
 
-    architecture: str
+    The platform is the architecture, and the C library unless that is glibc, such as ``aarch64-musl``.
+    """
+
+    platform: str
     mcpu: str
     features: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return " ".join((self.architecture, self.mcpu, *self.features))
+        return " ".join((self.platform, self.mcpu, *self.features))
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the text that ``str`` produces."""
-        architecture, mcpu, *features = text.split(" ")
-        return cls(architecture, mcpu, tuple(features))
+        platform, mcpu, *features = text.split(" ")
+        return cls(platform, mcpu, tuple(features))
 
 
 def needs_of(target: Target) -> Needs | None:
     """What a target requires; None for ``host``, which any worker can run."""
     if isinstance(target, ExplicitTarget):
-        return Needs(architecture_of(target.triple), target.mcpu, target.features)
+        return Needs(platform_of(target.triple), target.mcpu, target.features)
     preset = PRESETS_BY_NAME[target.preset]
-    return None if preset.mcpu is None else Needs(architecture_of(preset.triple), preset.mcpu)
+    return None if preset.mcpu is None else Needs(platform_of(preset.triple), preset.mcpu)
 
 
 def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
@@ -72,8 +80,12 @@ def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
     """
     if needs is None:
         return ()
-    if needs.architecture != capability.architecture:
-        return (needs.architecture,) if needs.architecture in capability.foreign else ()
+    if needs.platform in capability.programs:
+        return ()
+    if needs.platform != capability.architecture:
+        architecture = needs.platform.partition("-")[0]
+        known = architecture in (capability.architecture, *capability.foreign)
+        return (needs.platform,) if known else ()
     lacking = set(capability.processors.get(needs.mcpu, ()))
     for feature in needs.features:  # the last of two contradicting features wins, as in LLVM
         sign, name = feature[0], feature[1:]

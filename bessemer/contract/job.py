@@ -116,7 +116,9 @@ class BundleCheck(Document):
     reference itself still comes from the uploaded model.
     """
 
-    latency: Latency = Field(description="Latency of the library, on its own.")
+    latency: Latency | None = Field(
+        description="Latency of the library, on its own; null if this machine does not measure the target."
+    )
     max_absolute_error: float = Field(
         description="The largest difference from the reference outputs in the bundle."
     )

@@ -36,6 +36,12 @@ def architecture_of(triple: str) -> str:
     return triple.split("-", 1)[0]
 
 
+def platform_of(triple: str) -> str:
+    """The architecture of a triple, and the C library unless that is glibc, such as ``aarch64-musl``."""
+    architecture, environment = architecture_of(triple), triple.rsplit("-", 1)[-1]
+    return f"{architecture}-musl" if environment.startswith("musl") else architecture
+
+
 class PresetTarget(Document):
     """A target by the name of a preset; see ``GET /v1/targets``."""
 

@@ -12,8 +12,9 @@ from tvm.target import codegen
 
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.target import ResolvedTarget, architecture_of
+from bessemer.contract.target import ResolvedTarget, architecture_of, platform_of
 from bessemer.contract.target_names import unfit_system
+from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
 from worker.measure.machine import threads_here
@@ -77,6 +78,21 @@ class CompileTarget:
     def architecture(self) -> str:
         """The processor's architecture, such as ``x86_64``."""
         return architecture_of(self.resolved.triple)
+
+    @property
+    def is_of_this_architecture(self) -> bool:
+        """Whether this machine's processor has the target's architecture."""
+        return self.architecture == architecture_of(host_triple())
+
+    @property
+    def is_native(self) -> bool:
+        """Whether this process can load the library, so that it can be measured."""
+        return platform_of(self.resolved.triple) == platform_of(host_triple())
+
+    @property
+    def launcher(self) -> Launcher | None:
+        """How this machine runs the library's own program; None if it cannot."""
+        return launcher_of(self.resolved.triple)
 
     @property
     def threads(self) -> int:
@@ -144,7 +160,7 @@ def missing_features(target: CompileTarget) -> tuple[str, ...]:
         LLVM's names of instruction sets, or the target's architecture where this machine has another;
         empty where the code runs here.
     """
-    if target.architecture != architecture_of(host_triple()):
+    if not target.is_of_this_architecture:
         return (target.architecture,)
     needed = _instruction_sets(target.llvm)
     return tuple(sorted(needed - host_instruction_sets(host_triple())))
@@ -157,8 +173,11 @@ def refuse_unrunnable(target: CompileTarget) -> None:
         JobError: ``target-not-runnable`` with the missing features.
     """
     missing = missing_features(target)
-    if missing:
+    if missing and (target.is_of_this_architecture or target.launcher is None):
         detail = f"target '{target.resolved.name}' needs {', '.join(missing)}, which this processor lacks"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+    if not target.is_native and target.launcher is None:
+        detail = f"this worker cannot run programs for {target.resolved.triple}"
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
@@ -251,4 +270,6 @@ def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) 
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
+    if architecture_of(triple) == "riscv64" and "+d" in features:
+        config["mabi"] = "lp64d"
     return tvm.target.Target(config)

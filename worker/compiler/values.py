@@ -387,7 +387,8 @@ class Built:
     the outputs of each entry point's function whose memory belongs to nothing else.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
-    ``program`` runs the library without TVM; None if C cannot call the library.
+    ``program`` runs the library without TVM. It is None if C cannot call the library, and ``no_program`` says
+    why.
     """
 
     tuned: Tuned
@@ -398,6 +399,7 @@ class Built:
     own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
     program: Path | None = None
+    no_program: str = ""
 
     @property
     def captured(self) -> Captured:
@@ -430,10 +432,13 @@ class Verified:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """The library and the measurements of its first entry point and the others."""
+    """The library and the measurements of its first entry point and the others.
+
+    ``result`` is None if no machine here measures the target.
+    """
 
     verified: Verified
-    result: BenchmarkResult
+    result: BenchmarkResult | None
     other_results: tuple[BenchmarkResult, ...] = ()
 
     @property

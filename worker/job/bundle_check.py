@@ -8,18 +8,21 @@ the library calls functions of an extension, this process runs the extension, to
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from bessemer.bundle import run
-from bessemer.bundle.manifest import EntryPoint, OutputTolerance
+from bessemer.bundle.manifest import EntryPoint, Manifest, OutputTolerance
 from bessemer.contract.job import BundleCheck
 from bessemer.contract.options import VerifyOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
+from worker.candidates.execute import ProgramFailedError, execute
 from worker.candidates.process import use_threads
 from worker.compiler.checking.compare import ALLOWED, scale_of, widen
-from worker.compiler.target import compile_target, refuse_unrunnable
+from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
@@ -47,6 +50,8 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
         load_extensions(work.extensions, folder)
     target = compile_target(manifest.target)
     refuse_unrunnable(target)
+    if not target.is_native:
+        return Checked(check=_checked_by_program(bundle, manifest, target, work.verify))
     use_threads(target.threads)
     try:
         model = run.load(bundle)
@@ -64,6 +69,23 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
     _refuse_mismatches(comparisons)
     largest = max((comparison.max_absolute_error for comparison in comparisons), default=0.0)
     return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
+
+
+def _checked_by_program(
+    bundle: Path, manifest: Manifest, target: CompileTarget, options: VerifyOptions
+) -> BundleCheck:
+    """Run the bundle's program on the reference inputs; it compares the outputs itself."""
+    if manifest.program is None or target.launcher is None:
+        raise JobError(ErrorCode.VERIFY_CRASHED, "the bundle has no program that this machine can run")
+    for point in manifest.entry_points:
+        _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), options)
+    command = (*target.launcher.command, str(bundle / manifest.program), "--threads", str(target.threads))
+    try:
+        text = execute(command, "the bundle's program")
+    except ProgramFailedError as error:
+        raise failure_of(ErrorCode.VERIFY_MISMATCH, error, f"in a fresh process: {error}") from error
+    errors = (float(found) for found in re.findall(r"largest difference (\S+)", text))
+    return BundleCheck(latency=None, max_absolute_error=max(errors, default=0.0))
 
 
 def _timed(model: run.Model, inputs: run.Arrays) -> tuple[run.Arrays, run.Latency]:

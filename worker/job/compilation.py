@@ -10,7 +10,7 @@ from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.options import STRATEGIES
-from bessemer.contract.report import TuneResult, TuneVerdict
+from bessemer.contract.report import BenchmarkResult, TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -114,17 +114,18 @@ def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> 
         files = write_stopped(reached, context, now())
         stopped_after = reached.stage
     benchmarked = made_from(reached.value, Benchmarked)
+    measured = None if benchmarked is None else benchmarked.result
     return Compiled(
         target=target.resolved,
         verified=True if reached.stage.includes(Stage.VERIFY) else None,
-        figures=None if benchmarked is None else _figures(benchmarked),
+        figures=None if benchmarked is None or measured is None else _figures(benchmarked, measured),
+        measured=benchmarked is None or measured is not None,
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
         stopped_after=stopped_after,
     )
 
 
-def _figures(benchmarked: Benchmarked) -> Figures:
-    result = benchmarked.result
+def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
     others = zip(benchmarked.captured.others, benchmarked.other_results, strict=True)
     return Figures(
         latency=result.latency,

@@ -16,6 +16,7 @@ from worker.compiler.codegen.executable import compile_module
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.optimize import default_phases
+from worker.compiler.platforms import foreign_platforms
 from worker.compiler.schedules.processors import machine_of
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.target import (
@@ -69,6 +70,7 @@ def capability() -> Capability:
     lacking = frozenset().union(*needed.values()) - present
     return Capability(
         architecture=architecture,
+        programs=foreign_platforms(),
         foreign=tuple(sorted(known_architectures() - {architecture})),
         processors={name: tuple(sorted(sets - present)) for name, sets in needed.items() if sets - present},
         lacking=tuple(sorted(lacking)),

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 import zstandard
 
 from bessemer.bundle.manifest import PROGRAM, BundleFile
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import DType, TensorSpec
 
 if TYPE_CHECKING:
     from worker.compiler.values import Arrays, Captured
@@ -96,3 +97,8 @@ def _write_members(
 def storable(array: np.ndarray) -> np.ndarray:
     """An array that ``.npy`` can hold: bfloat16 as its bits."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def restored(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """An array as it was before ``storable``."""
+    return array.view(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else array

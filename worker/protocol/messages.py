@@ -163,7 +163,8 @@ def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
 class Compiled(Document):
     """A compilation succeeded; its files are in the job's ``output`` folder. Last message.
 
-    If it stopped early, ``stopped_after`` is the last stage, and later results are missing.
+    If it stopped early, ``stopped_after`` is the last stage, and later results are missing. A library for
+    another platform is not ``measured``.
     """
 
     kind: Literal["compiled"] = "compiled"
@@ -172,13 +173,14 @@ class Compiled(Document):
     figures: Annotated[Figures, AfterValidator(_finite)] | None
     files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_distinct)]
     stopped_after: Stage | None = None
+    measured: bool = True
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         last = self.stopped_after or Stage.PACKAGE
         if (
             (self.verified is None) == last.includes(Stage.VERIFY)
-            or (self.figures is None) == last.includes(Stage.BENCHMARK)
+            or (self.figures is not None) != (last.includes(Stage.BENCHMARK) and self.measured)
             or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
         ):
             raise ValueError(f"the fields do not match a compilation that stopped after {last.value}")

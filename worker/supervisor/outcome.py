@@ -83,7 +83,7 @@ def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
 
     Its figures are unsteady if the library was not even half as fast in the fresh process.
     """
-    if compiled.figures is None:
+    if compiled.figures is None or check.latency is None:
         return compiled
     claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
     unsteady = compiled.figures.unsteady

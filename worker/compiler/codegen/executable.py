@@ -34,9 +34,9 @@ from worker.compiler.codegen.standalone.emit import (
     State,
     write_objects,
 )
-from worker.compiler.codegen.standalone.libc import libc_of, write_stubs
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import NotPlannableError, plan_calls
+from worker.compiler.codegen.standalone.stubs import write_stubs
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
     kernels_among,
@@ -45,6 +45,7 @@ from worker.compiler.kernels.registry import (
     place_beside,
 )
 from worker.compiler.layout.memory.share_storage import share_storage
+from worker.compiler.platforms import has_runtime, libc_of
 from worker.errors import failure_of
 
 
@@ -243,15 +244,18 @@ def _link(
     interface: Interface,
     parameters: Parameters,
 ) -> None:
+    """Link the library; where TVM has no runtime, without the virtual machine's instructions."""
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     libc = libc_of(triple)
     try:
         own = write_objects(interface, parameters, triple, compiler.objects)
         own += () if libc is None else write_stubs(libc, triple, compiler.objects)
-        executable.export_library(
-            str(library), fcompile=_Linker(triple, kernels, own), workspace_dir=str(compiler.objects)
-        )
+        link = _Linker(triple, kernels, own)
+        if has_runtime(triple):
+            executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
+        else:
+            link(str(library), sorted(map(str, compiler.objects.glob("kernels*.o"))))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

@@ -59,12 +59,15 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    figures that a second sample contradicts are marked unsteady.
+    figures that a second sample contradicts are marked unsteady. A library that runs under an emulator, or
+    with another libc, is not measured.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
     entries = verified.captured.entries
+    if not verified.captured.upload.target.is_native:
+        return Benchmarked(verified=verified, result=None)
     first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
 

@@ -19,11 +19,11 @@ from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
 from worker.compiler.codegen.imports import imported_functions
 from worker.compiler.codegen.origin import places_of
 from worker.compiler.codegen.standalone.emit import EntryTensors
-from worker.compiler.codegen.standalone.libc import libc_of
 from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory
+from worker.compiler.platforms import libc_of
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError
 from worker.snapshots.machine_code import join_sources
@@ -75,6 +75,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
         ),
         program=program,
+        no_program=linked.no_c_interface or "",
     )
 
 

@@ -34,7 +34,7 @@ from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
-from worker.compiler.codegen.standalone.emit import SOURCES
+from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
 from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext

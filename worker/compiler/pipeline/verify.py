@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +16,14 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError
+from worker.candidates.execute import ProgramFailedError, execute
 from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.neighbors import neighbors
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, RelaxProgram, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of, in_entry
+from worker.package.archive import restored, write_arrays
 
 if TYPE_CHECKING:
     from worker.compiler.values import Arrays
@@ -229,6 +232,8 @@ def describe_mismatch(comparison: OutputComparison) -> str:
 
 def _run(calls: Sequence[tuple[Captured, Sample]], built: Built, context: StageContext) -> list[Arrays]:
     """The outputs of calls of entry points, one after the other in one process."""
+    if not built.captured.upload.target.is_native:
+        return _run_program(calls, built, context)
     done: list[Arrays] = []
     threads = built.captured.upload.target.threads
     state: dict[str, Array] = {}
@@ -244,6 +249,36 @@ def _run(calls: Sequence[tuple[Captured, Sample]], built: Built, context: StageC
         sizes = _shown_sizes(calls[len(done)][1])
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
     return done
+
+
+def _run_program(
+    calls: Sequence[tuple[Captured, Sample]], built: Built, context: StageContext
+) -> list[Arrays]:
+    """The outputs of calls of entry points, one after the other in one run of the bundle's program."""
+    target = built.captured.upload.target
+    if built.program is None or target.launcher is None:
+        detail = f"the library has no program that could run on this machine: {built.no_program}"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+    folder = context.scratch / "calls"
+    folder.mkdir(exist_ok=True)
+    arguments: list[str] = []
+    for number, (captured, sample) in enumerate(calls):
+        path = folder / f"{number}-inputs.npz"
+        given = captured.own_inputs if sample.follows and captured.kept else len(captured.input_specs)
+        write_arrays(path, captured.input_specs[:given], sample.inputs[:given])
+        arguments += ["--call", captured.name, str(path), str(folder / f"{number}-outputs.npz")]
+    command = (*target.launcher.command, str(built.program), "--threads", str(target.threads), *arguments)
+    try:
+        execute(command, "the library's program")
+    except ProgramFailedError as error:
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, str(error)) from error
+    paths = (folder / f"{number}-outputs.npz" for number in range(len(calls)))
+    return [_read_outputs(path, captured) for path, (captured, _) in zip(paths, calls, strict=True)]
+
+
+def _read_outputs(path: Path, captured: Captured) -> Arrays:
+    with np.load(path, allow_pickle=False) as arrays:
+        return tuple(restored(arrays[spec.name], spec.dtype) for spec in captured.output_specs)
 
 
 def _state(specs: Sequence[TensorSpec], arrays: Arrays, captured: Captured) -> dict[str, Array]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from math import prod
 from pathlib import Path
 
@@ -22,10 +21,9 @@ from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.link import run_zig
 from worker.compiler.codegen.standalone.parameters import Parameters
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
+from worker.compiler.codegen.standalone.sources import SOURCES
 
 _PAGE = 4096
-SOURCES = Path(str(files(__package__).joinpath("c")))
-
 _PARAMETERS = """\
 #if defined(__APPLE__)
 .section __DATA,__const

@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker.compiler.codegen.link import run_zig
-from worker.compiler.codegen.standalone.emit import SOURCES, compile_source
-from worker.compiler.codegen.standalone.libc import libc_of, write_stubs
+from worker.compiler.codegen.standalone.emit import compile_source
+from worker.compiler.codegen.standalone.sources import SOURCES
+from worker.compiler.codegen.standalone.stubs import write_stubs
+from worker.compiler.platforms import libc_of
 
 _SOURCES = ("run.c", "arrays.c", "start.c")
 

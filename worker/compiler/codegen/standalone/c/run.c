@@ -24,7 +24,7 @@ static const char USAGE[] =
     "  --entry NAME           the entry point; the first if it is left out\n"
     "  --input NAME=FILE.npy  one input, as numpy.save writes it\n"
     "  --inputs FILE.npz      all inputs, as numpy.savez writes them\n"
-    "  --outputs FILE.npz     write the outputs to a file\n"
+    "  --outputs FILE.npz     write the outputs, and the state after the run, to a file\n"
     "  --repeat N             run N times more and print the latency\n"
     "  --threads N            threads to use; one for each processor if it is left out\n"
     "  --list                 print the entry points with their inputs and outputs\n"
@@ -226,13 +226,19 @@ static int time_runs(bessemer_model *model, int32_t entry, const void *const *in
   return 0;
 }
 
-static int write_outputs(const char *path, const bessemer_entry *entry, void *const *outputs) {
+/* Writes the outputs, then the states after the run. */
+static int write_outputs(const char *path, const bessemer_entry *entry, void *const *outputs, bessemer_model *model) {
+  int32_t count;
+  const bessemer_tensor *states = bessemer_model_states(&count);
   npz_writer writer;
   int failed = npz_begin(&writer, path);
   for (int32_t i = 0; !failed && i < entry->output_count; i++) {
     const bessemer_tensor *tensor = &entry->outputs[i];
     failed = npz_add(&writer, tensor->name, tensor->dtype, tensor->shape, tensor->dimensions, outputs[i], tensor->bytes);
   }
+  for (int32_t i = 0; !failed && i < count; i++)
+    failed = npz_add(&writer, states[i].name, states[i].dtype, states[i].shape, states[i].dimensions,
+                     bessemer_model_state(model, i), states[i].bytes);
   if (!failed) failed = npz_end(&writer);
   return failed ? stop("cannot write", path) : 0;
 }
@@ -256,6 +262,21 @@ static void release(void **made, int32_t count) {
   free(made);
 }
 
+/* Gives the states that a file has their values; the others keep theirs. */
+static int load_states(bessemer_model *model, file_content archive) {
+  int32_t count;
+  const char *error;
+  const bessemer_tensor *states = bessemer_model_states(&count);
+  for (int32_t i = 0; i < count; i++) {
+    file_content file = npz_member(archive, states[i].name);
+    if (!file.content) continue;
+    const unsigned char *data = npy_data(file, states[i].dtype, states[i].bytes, &error);
+    if (!data) return stop(states[i].name, error);
+    memcpy(bessemer_model_state(model, i), data, states[i].bytes);
+  }
+  return 0;
+}
+
 static int run_call(bessemer_model *model, const options *given, const char **call, const bessemer_entry *entries,
                     int32_t count) {
   int32_t index = 0;
@@ -267,10 +288,10 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
-  if (load_inputs(inputs, entry, given, archive)) return 1;
+  if (load_inputs(inputs, entry, given, archive) || load_states(model, archive)) return 1;
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
     return stop("the model failed", bessemer_model_error());
-  int failed = write_outputs(call[2], entry, outputs);
+  int failed = write_outputs(call[2], entry, outputs, model);
   release(inputs, entry->input_count);
   release(outputs, entry->output_count);
   free(archive.content);
@@ -312,7 +333,7 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   } else {
     for (int32_t i = 0; i < entry->output_count; i++) print_output(&entry->outputs[i], outputs[i]);
   }
-  if (given->outputs) failed |= write_outputs(given->outputs, entry, outputs);
+  if (given->outputs) failed |= write_outputs(given->outputs, entry, outputs, model);
   if (given->repeat) failed |= time_runs(model, index, (const void *const *)inputs, outputs, given->repeat);
   bessemer_model_close(model);
   return failed;

@@ -1,4 +1,4 @@
-"""The C libraries of Linux, and stubs that stand for them while linking.
+"""Stubs that stand for C libraries while linking.
 
 A library or program that is linked to a stub takes libc from the machine where it starts, of whatever
 version: its references have no versions.
@@ -6,47 +6,17 @@ version: its references have no versions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from worker.compiler.codegen.link import run_zig
 from worker.compiler.codegen.standalone.emit import compile_source
+from worker.compiler.platforms import Libc
 
 _LIBC_NAMES = (
     "__libc_start_main bcmp calloc clock_gettime exit fclose ferror fopen fprintf fputc fputs fread free "
     "fseek ftell fwrite ldexp malloc memcmp memcpy memset open_memstream posix_memalign printf putchar puts "
     "qsort rewind snprintf stderr stdout strchr strcmp strlen strncmp strrchr strstr strtod strtol"
 )
-
-
-@dataclass(frozen=True)
-class Libc:
-    """A C library of Linux.
-
-    Attributes:
-        loader: the path of the program that starts programs.
-        libraries: the names of its shared libraries.
-    """
-
-    loader: str
-    libraries: tuple[str, ...]
-
-
-_GLIBC = ("libm.so.6", "libpthread.so.0", "libc.so.6")
-_LIBCS = {
-    ("x86_64", "gnu"): Libc("/lib64/ld-linux-x86-64.so.2", _GLIBC),
-    ("aarch64", "gnu"): Libc("/lib/ld-linux-aarch64.so.1", _GLIBC),
-    ("riscv64", "gnu"): Libc("/lib/ld-linux-riscv64-lp64d.so.1", _GLIBC),
-    ("x86_64", "musl"): Libc("/lib/ld-musl-x86_64.so.1", ("libc.so",)),
-    ("aarch64", "musl"): Libc("/lib/ld-musl-aarch64.so.1", ("libc.so",)),
-    ("riscv64", "musl"): Libc("/lib/ld-musl-riscv64.so.1", ("libc.so",)),
-}
-
-
-def libc_of(triple: str) -> Libc | None:
-    """The C library of a triple; None if Bessemer knows none."""
-    parts = triple.split("-")
-    return _LIBCS.get((parts[0], parts[-1].rstrip("0123456789.")))
 
 
 def write_stubs(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
