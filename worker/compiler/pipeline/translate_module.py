@@ -11,6 +11,7 @@ from tvm import relax, s_tir, tirx
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Parameters
 from worker.candidates.library import MAIN
+from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernels_among
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.schedules.annotations import AUTHORED, OPAQUE, PATTERN, SCHEDULED
@@ -39,7 +40,8 @@ def normalized(program: RelaxProgram, parameters: Parameters) -> tuple[tvm.IRMod
     Functions that their author scheduled are marked: they stay as they are.
 
     Raises:
-        JobError: ``translate-failed``: the module is not well formed, or calls a function that no bundle has.
+        JobError: ``translate-failed``: the module is not well formed. ``library-function-missing``: it calls
+            a function that neither the runtime, a kernel nor an extension defines.
     """
     separate: dict[str, torch.Tensor] = {}
     module = program.module
@@ -96,7 +98,7 @@ def _with_block(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _refuse_unknown_functions(module: tvm.IRModule) -> None:
-    """Refuse calls of packed functions that a bundle does not have, such as functions in Python."""
+    """Refuse calls of packed functions that no library's user can have, such as those of the compiler alone."""
     names: set[str] = set()
 
     def visit(expression: relax.Expr) -> None:
@@ -104,14 +106,14 @@ def _refuse_unknown_functions(module: tvm.IRModule) -> None:
             names.add(str(expression.global_symbol))
 
     relax.analysis.post_order_visit(module[MAIN], visit)
-    kernels = {kernel.symbol for kernel in kernels_among(names)}
-    unknown = sorted(name for name in names - kernels if not name.startswith(_IN_BUNDLES))
+    known = {*(kernel.symbol for kernel in kernels_among(names)), *function_book()}
+    unknown = sorted(name for name in names - known if not name.startswith(_IN_BUNDLES))
     if unknown:
         detail = (
-            f"the module calls {', '.join(map(repr, unknown))}, which a bundle does not have; call a "
-            "TensorIR function, a function of TVM's runtime, or a kernel of an installed library"
+            f"the module calls {', '.join(map(repr, unknown))}, which neither TVM's runtime nor a kernel nor "
+            "an extension defines; bring the Python file that defines it with --extension"
         )
-        raise JobError(ErrorCode.TRANSLATE_FAILED, detail)
+        raise JobError(ErrorCode.LIBRARY_FUNCTION_MISSING, detail)
 
 
 def _with_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
