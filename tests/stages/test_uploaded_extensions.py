@@ -122,6 +122,12 @@ def test_a_file_imports_another_one_in_any_order(tmp_path: Path) -> None:
         assert (first.defines, second.defines) == ({}, {"REWRITES": ("shared",)})
 
 
+def test_two_files_of_the_same_module_name_are_both_loaded(tmp_path: Path) -> None:
+    files = {"my-own": REWRITE.format(name="first"), "my_own": REWRITE.format(name="second")}
+    with uploaded(tmp_path, **files) as loaded:
+        assert [file.defines for file in loaded] == [{"REWRITES": ("first",)}, {"REWRITES": ("second",)}]
+
+
 def test_a_file_that_is_named_like_a_module_hides_nothing(tmp_path: Path) -> None:
     with uploaded(tmp_path, torch=REWRITE.format(name="mine"), json="REWRITES = ()") as (loaded, _):
         assert (loaded.name, loaded.defines) == ("torch.py", {"REWRITES": ("mine",)})

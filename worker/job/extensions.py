@@ -6,6 +6,7 @@ ends with them.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -95,6 +96,7 @@ def _placed(file: ExtensionFile, folder: JobFolder, modules: Path) -> tuple[Exte
         stem = f"{stem}_{file.digest}"
     path = modules / f"{stem}{SUFFIX}"
     path.write_bytes(folder.extension(file.digest).read_bytes())
+    importlib.invalidate_caches()  # a folder's time does not tell two writes in a few milliseconds apart
     return file, path
 
 
