@@ -241,6 +241,11 @@ def get_model(digest: Digest) -> Flow[Model]:
     return fetch(Model, Call("GET", f"/v1/models/{quote(digest, safe='')}"))
 
 
+def get_extension(digest: Digest) -> Flow[Extension]:
+    """Get an uploaded extension."""
+    return fetch(Extension, Call("GET", f"/v1/extensions/{quote(digest, safe='')}"))
+
+
 def name_of_model(model: ModelSource) -> str | None:
     """The default name: a file's name or a module's class; None for bytes, digests and exported programs."""
     if isinstance(model, str | os.PathLike):

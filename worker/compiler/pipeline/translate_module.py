@@ -98,7 +98,7 @@ def _with_block(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _refuse_unknown_functions(module: tvm.IRModule) -> None:
-    """Refuse calls of packed functions that no library's user can have, such as those of the compiler alone."""
+    """Refuse calls of packed functions that a library's user lacks, such as those of the compiler."""
     names: set[str] = set()
 
     def visit(expression: relax.Expr) -> None:
