@@ -139,17 +139,17 @@ class _Received:
         if is_digest(named) and named != digest:
             raise DigestMismatchError(named, digest)
         if self.extensions:
-            document["extensions"] = _extensions(document.get("extensions"), self.extensions)
+            document["extensions"] = _joined(document.get("extensions"), self.extensions)
         tune = document.setdefault("tune", {}) if self.records else None
         if isinstance(tune, dict):
-            tune["records"] = self.records
+            tune["records"] = _joined(tune.get("records"), self.records)
         if len(self.models) > 1:
             document["entries"] = _entries(document.get("entries"), self.models)
         return document
 
 
-def _extensions(named: Any, sent: Sequence[str]) -> Any:
-    """The extensions that the request names, then those of the form; each once."""
+def _joined(named: Any, sent: Sequence[str]) -> Any:
+    """The digests that the request names, then those of the form; each once."""
     if named is not None and not isinstance(named, list):
         return named  # the route refuses it
     return list(dict.fromkeys([*(named or ()), *sent]))
@@ -236,8 +236,8 @@ FORM: dict[str, Any] = {
                         RECORDS: {
                             "type": "string",
                             "format": "binary",
-                            "description": "`database_workload.json` or `database_tuning_record.json` of an "
-                            "earlier search, for `tune.records`. Send both.",
+                            "description": "`database_workload.json`, `database_tuning_record.json` or "
+                            "`extensions.json` of an earlier search, for `tune.records`. Send all.",
                         },
                         REQUEST: {
                             "type": "object",

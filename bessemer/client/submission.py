@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.bundle.manifest import DATABASE_FILES, RECORDS_FOLDER
+from bessemer.bundle.manifest import DATABASE_FILES, RECORD_EXTENSIONS, RECORDS_FOLDER
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -208,8 +208,9 @@ def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
     if chosen is None:
         raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
     digests = []
-    for name in DATABASE_FILES:
-        digests.append((yield from upload_extension(chosen / name)).digest)
+    for name in (*DATABASE_FILES, RECORD_EXTENSIONS):
+        if (chosen / name).is_file():
+            digests.append((yield from upload_extension(chosen / name)).digest)
     return tuple(digests)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import tvm
 import tvm_ffi
+from pydantic import TypeAdapter, ValidationError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.bundle.manifest import RECORD_EXTENSIONS
+from bessemer.contract.base import Digest, Document
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import LoadedExtension
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.tuning.session import tuning_logger
 from worker.compiler.tuning.trial_budget import best_of
@@ -26,16 +30,39 @@ _ENTRY = "main"
 _FILES = "MetaSchedule's database_workload.json and database_tuning_record.json"
 
 
-def read_records(files: Sequence[Path]) -> tuple[TuningRecord, ...]:
-    """Read the two files of MetaSchedule's database, in any order.
+class _Mark(Document):
+    """An extension of the request that made records."""
+
+    digest: Digest
+    name: str
+
+
+_MARKS: TypeAdapter[tuple[_Mark, ...]] = TypeAdapter(tuple[_Mark, ...])
+
+
+def write_marks(folder: Path, extensions: Iterable[LoadedExtension]) -> None:
+    """Note beside tuning records the extensions without which they do not serve."""
+    marks = tuple(_Mark(digest=extension.digest, name=extension.name) for extension in extensions)
+    if marks:
+        (folder / RECORD_EXTENSIONS).write_bytes(_MARKS.dump_json(marks, indent=2) + b"\n")
+
+
+def read_records(files: Sequence[Path], extensions: Collection[Digest]) -> tuple[TuningRecord, ...]:
+    """Read the two files of MetaSchedule's database, and the marks beside them, in any order.
+
+    Args:
+        files: the files.
+        extensions: the request's.
 
     Raises:
-        JobError: ``records-invalid``: they are not such files.
+        JobError: ``records-invalid``: they are not such files, or their marks name an extension that the
+            request lacks.
     """
     if not files:
         return ()
-    by_kind = {_is_workloads(file): file for file in files}
-    if len(files) != 2 or len(by_kind) != 2:
+    databases = [file for file in files if not _is_marks(file, extensions)]
+    by_kind = {_is_workloads(file): file for file in databases}
+    if len(databases) != 2 or len(by_kind) != 2:
         raise JobError(ErrorCode.RECORDS_INVALID, f"the records are not two files: {_FILES}")
     try:
         database = ms.database.JSONDatabase(str(by_kind[True]), str(by_kind[False]), allow_missing=False)
@@ -74,12 +101,25 @@ class RecordProposals:
         """See ``Proposals.learn``."""
 
 
+def _is_marks(file: Path, extensions: Collection[Digest]) -> bool:
+    """Whether a file holds marks. If it does, refuse those of extensions that the request lacks."""
+    try:
+        marks = _MARKS.validate_json(file.read_bytes())
+    except ValidationError:
+        return False
+    missing = [f"{mark.name} ({mark.digest[:12]})" for mark in marks if mark.digest not in extensions]
+    if missing:
+        detail = f"the records depend on extensions that the request lacks: {', '.join(missing)}"
+        raise JobError(ErrorCode.RECORDS_INVALID, detail)
+    return bool(marks)
+
+
 def _is_workloads(file: Path) -> bool:
     """Whether lines pair a hash and a module; those of records begin with the number of a workload."""
     try:
         with file.open(encoding="utf-8") as lines:
             head = json.loads(lines.readline())[0]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise JobError(ErrorCode.RECORDS_INVALID, f"a file of records is not one of {_FILES}") from error
     return isinstance(head, str)
 
