@@ -49,6 +49,12 @@ def test_a_function_that_an_old_course_prints_is_compiled(context: StageContext)
     assert source_of(found) is ReferenceSource.LOWERING
 
 
+def test_a_form_feed_ends_no_line(context: StageContext) -> None:
+    found = captured(context, f'"""First.\f\u2028"""\n{OLD_PRODUCT}')
+
+    assert [spec.name for spec in found.input_specs] == ["A", "B"]
+
+
 @pytest.mark.parametrize("text", [OLD_NETWORK, OLDEST_NETWORK], ids=["out_sinfo", "shape and dtype"])
 def test_a_network_that_an_old_course_prints_is_compared_with_its_torch_function(
     context: StageContext, text: str
