@@ -228,6 +228,23 @@ def test_a_function_of_dynamic_sizes_is_scheduled_but_not_timed(
             "my_schedule.py:schedule on function 'matmul' returned int, not one schedule or None",
         ),
         (
+            "from tvm import s_tir, te\n"
+            "def schedule(sch):\n"
+            "    x = te.placeholder((4, 4), name='x')\n"
+            "    y = te.compute((4, 4), lambda i, j: x[i, j] + 1, name='y')\n"
+            "    return s_tir.Schedule(te.create_prim_func([x, y]))\n",
+            {"matmul": "my_schedule.py"},
+            ErrorCode.SCHEDULE_FAILED,
+            "my_schedule.py:schedule on function 'matmul' made a function of other parameters",
+        ),
+        (
+            "def schedule(sch):\n"
+            "    sch.transform_layout(sch.get_sblock('matmul'), ('read', 0), lambda i, j: (j, i))\n",
+            {"matmul": "my_schedule.py"},
+            ErrorCode.SCHEDULE_FAILED,
+            "my_schedule.py:schedule on function 'matmul' made a function of other parameters",
+        ),
+        (
             "def tile(sch): pass\n",
             {"matmul": "my_schedule.py"},
             ErrorCode.SCHEDULE_FAILED,

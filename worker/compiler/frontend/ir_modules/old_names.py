@@ -10,15 +10,22 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, tirx
 
+
+def _get_block(schedule: s_tir.Schedule, name: Any, func_name: str | None = None) -> Any:
+    """``get_sblock``. A module's only function is found by any name: a compilation calls it ``main``."""
+    names = [str(variable.name_hint) for variable in schedule.mod.get_global_vars()]
+    return schedule.get_sblock(name, names[0] if len(names) == 1 else func_name)
+
+
 _OLD_NAMES: tuple[tuple[Any, str, Any], ...] = (
     (tvm, "tir", tirx),
     (tvm, "meta_schedule", s_tir.meta_schedule),
-    (tvm, "nd", SimpleNamespace(array=tvm.runtime.tensor)),
+    (tvm, "nd", SimpleNamespace(array=tvm.runtime.tensor, NDArray=tvm.runtime.Tensor)),
     (tvm, "register_func", tvm.register_global_func),
     (tvm, "build", tvm.compile),
     (tirx, "Schedule", s_tir.Schedule),
     (tirx, "TensorIntrin", s_tir.TensorIntrin),
-    (s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock),
+    (s_tir.Schedule, "get_block", _get_block),
     (relax, "TensorStructInfo", relax.TensorType),
     (relax, "ShapeStructInfo", relax.ShapeType),
     (relax, "TupleStructInfo", relax.TupleType),
