@@ -26,7 +26,7 @@ from worker.compiler.schedules.default import default_schedule, is_scheduled
 from worker.compiler.tuning.assignment import Assignment, assign
 from worker.compiler.tuning.proposals import refusal
 from worker.compiler.tuning.session import TuningSession, measure
-from worker.compiler.tuning.trace_scripts import readable_trace, script_of_given, tvmscript
+from worker.compiler.tuning.trace_scripts import file_stem, readable_trace, script_of_given, tvmscript
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, best_of, milliseconds
 from worker.errors import JobError, failure_of
 
@@ -296,5 +296,6 @@ def _keep(applied: _Applied, written: WrittenSchedule, session: TuningSession, r
         record = TuningRecord(applied.schedule.trace, workload, seconds, session.target, arguments)
         session.database.commit_tuning_record(record)
     script = script_of_given(written, applied.workload, str(session.target.attrs["mcpu"]))
-    (records / f"{applied.name}.py").write_text(script, encoding="utf-8")
-    (records / f"{applied.name}.tvmscript.py").write_text(written.script + "\n", encoding="utf-8")
+    stem = file_stem(applied.name)
+    (records / f"{stem}.py").write_text(script, encoding="utf-8")
+    (records / f"{stem}.tvmscript.py").write_text(written.script + "\n", encoding="utf-8")
