@@ -13,7 +13,8 @@ from bessemer.contract.options import REPLAY_TRACE, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
 from worker.candidates.client import CandidateClient
-from worker.compiler.tuning.given_records import read_records, write_marks
+from worker.compiler.tuning.given_records import read_records
+from worker.compiler.tuning.record_marks import write_marks
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 

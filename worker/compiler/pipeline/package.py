@@ -34,7 +34,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.codegen.standalone.emit import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
-from worker.compiler.tuning.given_records import write_marks
+from worker.compiler.tuning.record_marks import write_marks
 from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember

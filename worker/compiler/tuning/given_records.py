@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import tvm
 import tvm_ffi
-from pydantic import TypeAdapter, ValidationError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from bessemer.bundle.manifest import RECORD_EXTENSIONS
-from bessemer.contract.base import Digest, Document
+from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import LoadedExtension
 from worker.compiler.schedules.blocks import REFUSALS
+from worker.compiler.tuning.record_marks import read_marks
 from worker.compiler.tuning.session import tuning_logger
 from worker.compiler.tuning.trial_budget import best_of
 from worker.errors import JobError, failure_of, ran_out_of_memory
@@ -28,23 +26,6 @@ MOST_OF_A_FUNCTION = 8
 
 _ENTRY = "main"
 _FILES = "MetaSchedule's database_workload.json and database_tuning_record.json"
-
-
-class _Mark(Document):
-    """An extension of the request that made records."""
-
-    digest: Digest
-    name: str
-
-
-_MARKS: TypeAdapter[tuple[_Mark, ...]] = TypeAdapter(tuple[_Mark, ...])
-
-
-def write_marks(folder: Path, extensions: Iterable[LoadedExtension]) -> None:
-    """Note beside tuning records the extensions without which they do not serve."""
-    marks = tuple(_Mark(digest=extension.digest, name=extension.name) for extension in extensions)
-    if marks:
-        (folder / RECORD_EXTENSIONS).write_bytes(_MARKS.dump_json(marks, indent=2) + b"\n")
 
 
 def read_records(files: Sequence[Path], extensions: Collection[Digest]) -> tuple[TuningRecord, ...]:
@@ -103,10 +84,7 @@ class RecordProposals:
 
 def _is_marks(file: Path, extensions: Collection[Digest]) -> bool:
     """Whether a file holds marks. If it does, refuse those of extensions that the request lacks."""
-    try:
-        marks = _MARKS.validate_json(file.read_bytes())
-    except ValidationError:
-        return False
+    marks = read_marks(file)
     missing = [f"{mark.name} ({mark.digest[:12]})" for mark in marks if mark.digest not in extensions]
     if missing:
         detail = f"the records depend on extensions that the request lacks: {', '.join(missing)}"
