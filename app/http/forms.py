@@ -103,6 +103,7 @@ class _Received:
         self._name: str | None = None
         self.models: dict[str, str] = {}
         self.extensions: list[str] = []
+        self._named: dict[str, set[str]] = {}
         self.records: list[str] = []
         self.request: dict[str, Any] | None = None
 
@@ -121,7 +122,9 @@ class _Received:
     async def take_extension(self, part: Part) -> None:
         """Store an extension."""
         name = extension_name(part.file or "")
-        self.extensions.append((await receive_extension(self._service, part.chunks, None, name))[0].digest)
+        digest = (await receive_extension(self._service, part.chunks, None, name))[0].digest
+        self.extensions.append(digest)
+        self._named.setdefault(name or digest, set()).add(digest)
 
     async def take_records(self, part: Part) -> None:
         """Store a file of tuning records."""
@@ -139,17 +142,28 @@ class _Received:
         if is_digest(named) and named != digest:
             raise DigestMismatchError(named, digest)
         if self.extensions:
-            document["extensions"] = _extensions(document.get("extensions"), self.extensions)
-        tune = document.setdefault("tune", {}) if self.records else None
+            document["extensions"] = _joined(document.get("extensions"), self.extensions)
+        tune = document.setdefault("tune", {}) if self.records else document.get("tune")
         if isinstance(tune, dict):
-            tune["records"] = self.records
+            if self.records:
+                tune["records"] = _joined(tune.get("records"), self.records)
+            if isinstance(tune.get("schedules"), dict):
+                tune["schedules"] = {name: self._source(one) for name, one in tune["schedules"].items()}
         if len(self.models) > 1:
             document["entries"] = _entries(document.get("entries"), self.models)
         return document
 
+    def _source(self, source: Any) -> Any:
+        """A schedule's file by its digest: an upload keeps its first name, so the form's may be another."""
+        if not isinstance(source, str):
+            return source  # the route refuses it
+        name, colon, function = source.partition(":")
+        digests = self._named.get(name, set())
+        return f"{next(iter(digests))}{colon}{function}" if len(digests) == 1 else source
 
-def _extensions(named: Any, sent: Sequence[str]) -> Any:
-    """The extensions that the request names, then those of the form; each once."""
+
+def _joined(named: Any, sent: Sequence[str]) -> Any:
+    """The digests that the request names, then those of the form; each once."""
     if named is not None and not isinstance(named, list):
         return named  # the route refuses it
     return list(dict.fromkeys([*(named or ()), *sent]))
@@ -236,8 +250,8 @@ FORM: dict[str, Any] = {
                         RECORDS: {
                             "type": "string",
                             "format": "binary",
-                            "description": "`database_workload.json` or `database_tuning_record.json` of an "
-                            "earlier search, for `tune.records`. Send both.",
+                            "description": "`database_workload.json`, `database_tuning_record.json` or "
+                            "`extensions.json` of an earlier search, for `tune.records`. Send all.",
                         },
                         REQUEST: {
                             "type": "object",

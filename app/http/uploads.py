@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from app.http.problems import RefusalError, refuse
+from app.http.problems import refuse
 from app.quotas import STORED, WORKER, put_within_quota, require_room
 from app.service import TenantService
 from bessemer.contract.base import Digest
@@ -71,15 +71,11 @@ async def receive_extension(
     try:
         blob = await _receive(service, extensions, chunks, expected, max_bytes, declared_bytes)
     except TooLargeError as error:
-        raise refuse_extension_of(max_bytes) from error
+        detail = f"The file has more than {max_bytes} bytes."
+        raise refuse(ErrorCode.EXTENSION_TOO_LARGE, detail) from error
     except EmptyUploadError as error:
         raise refuse(ErrorCode.EXTENSION_INVALID, "The file is empty.") from error
     return await run_in_threadpool(_register, service, extensions, blob, name)
-
-
-def refuse_extension_of(max_bytes: int) -> RefusalError:
-    """The refusal of an extension that is too large."""
-    return refuse(ErrorCode.EXTENSION_TOO_LARGE, f"The file has more than {max_bytes} bytes.")
 
 
 async def _receive(

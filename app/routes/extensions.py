@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.http.problems import refuse
-from app.http.uploads import declared_bytes, receive_extension, refuse_extension_of
+from app.http.uploads import declared_bytes, receive_extension, refuse_if_too_large
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, problems
 from app.routes.lookup import look_up
@@ -76,9 +76,7 @@ async def put_extension(
 
     The file is not opened here. It runs only in the confined process of a job whose request names it.
     """
-    max_bytes = service.settings.max_extension_bytes
-    if declared_bytes(request) > max_bytes:
-        raise refuse_extension_of(max_bytes)
+    refuse_if_too_large(request, service.settings.max_extension_bytes, ErrorCode.EXTENSION_TOO_LARGE)
     async with aclosing(request.stream()) as chunks:
         extension, created = await receive_extension(service, chunks, digest, name, declared_bytes(request))
     response.status_code = 201 if created else 200

@@ -1,6 +1,6 @@
 """``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete``, ``download`` and ``ir``."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -28,6 +28,7 @@ from bessemer.cli.waiting import follow
 from bessemer.client import Client, Job
 from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
+from bessemer.contract.extension import Extension
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
@@ -163,36 +164,52 @@ def logs(
 def delete(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="ID|DIGEST...", help="Finished compilations, or models; prefixes work."),
+        typer.Argument(
+            metavar="ID|DIGEST...", help="Finished compilations, models or extensions; prefixes work."
+        ),
     ],
     url: UrlOption = None,
 ) -> None:
-    """Delete compilations with their files, or uploaded models."""
+    """Delete compilations with their files, or uploaded models and extensions."""
     with connected(url) as client:
         for name in names:
-            found = _named(client, name)
-            if isinstance(found, Model):
-                client.delete_model(found.digest)
-                print_lines(results, f"{found.digest}: deleted")
-            else:
-                found.delete()
-                print_lines(results, f"{found.id}: deleted")
+            for found in _named(client, name):
+                if isinstance(found, Job):
+                    found.delete()
+                elif isinstance(found, Model):
+                    client.delete_model(found.digest)
+                else:
+                    client.delete_extension(found.digest)
+                print_lines(results, f"{_id_of(found)}: deleted")
 
 
-def _named(client: Client, name: str) -> Job | Model:
-    """The compilation or model to delete. A prefix must match only one of them."""
+def _named(client: Client, name: str) -> Sequence[Job | Model | Extension]:
+    """What to delete. A prefix must match only one thing; a digest also names two uploads of one file."""
+    found: list[Job | Model | Extension] = []
+    if is_digest_prefix(name):
+        uploads = (_unless_missing(client.model, name), _unless_missing(client.extension, name))
+        found += [upload for upload in uploads if upload is not None]
+    if not found:
+        return (client.model(name) if is_digest(name) else client.job(name),)
     if is_digest(name):
-        return client.model(name)
-    model = _unless_missing(client.model, name) if is_digest_prefix(name) else None
-    if model is None:
-        return client.job(name)
+        return found
     job = _unless_missing(client.job, name)
-    if job is None:
-        return model
-    if job.id == name:
-        return job
-    both = f"compilation {job.id} and model {model.digest}"
-    raise InvalidArgumentError(f"'{name}' matches {both}; give more characters")
+    if job is not None and job.id == name:
+        return (job,)
+    if job is not None:
+        found.append(job)
+    if len(found) > 1:
+        several = " and ".join(f"{_noun(one)} {_id_of(one)}" for one in found)
+        raise InvalidArgumentError(f"'{name}' matches {several}; give more characters")
+    return found
+
+
+def _id_of(found: Job | Model | Extension) -> str:
+    return found.id if isinstance(found, Job) else found.digest
+
+
+def _noun(found: Job | Model | Extension) -> str:
+    return "compilation" if isinstance(found, Job) else type(found).__name__.lower()
 
 
 def _unless_missing(find: Callable[[str], Found], name: str) -> Found | None:

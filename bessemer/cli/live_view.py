@@ -235,7 +235,8 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     if verdict.unsearched:
         yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
     if verdict.records:
-        yield f"            {verdict.records} records given, {verdict.unused_records} of them fit no function"
+        unused = f", {verdict.unused_records} of them for no function" if verdict.unused_records else ""
+        yield f"            {verdict.records} records given{unused}"
     if verdict.skipped:
         yield f"            skipped, because the space does not fit them: {verdict.skipped} functions"
 

@@ -123,6 +123,11 @@ class ClientOperations(Generic[AnyJob]):
         return submission.upload_records(folder)
 
     @operation
+    def extension(self, digest: str) -> Flow[Extension]:
+        """Get an uploaded extension by its digest, or by the first characters. Raises as ``model`` does."""
+        return submission.get_extension(digest)
+
+    @operation
     def delete_extension(self, digest: str) -> Flow[None]:
         """Delete an extension. Raises as ``delete_model`` does."""
         yield from exchange(Call("DELETE", f"/v1/extensions/{quote(digest, safe='')}"))

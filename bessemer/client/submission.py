@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.bundle.manifest import DATABASE_FILES, RECORDS_FOLDER
+from bessemer.bundle.manifest import DATABASE_FILES, RECORD_EXTENSIONS, RECORDS_FOLDER
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -208,8 +208,9 @@ def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
     if chosen is None:
         raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
     digests = []
-    for name in DATABASE_FILES:
-        digests.append((yield from upload_extension(chosen / name)).digest)
+    for name in (*DATABASE_FILES, RECORD_EXTENSIONS):
+        if (chosen / name).is_file():
+            digests.append((yield from upload_extension(chosen / name)).digest)
     return tuple(digests)
 
 
@@ -239,6 +240,11 @@ def upload_extension(extension: str | os.PathLike[str] | bytes, name: str | None
 def get_model(digest: Digest) -> Flow[Model]:
     """Get an uploaded model."""
     return fetch(Model, Call("GET", f"/v1/models/{quote(digest, safe='')}"))
+
+
+def get_extension(digest: Digest) -> Flow[Extension]:
+    """Get an uploaded extension."""
+    return fetch(Extension, Call("GET", f"/v1/extensions/{quote(digest, safe='')}"))
 
 
 def name_of_model(model: ModelSource) -> str | None:

@@ -297,9 +297,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.RECORDS_INVALID: ErrorText(
         422,
-        "The tuning records cannot be read",
-        "Send both files of one search: `database_workload.json` and `database_tuning_record.json`, as a "
-        "bundle has them in `records/`.",
+        "The tuning records cannot be used",
+        "Send the files of one search, `database_workload.json` and `database_tuning_record.json`, as a "
+        "bundle has them in `records/`, and the extensions that `extensions.json` names beside them.",
     ),
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,

@@ -137,8 +137,8 @@ class Fusion(GrowingEnum):
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
-MAX_RECORDS = 2
-"""The files of MetaSchedule's database."""
+MAX_RECORDS = 3
+"""The files of MetaSchedule's database, and the marks of their extensions."""
 
 
 class OptimizeOptions(Document):
@@ -274,9 +274,10 @@ class TuneOptions(Document):
     records: tuple[Digest, ...] = Field(
         default=(),
         max_length=MAX_RECORDS,
-        description="Two uploaded files of an earlier search: the digests of MetaSchedule's "
-        "`database_workload.json` and `database_tuning_record.json`, uploaded as extensions. They are "
-        "advice: the search measures up to 8 of each function's records first, as trials.",
+        description="The files of an earlier search: the digests of MetaSchedule's "
+        "`database_workload.json` and `database_tuning_record.json`, and of `extensions.json` if a bundle "
+        "has it beside them, uploaded as extensions. They are advice: the search measures up to 8 of each "
+        "function's records first, as trials. Functions in `spaces` do not use them.",
     )
 
     @model_validator(mode="before")

@@ -13,6 +13,7 @@ import tvm_ffi
 
 from bessemer.contract.report import LoadedExtension
 from worker.compiler.extensions import use_uploads
+from worker.compiler.frontend.ir_modules.old_names import old_names
 from worker.compiler.kernels.functions import registered_names
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
@@ -32,7 +33,8 @@ def uploaded(folder: Path, **files: str) -> Iterator[tuple[LoadedExtension, ...]
         orders.append(ExtensionFile(digest=digest, name=f"{name}.py"))
     modules, path, functions = set(sys.modules), list(sys.path), registered_names()
     try:
-        yield load_extensions(orders, job)
+        with old_names():  # which the job's own process keeps
+            yield load_extensions(orders, job)
     finally:
         use_uploads(())
         sys.path[:] = path

@@ -8,9 +8,13 @@ import pytest
 from test_metaschedule import trials_of
 from test_tune_search import check_outputs, run_tune
 
+from bessemer.bundle.manifest import RECORD_EXTENSIONS
 from bessemer.contract.options import REPLAY_TRACE, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import LoadedExtension
 from worker.candidates.client import CandidateClient
+from worker.compiler.tuning.given_records import read_records
+from worker.compiler.tuning.record_marks import write_marks
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 
@@ -59,6 +63,27 @@ def test_records_that_fit_no_function_are_counted(
     assert all("records" not in spaces for spaces in trials_of(tuned).values())
 
 
+EXTENSION = LoadedExtension(digest="e" * 64, name="my_spaces.py", defines={})
+OTHER = LoadedExtension(digest="f" * 64, name="other.py", defines={})
+
+
+def test_marked_records_serve_only_requests_with_the_same_extensions(
+    records: tuple[Path, ...], tmp_path: Path
+) -> None:
+    write_marks(tmp_path, [EXTENSION])
+    files = (tmp_path / RECORD_EXTENSIONS, *records)
+    assert read_records(files, {OTHER.digest, EXTENSION.digest})
+    for extensions in (set[str](), {OTHER.digest}):
+        with pytest.raises(JobError, match=r"lacks: my_spaces\.py \(eeeeeeeeeeee\)") as caught:
+            read_records(files, extensions)
+        assert caught.value.code is ErrorCode.RECORDS_INVALID
+
+
+def test_records_without_extensions_have_no_marks(tmp_path: Path) -> None:
+    write_marks(tmp_path, ())
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -67,6 +92,7 @@ def test_records_that_fit_no_function_are_counted(
         (('["1", "x"]\n', '["2", "y"]\n'), "are not two files"),
         (('["1", "x"]\n', "[0, [1]]\n"), "TVM cannot read"),
         (('["1", "x"]\n',), "are not two files"),
+        (("[" * 100_000, "["), "is not one of"),
     ],
 )
 def test_files_that_are_no_records_are_refused(

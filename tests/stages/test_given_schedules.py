@@ -19,6 +19,7 @@ from worker.compiler.schedules.default import follow_plans
 from worker.compiler.target import compile_target
 from worker.compiler.tuning.given_schedules import check_schedules
 from worker.compiler.tuning.session import open_database
+from worker.compiler.tuning.trace_scripts import MAX_STEM, file_stem
 from worker.errors import JobError
 from worker.job.warmup import import_everything
 
@@ -228,6 +229,23 @@ def test_a_function_of_dynamic_sizes_is_scheduled_but_not_timed(
             "my_schedule.py:schedule on function 'matmul' returned int, not one schedule or None",
         ),
         (
+            "from tvm import s_tir, te\n"
+            "def schedule(sch):\n"
+            "    x = te.placeholder((4, 4), name='x')\n"
+            "    y = te.compute((4, 4), lambda i, j: x[i, j] + 1, name='y')\n"
+            "    return s_tir.Schedule(te.create_prim_func([x, y]))\n",
+            {"matmul": "my_schedule.py"},
+            ErrorCode.SCHEDULE_FAILED,
+            "my_schedule.py:schedule on function 'matmul' made a function of other parameters",
+        ),
+        (
+            "def schedule(sch):\n"
+            "    sch.transform_layout(sch.get_sblock('matmul'), ('read', 0), lambda i, j: (j, i))\n",
+            {"matmul": "my_schedule.py"},
+            ErrorCode.SCHEDULE_FAILED,
+            "my_schedule.py:schedule on function 'matmul' made a function of other parameters",
+        ),
+        (
             "def tile(sch): pass\n",
             {"matmul": "my_schedule.py"},
             ErrorCode.SCHEDULE_FAILED,
@@ -279,3 +297,12 @@ def test_a_file_or_function_that_does_not_exist_is_refused_before_the_model_is_o
         check_schedules({"matmul": source})
     assert caught.value.code is ErrorCode.SCHEDULE_FAILED
     assert message in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("function", "stem"),
+    [("fused_matmul_1", "fused_matmul_1"), ("größe", "gr__e_d353a267"), ("../up", "___up_8c722b8a")],
+)
+def test_files_are_named_after_functions_in_letters_that_a_bundle_allows(function: str, stem: str) -> None:
+    assert file_stem(function) == stem
+    assert len(file_stem("f" * 300)) == MAX_STEM + 9

@@ -49,6 +49,12 @@ def test_a_function_that_an_old_course_prints_is_compiled(context: StageContext)
     assert source_of(found) is ReferenceSource.LOWERING
 
 
+def test_a_form_feed_ends_no_line(context: StageContext) -> None:
+    found = captured(context, f'"""First.\f\u2028"""\n{OLD_PRODUCT}')
+
+    assert [spec.name for spec in found.input_specs] == ["A", "B"]
+
+
 @pytest.mark.parametrize("text", [OLD_NETWORK, OLDEST_NETWORK], ids=["out_sinfo", "shape and dtype"])
 def test_a_network_that_an_old_course_prints_is_compared_with_its_torch_function(
     context: StageContext, text: str
@@ -318,14 +324,12 @@ def test_a_library_function_is_called_in_destination_passing_style(context: Stag
     assert "bessemer_relu" in found.built.imports
 
 
-def test_a_function_that_no_bundle_has_is_refused_by_name(context: StageContext) -> None:
-    text = (
-        CALLING.replace("bessemer_relu", "env.relu")
-        + "\ndef reference(x):\n    return np.maximum(2 * x, 0)\n"
-    )
+def test_a_function_that_nothing_defines_is_refused_by_name(context: StageContext) -> None:
+    text = CALLING.replace("bessemer_relu", "env.relu")
 
-    with pytest.raises(JobError, match=r"calls 'env\.relu', which a bundle does not have"):
-        verified(context, text)
+    with pytest.raises(JobError, match=r"calls 'env\.relu', which neither .* with --extension") as caught:
+        captured(context, text)
+    assert caught.value.code is ErrorCode.LIBRARY_FUNCTION_MISSING
 
 
 BUILT = script(

@@ -13,6 +13,8 @@ import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
 from extension_samples import uploaded
+from module_samples import script
+from module_samples import verified as verified_module
 from stage_samples import Function, capture_module, make_context, optimized
 
 from bessemer.bundle.manifest import ARCHIVE
@@ -108,6 +110,28 @@ def test_a_library_calls_a_function_that_its_users_register(
     (tmp_path / "mine.py").write_text(dedent(FUNCTIONS))
     ran = run_bundle(bundle, "--functions", str(tmp_path / "mine.py"))
     assert json.loads(ran.stdout)["matches_reference"] is True, ran.stderr
+
+
+MODULE = script(
+    """
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4, 8), "float32")):
+            with R.dataflow():
+                y = R.call_dps_packed("mine.swish", (x,), out_ty=R.Tensor((4, 8), "float32"))
+                R.output(y)
+            return y
+    """
+)
+
+
+def test_a_module_calls_a_function_of_an_extension(tmp_path: Path) -> None:
+    with uploaded(tmp_path, functions=FUNCTIONS), fork_server(tmp_path) as candidates:
+        found = verified_module(make_context(tmp_path, candidates), MODULE)
+    assert found.built.functions == ("mine.swish",)
+    x = found.captured.inputs[0]
+    np.testing.assert_allclose(found.captured.references[0], x / (1 + np.exp(-x)), rtol=1e-5)
 
 
 WRITTEN = """

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from extension_samples import uploaded
 from test_tune_search import check_outputs, run_tune, scheduled_functions
 
 from bessemer.contract.options import (
@@ -18,10 +19,12 @@ from bessemer.contract.options import (
     SearchMethod,
     TuneOptions,
 )
+from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.compiler.tuning import proposals
 from worker.compiler.tuning.session import open_database
 from worker.compiler.values import Tuned
+from worker.errors import JobError
 from worker.job.warmup import import_everything
 
 
@@ -134,3 +137,22 @@ def test_equal_seeds_replay_equal_candidates(strategy: str, server: CandidateCli
 
     assert candidates(seed=1) == candidates(seed=1)
     assert candidates(seed=1) != candidates(seed=2)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [("1 / 0", "raised ZeroDivisionError: division by zero"), ("7", "returned int, not a SearchStrategy")],
+)
+def test_a_strategy_that_cannot_be_made_ends_the_search(
+    made: str, message: str, server: CandidateClient, tmp_path: Path
+) -> None:
+    file = f"""
+        from worker.compiler.tuning.strategies import Strategy
+
+        STRATEGIES = (Strategy("mine", lambda: {made}, "fails"),)
+    """
+    options = TuneOptions(trials=2, search=SearchMethod.METASCHEDULE, strategy="mine")
+    with uploaded(tmp_path, mine=file), pytest.raises(JobError) as caught:
+        run_tune(server, tmp_path, options)
+    assert caught.value.code is ErrorCode.EXTENSION_INVALID
+    assert caught.value.detail == f"the strategy 'mine' {message}"

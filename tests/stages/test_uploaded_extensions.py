@@ -10,6 +10,7 @@ from extension_samples import uploaded
 from stage_samples import Perceptron, capture_module, make_context, optimized
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.extensions import uploaded_modules
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.legalize.registry import legalization_map
@@ -122,6 +123,12 @@ def test_a_file_imports_another_one_in_any_order(tmp_path: Path) -> None:
         assert (first.defines, second.defines) == ({}, {"REWRITES": ("shared",)})
 
 
+def test_two_files_of_the_same_module_name_are_both_loaded(tmp_path: Path) -> None:
+    files = {"my-own": REWRITE.format(name="first"), "my_own": REWRITE.format(name="second")}
+    with uploaded(tmp_path, **files) as loaded:
+        assert [file.defines for file in loaded] == [{"REWRITES": ("first",)}, {"REWRITES": ("second",)}]
+
+
 def test_a_file_that_is_named_like_a_module_hides_nothing(tmp_path: Path) -> None:
     with uploaded(tmp_path, torch=REWRITE.format(name="mine"), json="REWRITES = ()") as (loaded, _):
         assert (loaded.name, loaded.defines) == ("torch.py", {"REWRITES": ("mine",)})
@@ -167,6 +174,41 @@ def test_a_file_that_cannot_be_used_is_named_with_its_line(
     assert caught.value.code is ErrorCode.EXTENSION_INVALID
     assert detail in caught.value.detail
     assert str(tmp_path) not in caught.value.detail
+
+
+OLD_COURSE = """
+    import numpy as np
+    import tvm
+    from tvm.script import tir as T
+
+
+    @tvm.register_func("env.relu", override=True)
+    def relu(x: tvm.nd.NDArray, out: tvm.nd.NDArray):
+        np.maximum(np.from_dlpack(x), 0, out=np.from_dlpack(out))
+
+
+    @T.prim_func
+    def plus(A: T.Buffer[(8, 8), "float32"], B: T.Buffer[(8, 8), "float32"]):
+        for i, j in T.grid(8, 8):
+            with T.block("plus"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+
+
+    def schedule(sch):
+        row, _ = sch.get_loops(sch.get_block("plus", func_name="plus"))
+        sch.parallel(row)
+        return sch
+
+
+    COUNT = len(schedule(tvm.tir.Schedule(tvm.IRModule({"main": plus}))).trace.insts)
+"""
+
+
+def test_a_file_is_spelled_as_in_earlier_versions_of_tvm(tmp_path: Path) -> None:
+    with uploaded(tmp_path, course=OLD_COURSE) as (loaded,):
+        assert loaded.defines == {"FUNCTIONS": ("env.relu",)}
+        assert uploaded_modules()[0].module.COUNT == 3
 
 
 def test_an_operator_and_its_rule_come_in_one_file(tmp_path: Path) -> None:

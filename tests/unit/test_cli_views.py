@@ -86,6 +86,17 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
             ["8 of 32 trials, ended because no candidates were left; the library has the search's schedules"],
         ),
         (
+            TuneVerdict(trials=32, kept=Schedules.SEARCH, records=6),
+            ["32 trials; the library has the search's schedules", "6 records given"],
+        ),
+        (
+            TuneVerdict(trials=32, kept=Schedules.SEARCH, records=6, unused_records=2),
+            [
+                "32 trials; the library has the search's schedules",
+                "6 records given, 2 of them for no function",
+            ],
+        ),
+        (
             TuneVerdict(trials=32, kept=Schedules.SEARCH, ended_by=SearchEnd.TRIALS),
             ["32 trials, ended by tune.trials=32; the library has the search's schedules"],
         ),

@@ -6,6 +6,7 @@ ends with them.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -21,6 +22,8 @@ from bessemer.contract.extension import SUFFIX, shown_name
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
 from worker.compiler.extensions import ExtensionError, ExtensionPoint, UploadedModule, use_uploads
+from worker.compiler.frontend.ir_modules.old_names import add_old_names
+from worker.compiler.frontend.ir_modules.old_spellings import with_new_spellings
 from worker.compiler.kernels import functions
 from worker.compiler.kernels import registry as kernels
 from worker.compiler.legalize import registry as legalizations
@@ -60,6 +63,7 @@ def load_extensions(files: Iterable[ExtensionFile], folder: JobFolder) -> tuple[
     if not files:
         return ()
     modules.mkdir()
+    add_old_names()
     sys.path.append(str(modules))  # so that files can import each other, and pickles the classes in them
     placed = [_placed(file, folder, modules) for file in files]
     loaded = [
@@ -88,14 +92,23 @@ def _named(file: ExtensionFile) -> tuple[str, str | None]:
 
 
 def _placed(file: ExtensionFile, folder: JobFolder, modules: Path) -> tuple[ExtensionFile, Path]:
-    """Copy a file to where Python finds it as a module; its name hides no other module."""
+    """Write a file to where Python finds it as a module; its name hides no other module."""
     name = shown_name(*_named(file)).removesuffix(SUFFIX)
     stem = _NOT_IN_MODULE_NAMES.sub("_", name)
     if not stem.isidentifier() or stem in sys.modules or importlib.util.find_spec(stem) is not None:
         stem = f"{stem}_{file.digest}"
     path = modules / f"{stem}{SUFFIX}"
-    path.write_bytes(folder.extension(file.digest).read_bytes())
+    path.write_bytes(_in_new_spelling(folder.extension(file.digest).read_bytes()))
+    importlib.invalidate_caches()  # a folder's time does not tell two writes in a few milliseconds apart
     return file, path
+
+
+def _in_new_spelling(content: bytes) -> bytes:
+    """The file with today's spellings of TVMScript; a file that is not Python as it is, for its error."""
+    try:
+        return with_new_spellings(content.decode("utf-8-sig")).encode()
+    except (SyntaxError, ValueError, RecursionError):
+        return content
 
 
 def _run(file: ExtensionFile, path: Path) -> ModuleType:

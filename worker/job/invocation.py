@@ -14,6 +14,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.process import use_threads
+from worker.compiler.kernels.functions import require_functions
 from worker.compiler.target import compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.extensions import load_extensions
@@ -28,7 +29,8 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     """Run the library of the bundle in ``folder`` on the inputs beside it; its outputs go to ``output``.
 
     Raises:
-        JobError: ``inputs-unreadable``, ``inputs-mismatch``, ``target-not-runnable``, or
+        JobError: ``inputs-unreadable``, ``inputs-mismatch``, ``target-not-runnable``,
+            ``library-function-missing`` if the library calls a function whose extension is gone, or
             ``invocation-failed`` if the bundle cannot be loaded or the library raises.
         TypeError: the work is not an invocation.
     """
@@ -38,6 +40,7 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     manifest = read_manifest(bundle, ErrorCode.INVOCATION_FAILED)
     if manifest.functions:
         load_extensions(work.extensions, folder)
+        require_functions(manifest.functions)
     target = compile_target(manifest.target)
     refuse_unrunnable(target)
     use_threads(target.threads)

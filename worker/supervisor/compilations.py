@@ -54,18 +54,15 @@ class CompilationTask(RowTask[Compilation]):
             damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
             if damage is not None:
                 return damage
-        extensions = await self._runner.fetch_extensions(attempt.tenant, row.request.extensions, folder, slot)
-        if isinstance(extensions, Problem):
-            return extensions
-        records = await self._runner.fetch_extensions(attempt.tenant, row.request.tune.records, folder, slot)
-        if isinstance(records, Problem):
-            return records
+        uploads = await self._runner.fetch_extensions(attempt.tenant, row.request.uploads, folder, slot)
+        if isinstance(uploads, Problem):
+            return uploads
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
-            extensions=extensions,
+            extensions=tuple(file for file in uploads if file.digest in row.request.extensions),
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))

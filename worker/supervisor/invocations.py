@@ -17,7 +17,7 @@ from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Invoked, Message
-from worker.protocol.order import InvokeWork
+from worker.protocol.order import ExtensionFile, InvokeWork
 from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect_file
 from worker.supervisor.job_record import InvocationRecord
@@ -56,9 +56,12 @@ class InvocationTask(RowTask[Invocation]):
                 await self._runner.fetch(BlobKey(attempt.tenant, digest), path, slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
-        extensions = await self._runner.fetch_extensions(attempt.tenant, job.request.extensions, folder, slot)
-        if isinstance(extensions, Problem):
-            return extensions
+        # most libraries do not need the extensions that were compiled with, so some may be gone
+        found = [
+            await self._runner.fetch_extension(attempt.tenant, digest, folder, slot)
+            for digest in job.request.extensions
+        ]
+        extensions = tuple(file for file in found if isinstance(file, ExtensionFile))
         work = InvokeWork(runs=row.runs, entry=row.entry, extensions=extensions)
         limit = self._runner.settings.limit_invoke_seconds
         record = InvocationRecord(self._invocations, self._id, attempt)

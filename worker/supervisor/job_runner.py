@@ -109,20 +109,33 @@ class JobRunner:
     async def fetch_extensions(
         self, tenant: Tenant, digests: Iterable[Digest], folder: JobFolder, slot: int
     ) -> tuple[ExtensionFile, ...] | Problem:
-        """Copy extensions into a job's folder.
+        """Copy distinct extensions into a job's folder.
 
         Returns:
-            Their names, or the problem if one is missing or damaged.
+            Their names, or the problem of the first that is missing or damaged.
         """
-        files, extensions = [], self.store.for_tenant(tenant).extensions
+        files = []
         for digest in digests:
-            try:
-                await self.fetch(BlobKey(tenant, digest), folder.extension(digest), slot)
-            except (BlobMissingError, DamagedError) as error:
-                return make_problem(ErrorCode.EXTENSION_MISSING, str(error))
-            row = await self.store_retry.call(partial(extensions.get, digest))
-            files.append(ExtensionFile(digest=digest, name=row and row.name))
+            file = await self.fetch_extension(tenant, digest, folder, slot)
+            if isinstance(file, Problem):
+                return file
+            files.append(file)
         return tuple(files)
+
+    async def fetch_extension(
+        self, tenant: Tenant, digest: Digest, folder: JobFolder, slot: int
+    ) -> ExtensionFile | Problem:
+        """Copy an extension into a job's folder.
+
+        Returns:
+            Its name, or the problem if it is missing or damaged.
+        """
+        try:
+            await self.fetch(BlobKey(tenant, digest), folder.extension(digest), slot)
+        except (BlobMissingError, DamagedError) as error:
+            return make_problem(ErrorCode.EXTENSION_MISSING, str(error))
+        row = await self.store_retry.call(partial(self.store.for_tenant(tenant).extensions.get, digest))
+        return ExtensionFile(digest=digest, name=row and row.name)
 
     async def run(
         self,

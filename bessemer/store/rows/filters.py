@@ -22,7 +22,7 @@ def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
 
 
 def may_need_upload(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
-    """Whether a job that is not final may need an upload: a model of its request, or an extension.
+    """Whether a job that is not final may need an upload: a model, an extension or records of its request.
 
     A label or a constant with the digest counts as well; ``uploads_of`` tells. A database cannot: the parts
     of JSON that PostgreSQL can read have no ``\\u0000``.
@@ -32,10 +32,11 @@ def may_need_upload(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
 
 
 def uploads_of(request: Mapping[str, Any]) -> frozenset[Digest]:
-    """The models and extensions that a stored request names."""
+    """The models, extensions and files of records that a stored request names."""
     entries = request.get("entries", {}).values()
     models = (entry["model"] for entry in entries if entry.get("model"))
-    return frozenset((request["model"], *models, *request.get("extensions", ())))
+    records = request.get("tune", {}).get("records", ())
+    return frozenset((request["model"], *models, *request.get("extensions", ()), *records))
 
 
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:

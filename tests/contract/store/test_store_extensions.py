@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from store_samples import a_request
 
 from bessemer.contract.base import now
+from bessemer.contract.options import TuneOptions
 from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.errors import ExtensionInUseError
 from bessemer.store.rows.tables import EXTENSIONS
@@ -34,9 +35,16 @@ def test_an_extension_keeps_the_first_name_that_an_upload_gave(store: Store) -> 
     assert extensions.starting("dddd", 3) == (DIGEST,)
 
 
-def test_an_extension_is_kept_while_a_job_that_has_not_ended_needs_it(store: Store) -> None:
+@pytest.mark.parametrize(
+    "needing",
+    [{"extensions": (DIGEST,)}, {"tune": TuneOptions(trials=1, records=(DIGEST,))}],
+    ids=["extensions", "records"],
+)
+def test_an_extension_is_kept_while_a_job_that_has_not_ended_needs_it(
+    store: Store, needing: dict[str, object]
+) -> None:
     own(store).extensions.add(DIGEST, 7)
-    own(store).jobs.submit(JOB, a_request().model_copy(update={"extensions": (DIGEST,)}))
+    own(store).jobs.submit(JOB, a_request().model_copy(update=needing))
     with pytest.raises(ExtensionInUseError, match=f"need extension {DIGEST}: {JOB}"):
         own(store).extensions.delete(DIGEST)
     move_back(store)

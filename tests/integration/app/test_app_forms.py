@@ -199,10 +199,12 @@ async def test_a_form_brings_the_records_and_the_schedules_of_a_search(
     records = [("records", (f"database_{index}.json", text)) for index, text in enumerate(texts)]
     tune = {"trials": 3, "schedules": {"fused_linear*": "my_schedule.py:tile"}}
     request = ("request", (None, json.dumps({"target": "host", "tune": tune})))
-    answer = await post(api, MODEL, ("extension", ("my_schedule.py", b"pass\n")), *records, request)
+    schedule = b"pass\n"
+    own(front.store).extensions.add(hashlib.sha256(schedule).hexdigest(), len(schedule), "first_name.py")
+    answer = await post(api, MODEL, ("extension", ("my_schedule.py", schedule)), *records, request)
     job = Compilation.model_validate_json(answer.content)
     assert job.request.tune.records == tuple(hashlib.sha256(text).hexdigest() for text in texts)
-    assert job.request.tune.schedules == tune["schedules"]
+    assert job.request.tune.schedules == {"fused_linear*": f"{hashlib.sha256(schedule).hexdigest()}:tile"}
     assert all(own(front.store).extensions.get(digest) for digest in job.request.uploads)
 
 

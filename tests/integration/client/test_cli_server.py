@@ -484,6 +484,21 @@ def test_jobs_are_named_and_their_ids_may_be_shortened(
         assert bessemer(server, "delete", name).stdout.strip() == f"{gone}: deleted"
 
 
+def test_an_extension_is_deleted_by_its_digest_together_with_a_model_of_the_same_file(
+    server: str, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "rules.py"
+    file.write_text("RULES = ()  # deleted")
+    digest = client.upload_extension(file).digest
+    assert bessemer(server, "delete", digest[:12]).stdout == f"{digest}: deleted\n"
+    assert (client.upload(file).digest, client.upload_extension(file).digest) == (digest, digest)
+    ambiguous = bessemer(server, "delete", digest[:12])
+    assert f"matches model {digest} and extension {digest}; give more characters" in ambiguous.stderr
+    assert bessemer(server, "delete", digest).stdout == f"{digest}: deleted\n" * 2
+    with pytest.raises(NotFoundError):
+        client.extension(digest)
+
+
 def test_deleting_an_unknown_model_names_the_model(server: str) -> None:
     ran = bessemer(server, "delete", "0" * 64)
     assert ran.returncode == 1

@@ -8,6 +8,7 @@ import pytest
 from client_samples import DIGEST, PROBLEM, FakeWorker
 
 from bessemer import AsyncClient, Client, TuneOptions
+from bessemer.bundle.manifest import DATABASE_FILES, RECORD_EXTENSIONS, RECORDS_FOLDER
 from bessemer.contract.job import EventType, JobState
 from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode
@@ -110,6 +111,19 @@ def test_extensions_are_uploaded_once_and_named_in_the_request(
     client.delete_extension(other)
     with pytest.raises(InvalidArgumentError, match=r"missing\.py cannot be read"):
         client.submit(model, extensions=[tmp_path / "missing.py"])
+
+
+def test_the_records_of_a_bundle_are_uploaded_with_their_marks(client: Client, tmp_path: Path) -> None:
+    names = (*DATABASE_FILES, RECORD_EXTENSIONS)
+    (tmp_path / RECORDS_FOLDER).mkdir()
+    with pytest.raises(InvalidArgumentError, match=r"does not contain database_workload\.json"):
+        client.upload_records(tmp_path)
+    for name in names:
+        (tmp_path / RECORDS_FOLDER / name).write_text(f"{name} of a search")
+    digests = tuple(hashlib.sha256(f"{name} of a search".encode()).hexdigest() for name in names)
+    assert client.upload_records(tmp_path) == digests
+    (tmp_path / RECORDS_FOLDER / RECORD_EXTENSIONS).unlink()
+    assert client.upload_records(tmp_path) == digests[:2]
 
 
 def test_events_come_while_the_job_runs(client: Client, fake_worker: FakeWorker, model: Path) -> None:

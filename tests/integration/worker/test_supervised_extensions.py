@@ -7,15 +7,19 @@ import tarfile
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 import zstandard
 from torch import nn
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.invocation import Invocation
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
+from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.queue_port import Task, TaskKind
 from tests.tenant_data import own
 
@@ -140,9 +144,15 @@ def compiled(rig: Rig, *files: str, **fields: Any) -> Compilation:
     return row
 
 
+def artifact(job: Compilation, name: str) -> str:
+    """The digest of a job's file."""
+    (digest,) = (one.digest for one in job.artifacts if one.name == name)
+    return digest
+
+
 def bundled(rig: Rig, job: Compilation, name: str) -> bytes:
     """The content of a file of a job's bundle."""
-    (digest,) = (one.digest for one in job.artifacts if one.name == ARCHIVE)
+    digest = artifact(job, ARCHIVE)
     packed = b"".join(own(rig.store).artifacts.stream(digest))
     raw = zstandard.ZstdDecompressor().stream_reader(packed).read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as files:
@@ -153,8 +163,8 @@ def bundled(rig: Rig, job: Compilation, name: str) -> bytes:
 
 def report_of(rig: Rig, job: Compilation) -> Report:
     assert job.problem is None, job.problem
-    (digest,) = (one.digest for one in job.artifacts if one.name == "report.json")
-    return Report.model_validate_json(b"".join(own(rig.store).artifacts.stream(digest)))
+    stream = own(rig.store).artifacts.stream(artifact(job, "report.json"))
+    return Report.model_validate_json(b"".join(stream))
 
 
 def test_an_extension_takes_part_in_the_job_that_names_it_and_in_no_other(rig: Rig) -> None:
@@ -214,3 +224,42 @@ def test_an_extension_that_is_gone_is_named(rig: Rig) -> None:
     assert job.problem is not None
     assert job.problem.code is ErrorCode.EXTENSION_MISSING
     assert "e" * 64 in job.problem.detail
+
+
+def invoked(rig: Rig, job: Compilation) -> Invocation:
+    """An invocation after the extensions of the compilation were deleted, with their files."""
+    data, name = own(rig.store), f"invoked-{next(NUMBERS)}"
+    inputs = rig.folder / "inputs.npz"
+    np.savez(inputs, x=np.ones((16, 8), np.float32))
+    blob = data.artifacts.put_file(inputs)
+    data.invocations.submit(name, job.id, blob.digest, blob.size_bytes, 0)
+    for digest in job.request.extensions:
+        assert data.extensions.delete(digest)
+    for _ in ("to the trash", "out of it"):
+        sweep_blobs(rig.store.database, rig.store.artifacts, -1, -1)
+    rig.runner.run(rig.supervisor().handle(Task(TaskKind.INVOKE, name)))
+    row = data.invocations.get(name)
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [(REWRITE, None), (FUNCTION, ErrorCode.LIBRARY_FUNCTION_MISSING)],
+    ids=["rewrite", "function"],
+)
+def test_a_library_runs_without_the_extensions_that_it_does_not_call(
+    rig: Rig, file: str, code: ErrorCode | None
+) -> None:
+    row = invoked(rig, compiled(rig, file))
+    assert (row.state is JobState.SUCCEEDED) is (code is None), row.problem
+    assert (row.problem and row.problem.code) == code
+
+
+def test_a_file_may_be_named_as_an_extension_and_twice_as_records(rig: Rig) -> None:
+    extension = rig.folder / "extension.py"
+    extension.write_text(dedent(REWRITE))
+    blob = own(rig.store).artifacts.put_file(extension)
+    job = compiled(rig, REWRITE, tune={"trials": 1, "records": (blob.digest, blob.digest)})
+    assert job.problem is not None
+    assert job.problem.code is ErrorCode.RECORDS_INVALID

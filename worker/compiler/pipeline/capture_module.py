@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from bessemer.contract.dynamic import DataDimension, DynamicAxis, DynamicShapes
 from bessemer.contract.model import ModelFormat
@@ -48,6 +49,8 @@ from worker.compiler.frontend.requested_dimensions import (
 )
 from worker.compiler.frontend.sample_inputs import data_limit_bytes, random_inputs, refuse_oversized
 from worker.compiler.frontend.signature import match_inputs
+from worker.compiler.kernels.functions import function_book
+from worker.compiler.kernels.registry import kernels_among
 from worker.compiler.values import Captured, MethodName, RelaxProgram, Sample, StageContext, Upload
 from worker.errors import JobError, failure_of
 from worker.tensors import as_array
@@ -56,6 +59,9 @@ if TYPE_CHECKING:
     from bessemer.contract.request import CompilationRequest
 
     Arrays = tuple[np.ndarray[Any, Any], ...]
+
+_IN_BUNDLES = ("vm.builtin.", "tvm.contrib.sort.", "tvm.contrib.random.")
+"""The functions of a bundle's runtime begin so."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +75,8 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
 
     Raises:
         JobError: one of the model's codes, ``inputs-missing``, ``inputs-mismatch``, ``method-missing``,
-            ``reference-missing``, ``limit-memory``, ``dynamic-shapes-unsupported`` or ``capture-failed``.
+            ``reference-missing``, ``library-function-missing``, ``limit-memory``,
+            ``dynamic-shapes-unsupported`` or ``capture-failed``.
     """
     request = upload.asked
     file = read_module_file(upload.path)
@@ -78,6 +85,7 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
         listed = ", ".join(map(repr, sorted((entry.function, *entry.other_functions))))
         detail = f"the module has {listed}, but no '{MAIN}'; name the function in `entries`"
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, detail)
+    _refuse_unknown_functions(entry.module)
     given = _given_inputs(file, entry)
     sizes = example_sizes(request.inputs, request.dimensions, entry.arguments)
     asked = tuple(spec.at(sizes) for spec in request.inputs)
@@ -112,6 +120,27 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
         other_methods=entry.other_functions,
         call=CallStructure(arguments=entry.structures, returns=entry.returns),
     )
+
+
+def _refuse_unknown_functions(module: tvm.IRModule) -> None:
+    """Refuse calls of packed functions that a library's user lacks, such as those of the compiler."""
+    names: set[str] = set()
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, relax.ExternFunc):
+            names.add(str(expression.global_symbol))
+
+    for function in relax.transform.DeadCodeElimination([MAIN])(module).functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    known = {*(kernel.symbol for kernel in kernels_among(names)), *function_book()}
+    unknown = sorted(name for name in names - known if not name.startswith(_IN_BUNDLES))
+    if unknown:
+        detail = (
+            f"the module calls {', '.join(map(repr, unknown))}, which neither TVM's runtime nor a kernel nor "
+            "an extension defines; bring the Python file that defines it with --extension"
+        )
+        raise JobError(ErrorCode.LIBRARY_FUNCTION_MISSING, detail)
 
 
 def _given_inputs(file: ModuleFile, entry: ModuleEntry) -> dict[str, TensorSpec]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from bessemer.bundle.manifest import (
     PARAMETERS,
     PROGRAM,
     README,
-    RECORD_EXTENSIONS,
     RECORDS_FOLDER,
     REPORT,
     REPORT_PAGE,
@@ -33,10 +31,10 @@ from bessemer.contract.base import Document, now
 from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import LoadedExtension
 from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
+from worker.compiler.tuning.record_marks import write_marks
 from worker.compiler.values import Benchmarked, Built, Captured, Packaged, StageContext
 from worker.errors import failure_of
 from worker.measure.machine import remember
@@ -96,7 +94,8 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
     folder = context.output
     built = benchmarked.verified.built
     check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
-    _mark_records(built.tuned.records, context.extensions)
+    if built.tuned.records is not None:
+        write_marks(built.tuned.records, context.extensions)
     paths = (
         *_copy_parts(benchmarked, folder),
         *_write_references(benchmarked, folder),
@@ -141,13 +140,6 @@ def _kernel_licenses(built: Built) -> dict[str, Path]:
         for library in _kernel_libraries(built)
         for text in library.licenses
     }
-
-
-def _mark_records(records: Path | None, extensions: Iterable[LoadedExtension]) -> None:
-    """Note beside tuning records the extensions that they may depend on."""
-    named = [{"digest": extension.digest, "name": extension.name} for extension in extensions]
-    if records is not None and named:
-        (records / RECORD_EXTENSIONS).write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
 
 
 def _record_sources(records: Path | None) -> dict[str, Path]:

@@ -11,18 +11,14 @@ from tvm import relax, s_tir, tirx
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Parameters
 from worker.candidates.library import MAIN
-from worker.compiler.kernels.registry import kernels_among
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.schedules.annotations import AUTHORED, OPAQUE, PATTERN, SCHEDULED
 from worker.compiler.schedules.authored import is_authored
-from worker.errors import JobError, failure_of
+from worker.errors import failure_of
 from worker.tensors import as_tensor
 
 if TYPE_CHECKING:
     from worker.compiler.values import RelaxProgram
-
-_IN_BUNDLES = ("vm.builtin.", "tvm.contrib.sort.", "tvm.contrib.random.")
-"""The functions of a bundle's runtime begin so."""
 
 NORMALIZATION: tuple[tvm.transform.Pass, ...] = (
     relax.transform.InlinePrivateFunctions(),
@@ -39,7 +35,7 @@ def normalized(program: RelaxProgram, parameters: Parameters) -> tuple[tvm.IRMod
     Functions that their author scheduled are marked: they stay as they are.
 
     Raises:
-        JobError: ``translate-failed``: the module is not well formed, or calls a function that no bundle has.
+        JobError: ``translate-failed``: the module is not well formed.
     """
     separate: dict[str, torch.Tensor] = {}
     module = program.module
@@ -56,7 +52,6 @@ def normalized(program: RelaxProgram, parameters: Parameters) -> tuple[tvm.IRMod
         relax.analysis.well_formed(module)
     except Exception as error:
         raise failure_of(ErrorCode.TRANSLATE_FAILED, error) from error
-    _refuse_unknown_functions(module)
     return _marked(module), separate
 
 
@@ -93,25 +88,6 @@ def _with_block(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return function
     block = s_tir.SBlock([], [], [], "root", function.body)
     return function.with_body(s_tir.SBlockRealize([], True, block)).with_attr("s_tir", True)
-
-
-def _refuse_unknown_functions(module: tvm.IRModule) -> None:
-    """Refuse calls of packed functions that a bundle does not have, such as functions in Python."""
-    names: set[str] = set()
-
-    def visit(expression: relax.Expr) -> None:
-        if isinstance(expression, relax.ExternFunc):
-            names.add(str(expression.global_symbol))
-
-    relax.analysis.post_order_visit(module[MAIN], visit)
-    kernels = {kernel.symbol for kernel in kernels_among(names)}
-    unknown = sorted(name for name in names - kernels if not name.startswith(_IN_BUNDLES))
-    if unknown:
-        detail = (
-            f"the module calls {', '.join(map(repr, unknown))}, which a bundle does not have; call a "
-            "TensorIR function, a function of TVM's runtime, or a kernel of an installed library"
-        )
-        raise JobError(ErrorCode.TRANSLATE_FAILED, detail)
 
 
 def _with_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:

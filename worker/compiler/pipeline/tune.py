@@ -92,7 +92,7 @@ def _schedule_and_search(
             module = schedule_rest(given.module, target)
             result = _no_search(module)
         else:
-            advice = read_records(context.records)
+            advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
             module, result = _search_and_apply(searched, context, session, advice)
     return Tuned(
@@ -122,7 +122,7 @@ def _search_and_apply(
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
-        "unused_records": len(advice) - sum(len(task.records) for task in tasks),
+        "unused_records": len(advice) - len({id(record) for task in tasks for record in task.records}),
     }
     return outcome.module, result.model_copy(update=found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import tvm
@@ -13,8 +13,10 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
+from worker.compiler.tuning.record_marks import read_marks
 from worker.compiler.tuning.session import tuning_logger
 from worker.compiler.tuning.trial_budget import best_of
 from worker.errors import JobError, failure_of, ran_out_of_memory
@@ -26,16 +28,22 @@ _ENTRY = "main"
 _FILES = "MetaSchedule's database_workload.json and database_tuning_record.json"
 
 
-def read_records(files: Sequence[Path]) -> tuple[TuningRecord, ...]:
-    """Read the two files of MetaSchedule's database, in any order.
+def read_records(files: Sequence[Path], extensions: Collection[Digest]) -> tuple[TuningRecord, ...]:
+    """Read the two files of MetaSchedule's database, and the marks beside them, in any order.
+
+    Args:
+        files: the files.
+        extensions: the request's.
 
     Raises:
-        JobError: ``records-invalid``: they are not such files.
+        JobError: ``records-invalid``: they are not such files, or their marks name an extension that the
+            request lacks.
     """
     if not files:
         return ()
-    by_kind = {_is_workloads(file): file for file in files}
-    if len(files) != 2 or len(by_kind) != 2:
+    databases = [file for file in files if not _is_marks(file, extensions)]
+    by_kind = {_is_workloads(file): file for file in databases}
+    if len(databases) != 2 or len(by_kind) != 2:
         raise JobError(ErrorCode.RECORDS_INVALID, f"the records are not two files: {_FILES}")
     try:
         database = ms.database.JSONDatabase(str(by_kind[True]), str(by_kind[False]), allow_missing=False)
@@ -74,12 +82,22 @@ class RecordProposals:
         """See ``Proposals.learn``."""
 
 
+def _is_marks(file: Path, extensions: Collection[Digest]) -> bool:
+    """Whether a file holds marks. If it does, refuse those of extensions that the request lacks."""
+    marks = read_marks(file)
+    missing = [f"{mark.name} ({mark.digest[:12]})" for mark in marks if mark.digest not in extensions]
+    if missing:
+        detail = f"the records depend on extensions that the request lacks: {', '.join(missing)}"
+        raise JobError(ErrorCode.RECORDS_INVALID, detail)
+    return bool(marks)
+
+
 def _is_workloads(file: Path) -> bool:
     """Whether lines pair a hash and a module; those of records begin with the number of a workload."""
     try:
         with file.open(encoding="utf-8") as lines:
             head = json.loads(lines.readline())[0]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise JobError(ErrorCode.RECORDS_INVALID, f"a file of records is not one of {_FILES}") from error
     return isinstance(head, str)
 

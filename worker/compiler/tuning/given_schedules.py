@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord
@@ -25,7 +26,7 @@ from worker.compiler.schedules.default import default_schedule, is_scheduled
 from worker.compiler.tuning.assignment import Assignment, assign
 from worker.compiler.tuning.proposals import refusal
 from worker.compiler.tuning.session import TuningSession, measure
-from worker.compiler.tuning.trace_scripts import readable_trace, script_of_given, tvmscript
+from worker.compiler.tuning.trace_scripts import file_stem, readable_trace, script_of_given, tvmscript
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, best_of, milliseconds
 from worker.errors import JobError, failure_of
 
@@ -171,13 +172,27 @@ def _run(
             made = function(schedule)
     except (Exception, SystemExit) as error:
         raise _failure(file, applied.name, schedule, error) from error
-    if made is None or isinstance(made, s_tir.Schedule):
-        return schedule if made is None else made
-    if isinstance(made, Sequence) and len(made) == 1 and isinstance(made[0], s_tir.Schedule):
-        return made[0]
-    given = type(made).__name__
-    detail = f"{applied.source} on function '{applied.name}' returned {given}, not one schedule or None"
-    raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
+    if made is None:
+        made = schedule
+    elif isinstance(made, Sequence) and len(made) == 1:
+        made = made[0]
+    place = f"{applied.source} on function '{applied.name}'"
+    if not isinstance(made, s_tir.Schedule):
+        detail = f"{place} returned {type(made).__name__}, not one schedule or None"
+        raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
+    if not _takes_the_same(made.mod, applied.workload):
+        detail = f"{place} made a function of other parameters; it must keep their shapes, types and layouts"
+        raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
+    return made
+
+
+def _takes_the_same(module: tvm.IRModule, workload: tvm.IRModule) -> bool:
+    """Whether two entries have the same parameters."""
+    if _ENTRY not in [variable.name_hint for variable in module.get_global_vars()]:
+        return False
+    nothing = tirx.Evaluate(tirx.const(0, "int32"))
+    own, wanted = (tirx.PrimFunc(one[_ENTRY].params, nothing) for one in (module, workload))
+    return bool(tvm_ffi.structural_equal(own, wanted, map_free_vars=True))
 
 
 def _failure(file: _File, name: str, schedule: s_tir.Schedule, error: BaseException) -> JobError:
@@ -281,5 +296,6 @@ def _keep(applied: _Applied, written: WrittenSchedule, session: TuningSession, r
         record = TuningRecord(applied.schedule.trace, workload, seconds, session.target, arguments)
         session.database.commit_tuning_record(record)
     script = script_of_given(written, applied.workload, str(session.target.attrs["mcpu"]))
-    (records / f"{applied.name}.py").write_text(script, encoding="utf-8")
-    (records / f"{applied.name}.tvmscript.py").write_text(written.script + "\n", encoding="utf-8")
+    stem = file_stem(applied.name)
+    (records / f"{stem}.py").write_text(script, encoding="utf-8")
+    (records / f"{stem}.tvmscript.py").write_text(written.script + "\n", encoding="utf-8")

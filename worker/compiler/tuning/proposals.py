@@ -16,16 +16,16 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
 
 from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
-from worker.compiler.tuning.strategies import strategy_book
+from worker.compiler.tuning.strategies import Strategy, strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
-from worker.errors import failure_of, ran_out_of_memory, short_message
+from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -135,16 +135,32 @@ class StockProposals:
         self._context.notify_runner_results(candidates, results)
 
 
-def make_strategy(name: str) -> Any:
-    """The search strategy of this name: an extension's or MetaSchedule's."""
+def make_strategy(name: str) -> SearchStrategy:
+    """The search strategy of this name: an extension's or MetaSchedule's.
+
+    Raises:
+        JobError: ``extension-invalid``: an extension's strategy cannot be made.
+    """
     extensions = strategy_book()
     if name in extensions:
-        return extensions[name].make()
+        return _made(extensions[name])
     if name == EVOLUTIONARY:
         return ms.search_strategy.EvolutionarySearch(
             population_size=_POPULATION, init_min_unmeasured=_MIN_UNMEASURED
         )
     return ms.search_strategy.create(name)
+
+
+def _made(strategy: Strategy) -> SearchStrategy:
+    try:
+        made = strategy.make()
+    except Exception as error:
+        detail = f"the strategy '{strategy.name}' raised {short_message(error)}"
+        raise failure_of(ErrorCode.EXTENSION_INVALID, error, detail) from error
+    if not isinstance(made, SearchStrategy):
+        detail = f"the strategy '{strategy.name}' returned {type(made).__name__}, not a SearchStrategy"
+        raise JobError(ErrorCode.EXTENSION_INVALID, detail)
+    return made
 
 
 def _evolves(options: TuneOptions) -> bool:

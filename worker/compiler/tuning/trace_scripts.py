@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import tvm
@@ -49,6 +50,9 @@ if __name__ == "__main__":
 
 _IMPORTS = "from tvm.script import ir as I\nfrom tvm.script import tirx as T"
 
+_NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_]")
+MAX_STEM = 128
+
 _OF_PLANS = """
 The annotations name a plan of Bessemer's; worker/compiler/schedules writes its loops."""
 _OF_INTRINSICS = """
@@ -60,8 +64,14 @@ def write_scripts(tasks: Sequence[TaskSearch], folder: Path) -> None:
     """Write ``<function>.py`` for every task with a candidate that ran."""
     for task in tasks:
         if task.best_record is not None:
-            path = folder / f"{task.name}.py"
+            path = folder / f"{file_stem(task.name)}.py"
             path.write_text(script_of(task, task.best_record), encoding="utf-8")
+
+
+def file_stem(function: str) -> str:
+    """The name of a function's files in a bundle, which allows fewer letters than a module."""
+    stem = _NOT_IN_FILE_NAMES.sub("_", function)[:MAX_STEM]
+    return stem if stem == function else f"{stem}_{sha256(function.encode()).hexdigest()[:8]}"
 
 
 def script_of(task: TaskSearch, record: TuningRecord) -> str:
@@ -104,7 +114,7 @@ def tvmscript(module: tvm.IRModule) -> str:
 
 def _script(name: str, title: str, account: str, workload: tvm.IRModule, trace: str) -> str:
     return _SCRIPT.format(
-        name=name,
+        name=file_stem(name),
         title=title,
         account=account,
         version=tvm.__version__,

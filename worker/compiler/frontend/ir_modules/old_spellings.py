@@ -15,6 +15,7 @@ lines. A function that says ``s_tir`` is in today's dialect and stays as it is::
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,12 +41,17 @@ def with_new_spellings(source: str) -> str:
     """
     tree = ast.parse(source)
     edits = sorted({*_imports(tree), *_functions(tree), *_calls(tree), *_buffers(tree)}, reverse=True)
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = [line.encode() for line in lines_of(source)]
     for (line, start), (last, end), text in edits:
         breaks = b"\n" * (last - line)
         lines[line - 1] = lines[line - 1][:start] + text.encode() + breaks + lines[last - 1][end:]
         lines[line:last] = [b""] * (last - line)
     return b"".join(lines).decode()
+
+
+def lines_of(source: str) -> list[str]:
+    """The lines as Python counts them, with their ends: a form feed, for one, ends none."""
+    return io.StringIO(source, newline="").readlines()
 
 
 def _imports(tree: ast.AST) -> Iterator[_Edit]:

@@ -12,14 +12,15 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from worker.compiler.frontend.ir_modules.old_spellings import with_new_spellings
+from worker.compiler.frontend.ir_modules.old_names import old_names
+from worker.compiler.frontend.ir_modules.old_spellings import lines_of, with_new_spellings
 from worker.errors import JobError, failure_of, short_message
 
 FILE = "module.py"
@@ -42,21 +43,6 @@ _NEW_NAMES = {
     "struct_info": "ty",
 }
 """What this TVM calls things that earlier ones call otherwise, for errors."""
-
-_OLD_NAMES: tuple[tuple[Any, str, Any], ...] = (
-    (tvm, "tir", tirx),
-    (tvm, "meta_schedule", s_tir.meta_schedule),
-    (tvm, "nd", SimpleNamespace(array=tvm.runtime.tensor)),
-    (tvm, "register_func", tvm.register_global_func),
-    (tvm, "build", tvm.compile),
-    (tirx, "Schedule", s_tir.Schedule),
-    (s_tir.Schedule, "get_block", s_tir.Schedule.get_sblock),
-    (relax, "TensorStructInfo", relax.TensorType),
-    (relax, "ShapeStructInfo", relax.ShapeType),
-    (relax, "TupleStructInfo", relax.TupleType),
-    (relax, "ObjectStructInfo", relax.AnyType),
-)
-"""Names of earlier versions of TVM that programs may use while they build a module."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +85,9 @@ def _run(text: str) -> dict[str, Any]:
     uploaded.__file__ = FILE
     sys.modules[_MODULE] = uploaded
     # `inspect` reads the source of a decorated class from here; without a time, the entry is never checked
-    linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
+    linecache.cache[FILE] = (len(text), None, lines_of(text), FILE)
     try:
-        with _old_names():
+        with old_names(), _reasons_of_malformed_modules():
             exec(compile(text, FILE, "exec"), uploaded.__dict__)
     except SyntaxError:
         raise
@@ -111,21 +97,13 @@ def _run(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _old_names() -> Iterator[None]:
-    """While the context lasts, TVM also has the names that its earlier versions had.
-
-    Its parser, which only says that a module is not well formed, also says why.
-    """
-    added = [(owner, name, value) for owner, name, value in _OLD_NAMES if not hasattr(owner, name)]
-    for owner, name, value in added:
-        setattr(owner, name, value)
+def _reasons_of_malformed_modules() -> Iterator[None]:
+    """While the context lasts, TVM's parser also says why a module is not well formed."""
     check, relax.analysis.check_well_formed = relax.analysis.check_well_formed, _check_well_formed
     try:
         yield
     finally:
         relax.analysis.check_well_formed = check
-        for owner, name, _ in added:
-            delattr(owner, name)
 
 
 def _check_well_formed(module: Any, check_ty: bool = True) -> bool:
@@ -152,7 +130,7 @@ def _is_missing(package: str) -> bool:
 
 
 def _blanked(source: str, statements: list[ast.stmt]) -> str:
-    lines = source.splitlines(keepends=True)
+    lines = lines_of(source)
     for statement in statements:
         assert statement.end_lineno is not None
         lines[statement.lineno - 1] = "pass\n"
