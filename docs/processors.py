@@ -9,15 +9,12 @@ import sys
 import textwrap
 from pathlib import Path
 
-from bessemer.contract.target import LINUX_X86_64
-from worker.compiler.target import is_64_bit, known_processors, processors
+from bessemer.contract.target import LINUX_AARCH64, LINUX_RISCV64, LINUX_X86_64
+from worker.compiler.target import is_64_bit, is_wide_riscv, known_processors, processors
 
 PAGE = Path(__file__).parents[1] / "bessemer/contract/llvm_processors.py"
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-OTHER_TRIPLES = {
-    "ARM": ("aarch64-unknown-linux-gnu", "arm-unknown-linux-gnueabihf"),
-    "RISCV": ("riscv64-unknown-linux-gnu", "riscv32-unknown-linux-gnu"),
-}
+ARM_32_TRIPLE = "arm-unknown-linux-gnueabihf"
 WIDTH = 100
 FEATURE = re.compile(r"^  (\S+) +- ", re.MULTILINE)
 LIST_FEATURES = f"""
@@ -48,9 +45,20 @@ def page() -> str:
         _listing("X86_32", sorted(known.keys() - wide)),
         '"""Processors of x86 without 64-bit code."""',
     ]
-    for name, triples in OTHER_TRIPLES.items():
-        found = frozenset().union(*map(known_processors, triples)) - known.keys()
-        parts += ["", _listing(name, sorted(found))]
+    arm = {name for name in known_processors(LINUX_AARCH64) - known.keys() if not name.startswith("apple-")}
+    risc = known_processors(LINUX_RISCV64) - known.keys()
+    wide_risc = {name for name in risc if is_wide_riscv(name)} - {"generic"}
+    others = {
+        "AARCH64": (arm - {"generic"}, "Processors with 64-bit Arm code that run Linux."),
+        "RISCV64": (wide_risc, "RISC-V processors with 64-bit code and double-precision registers."),
+        "ARM_32": (
+            known_processors(ARM_32_TRIPLE) - arm - known.keys(),
+            "Arm processors without 64-bit code.",
+        ),
+        "RISCV_SMALL": (risc - wide_risc - {"generic"}, "RISC-V processors that lack one of these."),
+    }
+    for name, (found, text) in others.items():
+        parts += ["", _listing(name, sorted(found)), f'"""{text}"""']
     parts += ["", _listing("X86_FEATURES", features())]
     parts.append('"""Features of x86 that a target may add or remove."""')
     return "\n".join(parts) + "\n"

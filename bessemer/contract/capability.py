@@ -68,7 +68,7 @@ def needs_of(target: Target) -> Needs | None:
     if isinstance(target, ExplicitTarget):
         return Needs(platform_of(target.triple), target.mcpu, target.features)
     preset = PRESETS_BY_NAME[target.preset]
-    return None if preset.mcpu is None else Needs(platform_of(preset.triple), preset.mcpu)
+    return None if preset.mcpu is None else Needs(platform_of(preset.triple), preset.mcpu, preset.features)
 
 
 def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:

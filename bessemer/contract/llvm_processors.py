@@ -51,45 +51,63 @@ X86_32 = frozenset(
 )
 """Processors of x86 without 64-bit code."""
 
-ARM = frozenset(
+AARCH64 = frozenset(
     _names(
         """
-        a64fx ampere1 ampere1a ampere1b ampere1c apple-a10 apple-a11 apple-a12 apple-a13 apple-a14
-        apple-a15 apple-a16 apple-a17 apple-a7 apple-m4 apple-m5 arm1020e arm1020t arm1022e arm10e
-        arm10tdmi arm1136j-s arm1136jf-s arm1156t2-s arm1156t2f-s arm1176jz-s arm1176jzf-s arm710t
-        arm720t arm7tdmi arm7tdmi-s arm8 arm810 arm9 arm920 arm920t arm922t arm926ej-s arm940t
-        arm946e-s arm966e-s arm968e-s arm9e arm9tdmi c1-nano c1-premium c1-pro c1-ultra carmel
-        cortex-a12 cortex-a15 cortex-a17 cortex-a32 cortex-a320 cortex-a34 cortex-a35 cortex-a5
-        cortex-a510 cortex-a520 cortex-a520ae cortex-a53 cortex-a55 cortex-a57 cortex-a65
-        cortex-a65ae cortex-a7 cortex-a710 cortex-a715 cortex-a72 cortex-a720 cortex-a720ae
-        cortex-a725 cortex-a73 cortex-a75 cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae
-        cortex-a78c cortex-a8 cortex-a9 cortex-m0 cortex-m0plus cortex-m1 cortex-m23 cortex-m3
-        cortex-m33 cortex-m35p cortex-m4 cortex-m52 cortex-m55 cortex-m7 cortex-m85 cortex-r4
-        cortex-r4f cortex-r5 cortex-r52 cortex-r52plus cortex-r7 cortex-r8 cortex-r82 cortex-r82ae
-        cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925 cyclone ep9312 exynos-m3
-        exynos-m4 exynos-m5 falkor fujitsu-monaka gb10 grace iwmmxt krait kryo mpcore mpcorenovfp
-        neoverse-512tvb neoverse-e1 neoverse-n1 neoverse-n2 neoverse-n3 neoverse-v1 neoverse-v2
-        neoverse-v3 neoverse-v3ae olympus oryon-1 saphira sc000 sc300 star-mc1 star-mc3 strongarm
-        strongarm110 strongarm1100 strongarm1110 swift thunderx thunderx2t99 thunderx3t110
-        thunderxt81 thunderxt83 thunderxt88 tsv110 xscale
+        a64fx ampere1 ampere1a ampere1b ampere1c c1-nano c1-premium c1-pro c1-ultra carmel
+        cortex-a320 cortex-a34 cortex-a35 cortex-a510 cortex-a520 cortex-a520ae cortex-a53
+        cortex-a55 cortex-a57 cortex-a65 cortex-a65ae cortex-a710 cortex-a715 cortex-a72 cortex-a720
+        cortex-a720ae cortex-a725 cortex-a73 cortex-a75 cortex-a76 cortex-a76ae cortex-a77
+        cortex-a78 cortex-a78ae cortex-a78c cortex-r82 cortex-r82ae cortex-x1 cortex-x1c cortex-x2
+        cortex-x3 cortex-x4 cortex-x925 exynos-m3 exynos-m4 exynos-m5 falkor fujitsu-monaka gb10
+        grace kryo neoverse-512tvb neoverse-e1 neoverse-n1 neoverse-n2 neoverse-n3 neoverse-v1
+        neoverse-v2 neoverse-v3 neoverse-v3ae olympus oryon-1 saphira thunderx thunderx2t99
+        thunderx3t110 thunderxt81 thunderxt83 thunderxt88 tsv110
         """
     )
 )
+"""Processors with 64-bit Arm code that run Linux."""
 
-RISCV = frozenset(
+RISCV64 = frozenset(
     _names(
         """
-        andes-45-series andes-a25 andes-a45 andes-ax25 andes-ax45 andes-ax45mpv andes-n45 andes-nx45
-        generic-ooo generic-rv32 generic-rv64 mips-p8700 rocket rocket-rv32 rocket-rv64
-        rp2350-hazard3 sifive-7-series sifive-e20 sifive-e21 sifive-e24 sifive-e31 sifive-e34
-        sifive-e76 sifive-p450 sifive-p470 sifive-p550 sifive-p670 sifive-p870 sifive-s21 sifive-s51
-        sifive-s54 sifive-s76 sifive-u54 sifive-u74 sifive-x280 sifive-x390 spacemit-x60
-        syntacore-scr1-base syntacore-scr1-max syntacore-scr3-rv32 syntacore-scr3-rv64
-        syntacore-scr4-rv32 syntacore-scr4-rv64 syntacore-scr5-rv32 syntacore-scr5-rv64
-        syntacore-scr7 tt-ascalon-d8 veyron-v1 xiangshan-kunminghu xiangshan-nanhu
+        andes-ax25 andes-ax45 andes-ax45mpv andes-nx45 mips-p8700 sifive-p450 sifive-p470
+        sifive-p550 sifive-p670 sifive-p870 sifive-s54 sifive-s76 sifive-u54 sifive-u74 sifive-x280
+        sifive-x390 spacemit-x60 syntacore-scr4-rv64 syntacore-scr5-rv64 syntacore-scr7
+        tt-ascalon-d8 veyron-v1 xiangshan-kunminghu xiangshan-nanhu
         """
     )
 )
+"""RISC-V processors with 64-bit code and double-precision registers."""
+
+ARM_32 = frozenset(
+    _names(
+        """
+        arm1020e arm1020t arm1022e arm10e arm10tdmi arm1136j-s arm1136jf-s arm1156t2-s arm1156t2f-s
+        arm1176jz-s arm1176jzf-s arm710t arm720t arm7tdmi arm7tdmi-s arm8 arm810 arm9 arm920 arm920t
+        arm922t arm926ej-s arm940t arm946e-s arm966e-s arm968e-s arm9e arm9tdmi cortex-a12
+        cortex-a15 cortex-a17 cortex-a32 cortex-a5 cortex-a7 cortex-a8 cortex-a9 cortex-m0
+        cortex-m0plus cortex-m1 cortex-m23 cortex-m3 cortex-m33 cortex-m35p cortex-m4 cortex-m52
+        cortex-m55 cortex-m7 cortex-m85 cortex-r4 cortex-r4f cortex-r5 cortex-r52 cortex-r52plus
+        cortex-r7 cortex-r8 cyclone ep9312 iwmmxt krait mpcore mpcorenovfp sc000 sc300 star-mc1
+        star-mc3 strongarm strongarm110 strongarm1100 strongarm1110 swift xscale
+        """
+    )
+)
+"""Arm processors without 64-bit code."""
+
+RISCV_SMALL = frozenset(
+    _names(
+        """
+        andes-45-series andes-a25 andes-a45 andes-n45 generic-ooo generic-rv32 generic-rv64 rocket
+        rocket-rv32 rocket-rv64 rp2350-hazard3 sifive-7-series sifive-e20 sifive-e21 sifive-e24
+        sifive-e31 sifive-e34 sifive-e76 sifive-s21 sifive-s51 syntacore-scr1-base
+        syntacore-scr1-max syntacore-scr3-rv32 syntacore-scr3-rv64 syntacore-scr4-rv32
+        syntacore-scr5-rv32
+        """
+    )
+)
+"""RISC-V processors that lack one of these."""
 
 X86_FEATURES = frozenset(
     _names(

@@ -185,6 +185,14 @@ class BenchmarkResult(Document):
     functions: tuple[FunctionTime, ...] = Field(description="The library's functions, slowest first.")
 
 
+class Execution(GrowingEnum):
+    """How a library ran to be verified."""
+
+    NATIVE = "native"
+    EMULATED = "emulated"
+    PROGRAM = "program"
+
+
 class ReferenceSource(GrowingEnum):
     """What computed the outputs that the library is compared with."""
 
@@ -517,6 +525,12 @@ class Report(Document):
     verified: bool = Field(
         description="Whether the library passed verification; false if the compilation stopped before "
         "`verify`."
+    )
+    execution: Execution | None = Field(
+        default=None,
+        description="How the library ran to be verified: `native`, on the worker's processor; `emulated`, by "
+        "qemu; or `program`, on the worker's processor by the bundle's own program, since the target's C "
+        "library is another. Only `native` libraries are measured. Null before `verify`.",
     )
     reference: ReferenceSource = Field(
         default=ReferenceSource.MODEL,

@@ -8,6 +8,8 @@ from bessemer.contract.base import Document
 
 HOST = "host"
 LINUX_X86_64 = "x86_64-unknown-linux-gnu"
+LINUX_AARCH64 = "aarch64-unknown-linux-gnu"
+LINUX_RISCV64 = "riscv64-unknown-linux-gnu"
 MAX_CORES = 1024
 MAX_FEATURES = 64
 MAX_FEATURES_CHARACTERS = 2048
@@ -88,18 +90,34 @@ class Preset(Document):
     description: str = Field(description="The processors that can run the code, in words.")
     mcpu: str | None = Field(description="LLVM's name of the processor; null for `host`, the worker's own.")
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
+    features: tuple[str, ...] = Field(default=(), description="LLVM features added to those of `mcpu`.")
 
 
-PRESET_DESCRIPTIONS = {
+_X86_DESCRIPTIONS = {
     HOST: "The processor of the worker that takes the job.",
     "x86-64-v2": "Any x86-64 with SSE4.2 (2009 and later).",
     "x86-64-v3": "x86-64 with AVX2 and FMA (Haswell, Zen and later).",
     "x86-64-v4": "x86-64 with AVX-512 (Skylake-X, Zen 4 and later).",
     "znver4": "AMD Zen 4 (EPYC 9004, Ryzen 7000).",
 }
-PRESETS = tuple(
-    Preset(name=name, description=description, mcpu=None if name == HOST else name, triple=LINUX_X86_64)
-    for name, description in PRESET_DESCRIPTIONS.items()
+PRESETS = (
+    *(
+        Preset(name=name, description=description, mcpu=None if name == HOST else name, triple=LINUX_X86_64)
+        for name, description in _X86_DESCRIPTIONS.items()
+    ),
+    Preset(
+        name="aarch64",
+        description="Any 64-bit Arm with NEON (Armv8-A and later), such as a Raspberry Pi 3 or a Graviton.",
+        mcpu="generic",
+        triple=LINUX_AARCH64,
+    ),
+    Preset(
+        name="riscv64",
+        description="Any 64-bit RISC-V that runs Linux (RV64GC).",
+        mcpu="generic-rv64",
+        triple=LINUX_RISCV64,
+        features=("+m", "+a", "+f", "+d", "+c"),
+    ),
 )
 PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
@@ -131,6 +149,6 @@ def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedT
         kind="llvm",
         mcpu=preset.mcpu or host_mcpu,
         triple=preset.triple,
-        features=(),
+        features=preset.features,
         cores=cores,
     )

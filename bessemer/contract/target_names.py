@@ -7,10 +7,20 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import GrowingEnum
-from bessemer.contract.llvm_processors import ARM, RISCV, X86_32, X86_64, X86_FEATURES
+from bessemer.contract.llvm_processors import (
+    AARCH64,
+    ARM_32,
+    RISCV64,
+    RISCV_SMALL,
+    X86_32,
+    X86_64,
+    X86_FEATURES,
+)
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.target import (
     HOST,
+    LINUX_AARCH64,
+    LINUX_RISCV64,
     LINUX_X86_64,
     PRESETS_BY_NAME,
     ExplicitTarget,
@@ -19,15 +29,24 @@ from bessemer.contract.target import (
     architecture_of,
 )
 
-PROCESSORS = frozenset(name for names in X86_64.values() for name in names)
+TRIPLES = {
+    **{name: LINUX_X86_64 for names in X86_64.values() for name in names},
+    **dict.fromkeys(AARCH64, LINUX_AARCH64),
+    **dict.fromkeys(RISCV64, LINUX_RISCV64),
+}
+"""The triple of each processor that a target can name."""
+
+PROCESSORS = frozenset(TRIPLES)
+GENERIC = {"aarch64": "generic", "riscv64": "generic-rv64"}
+"""LLVM's names of the common denominator of an architecture."""
 UNSUPPORTED = "target_unsupported"
 """The type of pydantic's error for a known but unsupported target."""
 
 SUPPORTED = (
-    "Bessemer supports x86-64 processors on Linux: `host`, a preset, or any LLVM name such as "
-    "`skylake-avx512`; `bessemer targets` lists them."
+    "Bessemer supports x86-64, 64-bit Arm and 64-bit RISC-V on Linux: `host`, a preset, or any LLVM name "
+    "such as `skylake-avx512` or `cortex-a72`; `bessemer targets` lists them."
 )
-PLANNED = "Arm and RISC-V processors are planned, then NVIDIA GPUs (CUDA)."
+PLANNED = "NVIDIA GPUs (CUDA) are planned."
 SHOWN_CHARACTERS = 100
 TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
@@ -35,35 +54,49 @@ TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 class TargetFamily(GrowingEnum):
     """Families of unsupported targets."""
 
-    ARM = "an Arm target"
-    RISCV = "a RISC-V target"
+    APPLE = "a target with macOS or iOS"
+    ARM = "an Arm target without 64-bit code"
+    RISCV = "a RISC-V target without 64-bit code or double-precision registers"
     NVIDIA = "an NVIDIA GPU target"
     OTHER = "neither supported nor planned"
     X86_32 = "an x86 processor without 64-bit code"
 
 
-PLANNED_FAMILIES = (TargetFamily.ARM, TargetFamily.RISCV)
-NAMES = {TargetFamily.ARM: ARM, TargetFamily.RISCV: RISCV, TargetFamily.X86_32: X86_32}
+NAMES = {TargetFamily.ARM: ARM_32, TargetFamily.RISCV: RISCV_SMALL, TargetFamily.X86_32: X86_32}
 PATTERNS = {
     TargetFamily.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
     r"|spirv\w*|hexagon|qcom/.*|adreno.*|apple/.*-gpu.*|aws/(trn|inf).*|trainium|tpu|xpu|npu|ethos.*|msp430|avr"
     r"|mips\w*|ppc\w*|powerpc\w*|s390x?|sparc\w*|loongarch\w*|bpf\w*|lanai|xcore",
     TargetFamily.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper"
     r"|blackwell|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
-    TargetFamily.ARM: r"arm|arm64e?|arm(hf|el|eb)|thumb(eb)?|aarch64(-be|-32)?|armv\d.*|apple-[am]\d+.*"
-    r"|m[1-9]|cortex-.*|neoverse-.*|(aws/)?graviton.*|ampere-?altra|arm/.*|raspberry-?pi(/.*)?|rasp\d\w*",
-    TargetFamily.RISCV: r"risc-?v(32|64)?(be)?|rv(32|64)\w*|riscv/.*|sifive-.*|spacemit-.*",
+    TargetFamily.APPLE: r"apple-[am]\d+.*|m[1-9]|arm64e|.*-apple-.*",
+    TargetFamily.ARM: r"arm|arm(hf|el|eb)|thumb(eb)?|aarch64-(be|32)|armv[1-7].*",
+    TargetFamily.RISCV: r"risc-?v32(be)?|riscv64be|rv32\w*",
 }
 """Names that LLVM's lists lack, in lower case with hyphens."""
+
+ARCHITECTURES = frozenset(map(architecture_of, TRIPLES.values()))
 
 NARROW_ABIS = ("x32", "ilp32", "abin32")
 """Environments in which 64-bit processors have 32-bit addresses, such as ``gnux32``."""
 
-OTHER_NAMES = {"native": HOST, "cpu": HOST} | dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64")
+OTHER_NAMES = {
+    "native": HOST,
+    "cpu": HOST,
+    **dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64"),
+    **dict.fromkeys(("arm64", "armv8", "armv8-a", "aarch64-unknown-linux-gnu", "raspberry-pi"), "aarch64"),
+    **dict.fromkeys(("riscv", "risc-v", "rv64gc", "rv64", "riscv64-unknown-linux-gnu"), "riscv64"),
+    "graviton2": "neoverse-n1",
+    "graviton3": "neoverse-v1",
+    "graviton4": "neoverse-v2",
+    "ampere-altra": "neoverse-n1",
+    "raspberry-pi-4": "cortex-a72",
+    "raspberry-pi-5": "cortex-a76",
+}
 
 
 def read_target(value: Any) -> Any:
-    """Replace LLVM's name of an x86-64 processor by an explicit target; leave other targets as they are.
+    """Replace LLVM's name of a processor by an explicit target; leave other targets as they are.
 
     Raises:
         PydanticCustomError: of type ``UNSUPPORTED``: Bessemer does not compile for the target.
@@ -82,7 +115,8 @@ def read_target(value: Any) -> Any:
         return value
     if name not in PROCESSORS:
         raise _refusal(name)
-    return {"mcpu": name, **{key: given for key, given in value.items() if key != "preset"}}
+    rest = {key: given for key, given in value.items() if key != "preset"}
+    return {"mcpu": name, "triple": TRIPLES[name], **rest}
 
 
 def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
@@ -118,22 +152,21 @@ def unfit_system(triple: str) -> str | None:
 
 def _triple_error(triple: str) -> PydanticCustomError | ValueError | None:
     architecture = architecture_of(triple)
-    family = _family(architecture)
-    if architecture != "x86_64" and family not in PLANNED_FAMILIES:
+    family = _family(triple) or _family(architecture)
+    if architecture not in ARCHITECTURES or family is not None:
         if family is not None:
-            return _unsupported(architecture)
+            return _unsupported(triple)
         return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{LINUX_X86_64}'?")
     reason = unfit_system(triple)
     return None if reason is None else ValueError(reason)
 
 
 def _processor_error(target: ExplicitTarget) -> PydanticCustomError | ValueError | None:
-    family = _family(architecture_of(target.triple))
-    known = PROCESSORS if family is None else NAMES[family] | {"generic"}
-    if target.mcpu in known:
+    architecture = architecture_of(target.triple)
+    known = {name for name, triple in TRIPLES.items() if architecture_of(triple) == architecture}
+    if target.mcpu in known or target.mcpu == GENERIC.get(architecture):
         return None
-    other = _family(target.mcpu)
-    if other is not None and other is not family:
+    if _family(target.mcpu) is not None:
         return _unsupported(target.mcpu)
     near = did_you_mean(target.mcpu, sorted(known))
     return ValueError(f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}")
@@ -156,8 +189,10 @@ def _shown(name: str) -> str:
 
 def _near(name: str) -> str:
     known = sorted(PROCESSORS | PRESETS_BY_NAME.keys())
+    if name in OTHER_NAMES:
+        return f"; did you mean '{OTHER_NAMES[name]}'?"
     longer = (each for each in known if name and each.startswith(name))
-    meant = OTHER_NAMES.get(name) or next(longer, None)
+    meant = next(longer, None)
     return f"; did you mean '{meant}'?" if meant else did_you_mean(name, known, cutoff=0.6)
 
 

@@ -11,6 +11,7 @@ HASWELL = Capability(
     foreign=("aarch64", "riscv64"),
     processors={"x86-64-v4": ("avx512f", "avx512vl"), "knl": ("avx512f",)},
     lacking=("avx512f", "avx512vl", "avxvnni"),
+    programs=("riscv64", "x86_64-musl"),
     dependents={"avx512f": ("avx512vl",), "avx": ("avx512f", "avx512vl", "avxvnni")},
 )
 ARM = "aarch64-unknown-linux-gnu"
@@ -23,6 +24,9 @@ ARM = "aarch64-unknown-linux-gnu"
         (PresetTarget(preset="x86-64-v4", cores=3), "x86_64 x86-64-v4"),
         (ExplicitTarget(mcpu="znver4", features=("+b", "+a")), "x86_64 znver4 +b +a"),
         (ExplicitTarget(mcpu="cortex-a72", triple=ARM), "aarch64 cortex-a72"),
+        (ExplicitTarget(mcpu="x86-64-v3", triple="x86_64-unknown-linux-musl"), "x86_64-musl x86-64-v3"),
+        (PresetTarget(preset="aarch64"), "aarch64 generic"),
+        (PresetTarget(preset="riscv64"), "riscv64 generic-rv64 +m +a +f +d +c"),
     ],
 )
 def test_a_target_needs_its_processor_and_its_features(target: Target, text: str) -> None:
@@ -46,6 +50,9 @@ def test_a_target_needs_its_processor_and_its_features(target: Target, text: str
         ("x86_64 x86-64-v3 +avxvnni", ("avxvnni",)),
         ("x86_64 x86-64-v3 +fast-gather", ()),
         ("aarch64 cortex-a72", ("aarch64",)),
+        ("aarch64-musl cortex-a72", ("aarch64-musl",)),
+        ("riscv64 sifive-u74", ()),
+        ("x86_64-musl x86-64-v3", ()),
         ("x86_64 unheard-of", ()),
         ("unheard-of generic", ()),
     ],

@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.llvm_processors import ARM, RISCV, X86_32, X86_64
+from bessemer.contract.llvm_processors import AARCH64, ARM_32, RISCV64, RISCV_SMALL, X86_32, X86_64
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import ExplicitTarget, PresetTarget
+from bessemer.contract.target import LINUX_AARCH64, LINUX_RISCV64, ExplicitTarget, PresetTarget
 from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED
 from bessemer.errors import InvalidArgumentError
 
@@ -34,6 +34,9 @@ def refusal(target: Any) -> tuple[str, str]:
         ("znver4", PresetTarget(preset="znver4")),
         ("skylake-avx512", ExplicitTarget(mcpu="skylake-avx512")),
         ("core-avx2", ExplicitTarget(mcpu="core-avx2")),
+        ("aarch64", PresetTarget(preset="aarch64")),
+        ("cortex-a72", ExplicitTarget(mcpu="cortex-a72", triple=LINUX_AARCH64)),
+        ("sifive-u74", ExplicitTarget(mcpu="sifive-u74", triple=LINUX_RISCV64)),
         (PresetTarget(preset="haswell", cores=2), ExplicitTarget(mcpu="haswell", cores=2)),
         (
             {"preset": "skylake", "features": ["+avx512f"]},
@@ -46,7 +49,7 @@ def test_a_name_is_a_preset_or_one_of_llvms_processors(given: Any, target: objec
 
 
 def test_each_of_llvms_64_bit_names_is_a_target() -> None:
-    for name in (name for names in X86_64.values() for name in names):
+    for name in (*(name for names in X86_64.values() for name in names), *AARCH64, *RISCV64):
         target = request(name).target
         assert name in (getattr(target, "mcpu", None), getattr(target, "preset", None))
 
@@ -60,15 +63,13 @@ def test_a_processor_takes_options_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("an Arm target", ("aarch64", "arm64", "cortex-a72", "apple-m2", "M2", "neoverse-n1", "Graviton3")),
-        ("an Arm target", ("aarch64-unknown-linux-gnu", "raspberry-pi/4b-aarch64", "arm64-apple-darwin")),
-        ("a RISC-V target", ("riscv64", "sifive-u74", "risc-v", "riscv/licheepi3a")),
+        ("a target with macOS or iOS", ("apple-m2", "M2", "arm64-apple-darwin", "apple-a14")),
         ("an NVIDIA GPU target", ("cuda", "CUDA", "sm_90", "nvidia/tesla-p100", "nvptx64", "h100", "gpu")),
         ("neither supported nor planned", ("rocm", "vulkan", "opencl", "metal", "wasm", "c", "gfx1100")),
         ("neither supported nor planned", ("qcom/hexagon-v68", "apple/m2-gpu", "s390x")),
         ("an x86 processor without 64-bit code", ("pentium4", "pentium_4", "i386")),
-        ("an Arm target", tuple(ARM)),
-        ("a RISC-V target", tuple(RISCV)),
+        ("an Arm target without 64-bit code", ("arm", "armhf", "armv7l", *ARM_32)),
+        ("a RISC-V target without 64-bit code or double-precision registers", ("rv32", *RISCV_SMALL)),
         ("an x86 processor without 64-bit code", tuple(X86_32)),
     ],
 )
@@ -83,8 +84,8 @@ def test_an_unsupported_target_is_refused_with_supported_and_planned_ones(
     ("given", "part"),
     [
         ("cuda -arch=sm_90", "'cuda'"),
-        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "'aarch64-linux-gnu'"),
-        ("llvm -mcpu=cortex-a72", "'cortex-a72'"),
+        ("llvm -mtriple=arm-linux-gnueabihf -mcpu=cortex-a7", "'arm-linux-gnueabihf'"),
+        ("llvm -mcpu=cortex-m4", "'cortex-m4'"),
         ({"kind": "cuda", "arch": "sm_90"}, "'cuda'"),
         ({"preset": "cuda", "cores": 4}, "'cuda'"),
         ("nvidia/\ud800", "'nvidia/?'"),
@@ -108,6 +109,10 @@ def test_an_unsupported_part_decides(given: Any, part: str) -> None:
         ("amd64", "did you mean 'x86-64'?"),
         ("icelake", "did you mean 'icelake-client'?"),
         ("zen4", "did you mean 'znver4'?"),
+        ("arm64", "did you mean 'aarch64'?"),
+        ("Graviton3", "did you mean 'neoverse-v1'?"),
+        ("rv64gc", "did you mean 'riscv64'?"),
+        ("raspberry-pi", "did you mean 'aarch64'?"),
         ("x86-64-v9", "did you mean 'x86-64-v"),
         ("xeon", "unknown target 'xeon'. Bessemer supports"),
         ("", SUPPORTED),

@@ -12,7 +12,8 @@ from tvm.target import codegen
 
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.target import ResolvedTarget, architecture_of, platform_of
+from bessemer.contract.report import Execution
+from bessemer.contract.target import LINUX_RISCV64, ResolvedTarget, architecture_of, platform_of
 from bessemer.contract.target_names import unfit_system
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
@@ -85,9 +86,17 @@ class CompileTarget:
         return self.architecture == architecture_of(host_triple())
 
     @property
+    def execution(self) -> Execution:
+        """How a library for the target runs here."""
+        if not self.is_of_this_architecture:
+            return Execution.EMULATED
+        same_libc = platform_of(self.resolved.triple) == platform_of(host_triple())
+        return Execution.NATIVE if same_libc else Execution.PROGRAM
+
+    @property
     def is_native(self) -> bool:
         """Whether this process can load the library, so that it can be measured."""
-        return platform_of(self.resolved.triple) == platform_of(host_triple())
+        return self.execution is Execution.NATIVE
 
     @property
     def launcher(self) -> Launcher | None:
@@ -145,6 +154,12 @@ def _in_64_bits(target: ResolvedTarget, made: tvm.target.Target) -> tvm.target.T
 def is_64_bit(triple: str, mcpu: str) -> bool:
     """Whether a processor of x86 runs 64-bit code."""
     return not _not_of_64_bits(_make_target(triple, mcpu, (), 1))
+
+
+def is_wide_riscv(mcpu: str) -> bool:
+    """Whether a RISC-V processor has 64-bit code and passes doubles in registers, as Linux's libraries do."""
+    target = _make_target(LINUX_RISCV64, mcpu, (), 1)
+    return {"64bit", "d"} <= {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
 
 
 def _not_of_64_bits(target: tvm.target.Target) -> tuple[str, ...]:
@@ -270,6 +285,6 @@ def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) 
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
-    if architecture_of(triple) == "riscv64" and "+d" in features:
+    if architecture_of(triple) == "riscv64":
         config["mabi"] = "lp64d"
     return tvm.target.Target(config)

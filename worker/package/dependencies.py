@@ -11,7 +11,9 @@ from elftools.elf.elffile import ELFFile
 from worker.compiler.codegen.link import SEARCH_PATH
 
 RUNTIME = frozenset({"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"})
-SYSTEM = frozenset({"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
+SYSTEM = frozenset(
+    {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "libc.so"}
+)
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ def make_report(
         seed=captured.seed,
         dynamic=captured.dynamic,
         verified=verified is not None,
+        execution=captured.upload.target.execution if verified else None,
         reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
         operators=counted.operators if counted else {},
@@ -241,7 +242,9 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         parameters=None if parameters is None else parameters.document,
         functions=benchmarked.verified.built.functions,
         program=None if benchmarked.verified.built.program is None else PROGRAM,
-        runtime_libraries=runtime_libraries(benchmarked.verified.built.imports),
+        runtime_libraries=runtime_libraries(benchmarked.verified.built.imports)
+        if upload.target.is_native
+        else (),
         versions=versions(),
         files=files,
         created_at=created_at,

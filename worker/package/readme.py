@@ -19,6 +19,9 @@ and verified it against the original. `report.html` shows the measurements.
 
     sha256sum --check SHA256SUMS
 
+{program_chapter}{python_chapter}"""
+
+_PYTHON = """\
 ## Run it from the command line
 
 You need only Python with NumPy and apache-tvm-ffi:
@@ -30,7 +33,7 @@ You need only Python with NumPy and apache-tvm-ffi:
 
 Without `--input`, `run.py` runs the reference inputs and compares its outputs with the original model's.
 
-{program_chapter}## Run it from Python
+## Run it from Python
 
 ```python
 from run import load
@@ -175,12 +178,20 @@ def readme(manifest: Manifest) -> str:
         mcpu=manifest.target.mcpu,
         cores=manifest.target.cores,
         tensors="\n\n".join(_paragraphs(manifest)),
+        program_chapter=_program(manifest),
+        python_chapter=_python(manifest) if manifest.runtime_libraries else "",
+    )
+
+
+def _python(manifest: Manifest) -> str:
+    """How to run the library on TVM's runtime, which the bundle contains."""
+    return _PYTHON.format(
+        cores=manifest.target.cores,
         tvm_ffi=manifest.versions["apache-tvm-ffi"],
         functions=" --functions FILE.py" if manifest.functions else "",
         functions_argument=', functions="FILE.py"' if manifest.functions else "",
         arguments=_arguments(manifest),
         program=program(manifest),
-        program_chapter=_program(manifest),
         call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,

@@ -42,6 +42,8 @@ def _environment() -> Environment:
         "task_outcome": words.task_outcome,
         "searched_spaces": words.searched_spaces,
         "schedule_outcome": words.schedule_outcome,
+        "verified_how": words.verified_how,
+        "not_measured": words.not_measured,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
     # compiling the templates takes longer than rendering, so it happens before jobs are forked

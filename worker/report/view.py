@@ -85,20 +85,27 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
-class View:
-    """Everything that the template reads."""
+class Measurement:
+    """What the page shows of the benchmark."""
 
-    report: Report
-    name: str
-    format: str
-    reference: str
-    max_error: float
     headline: Headline
     latency: charts.LatencyChart
     spread: charts.SpreadChart
     functions: tuple[charts.Bar, ...]
     functions_ms: float
     functions_agree: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that the template reads; ``measured`` is None for a library that no machine here measures."""
+
+    report: Report
+    name: str
+    format: str
+    reference: str
+    max_error: float
+    measured: Measurement | None
     stages: tuple[charts.Bar, ...]
     total_seconds: float
     curves: tuple[charts.Curve, ...]
@@ -128,8 +135,31 @@ def make_view(report: Report) -> View:
         ValueError: the compilation stopped before the library was measured.
     """
     benchmark, tune = report.benchmark, report.tune
-    if benchmark is None or tune is None:
+    if report.stopped_after is not None or tune is None:
         raise ValueError(f"the compilation stopped after {report.stopped_after}")
+    tasks = sorted(tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
+    curves = (charts.tuning_curve(task) for task in tasks)
+    return View(
+        report=report,
+        name=model_name(report),
+        format=FORMATS[report.model_format],
+        reference=REFERENCES[report.reference],
+        max_error=largest(row.found.max_absolute_error for row in _comparison_rows(report)),
+        measured=None if benchmark is None else _measurement(benchmark),
+        stages=charts.stage_bars(report.stages),
+        total_seconds=sum(stage.seconds for stage in report.stages),
+        curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
+        phases=group_passes(report.passes),
+        passes_seconds=sum(entry.seconds for entry in report.passes),
+        operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
+        reproduce=command_lines(report.request, (each.name for each in report.extensions)),
+        request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
+        entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
+        comparisons=tuple(_comparison_rows(report)),
+    )
+
+
+def _measurement(benchmark: BenchmarkResult) -> Measurement:
     rows = [
         charts.LatencyRun(OURS, benchmark.latency, not benchmark.unsteady),
         *(
@@ -139,30 +169,13 @@ def make_view(report: Report) -> View:
             for peer in benchmark.baselines
         ),
     ]
-    tasks = sorted(tune.tasks, key=lambda task: -(task.best_ms or 0) * task.weight)
-    curves = (charts.tuning_curve(task) for task in tasks)
-    return View(
-        report=report,
-        name=model_name(report),
-        format=FORMATS[report.model_format],
-        reference=REFERENCES[report.reference],
-        max_error=largest(row.found.max_absolute_error for row in _comparison_rows(report)),
+    return Measurement(
         headline=make_headline(benchmark.baselines),
         latency=charts.latency_chart(rows),
         spread=charts.spread_chart(rows),
         functions=charts.function_bars(benchmark.functions),
         functions_ms=total_ms(benchmark.functions),
         functions_agree=agrees(benchmark.functions, benchmark.latency.p50_ms),
-        stages=charts.stage_bars(report.stages),
-        total_seconds=sum(stage.seconds for stage in report.stages),
-        curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
-        phases=group_passes(report.passes),
-        passes_seconds=sum(entry.seconds for entry in report.passes),
-        operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
-        reproduce=command_lines(report.request, (each.name for each in report.extensions)),
-        request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
-        entries=tuple(_entry_rows(report, benchmark)),
-        comparisons=tuple(_comparison_rows(report)),
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from bessemer.contract.report import BaselineResult, GivenSchedule, Schedules, TuneResult, TuneTask
+from bessemer.contract.report import BaselineResult, Execution, GivenSchedule, Schedules, TuneResult, TuneTask
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -162,3 +162,15 @@ def decision(result: TuneResult) -> str:
 
 def _looked_faster(task: TuneTask) -> bool:
     return task.found_ms is not None and (task.default_ms is None or task.found_ms < task.default_ms)
+
+
+def verified_how(execution: Execution | None) -> str:
+    """How the library ran, as the end of "Verified against …"."""
+    return ", under emulation" if execution is Execution.EMULATED else ""
+
+
+def not_measured(execution: Execution | None) -> str:
+    """Why there are no latencies."""
+    if execution is Execution.EMULATED:
+        return "The library was verified under emulation, whose times say nothing about the hardware."
+    return "The library was verified on the worker's processor with the target's own C library, not measured."

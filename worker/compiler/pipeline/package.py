@@ -77,7 +77,8 @@ def package(benchmarked: Benchmarked, context: StageContext) -> Packaged:
         write_bundle(benchmarked, context, now())
     except (OSError, ValueError) as error:
         raise failure_of(ErrorCode.PACKAGE_FAILED, error, str(error)) from error
-    return Packaged(benchmarked=benchmarked, files=(*ARTIFACTS, *_single_records(benchmarked, context)))
+    singly = tuple(name for name in ARTIFACTS if (context.output / name).is_file())
+    return Packaged(benchmarked=benchmarked, files=(*singly, *_single_records(benchmarked, context)))
 
 
 def _single_records(benchmarked: Benchmarked, context: StageContext) -> tuple[str, ...]:
@@ -110,9 +111,8 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     sources = {
         LIBRARY: built.library,
         **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
-        RUNNER: _RUNNER_SOURCE,
         **_program_sources(built),
-        **runtime_sources(built.imports),
+        **_python_sources(built),
         **bundle_paths(_kernel_libraries(built)),
         **license_sources(),
         **_kernel_licenses(built),
@@ -124,6 +124,13 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
         if source != target:
             shutil.copyfile(source, target)
     return tuple(sources)
+
+
+def _python_sources(built: Built) -> dict[str, Path]:
+    """The runner in Python, and the runtime that it loads, which the worker has for its own platform only."""
+    if not built.captured.upload.target.is_native:
+        return {}
+    return {RUNNER: _RUNNER_SOURCE, **runtime_sources(built.imports)}
 
 
 def _program_sources(built: Built) -> dict[str, Path]:
