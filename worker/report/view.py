@@ -98,7 +98,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class View:
-    """Everything that the template reads; ``measured`` is None for a library that no machine here measures."""
+    """Everything that the template reads; ``measured`` is None for a library that was not measured."""
 
     report: Report
     name: str
