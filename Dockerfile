@@ -41,7 +41,14 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
 FROM worker-dependencies AS kernels
 COPY bessemer bessemer
 COPY worker worker
-RUN python -m worker.compiler.kernels.compile
+RUN python -m worker.compiler.kernels.compile && python -m worker.compiler.codegen.standalone.prepare
+
+# qemu and the C libraries of other platforms, with which the worker verifies libraries for them.
+FROM python AS emulators
+COPY ci/emulators /usr/local/bin/
+RUN emulators && mkdir /emulators \
+ && cp --archive --parents /usr/bin/qemu-aarch64-static /usr/bin/qemu-riscv64-static /usr/aarch64-linux-gnu /usr/riscv64-linux-gnu \
+      /lib/ld-musl-x86_64.so.1 /lib/x86_64-linux-musl /emulators
 
 FROM worker-dependencies AS worker-slim
 COPY ci/containers/slim /usr/local/bin/
@@ -63,6 +70,7 @@ RUN python3 -m compileall -q .
 FROM project AS worker-project
 COPY worker worker
 COPY --from=kernels /srv/bessemer/worker/compiler/kernels/objects worker/compiler/kernels/objects
+COPY --from=kernels /srv/bessemer/worker/compiler/codegen/standalone/objects worker/compiler/codegen/standalone/objects
 RUN python3 -m compileall -q .
 
 FROM python AS app
@@ -80,6 +88,7 @@ FROM python AS worker
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 && rm -rf /var/lib/apt/lists/* \
  && install -d -m 711 /work
+COPY --from=emulators /emulators /
 COPY --from=worker-slim /opt/venv /opt/venv
 COPY --from=worker-project /srv/bessemer /srv/bessemer
 COPY ci/containers/answers /usr/local/bin/

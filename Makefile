@@ -22,7 +22,7 @@ help: ## list targets
 
 setup: $(STAMP) ## create the environment in .venv
 
-$(STAMP): pyproject.toml locks/dev.txt ci/install $(wildcard worker/compiler/kernels/c/*)
+$(STAMP): pyproject.toml locks/dev.txt ci/install $(wildcard worker/compiler/kernels/c/* worker/compiler/codegen/standalone/c/*)
 	@ci/install "$(PYTHON)" "$(VENV)"
 	@touch $@
 

@@ -70,11 +70,15 @@ def libc_of(triple: str) -> Libc | None:
     return _LIBCS.get((parts[0], parts[-1].rstrip("0123456789.")))
 
 
+def linux_triples() -> tuple[str, ...]:
+    """The triples of Linux whose C libraries Bessemer knows."""
+    return tuple(f"{architecture}-unknown-linux-{environment}" for architecture, environment in _LIBCS)
+
+
 def foreign_platforms() -> tuple[str, ...]:
     """The platforms besides this machine's own whose programs it can run, such as ``aarch64``."""
-    triples = (f"{architecture}-unknown-linux-{environment}" for architecture, environment in _LIBCS)
     own = platform_of(f"{machine()}-unknown-linux-gnu")
-    return tuple(sorted(platform_of(one) for one in triples if platform_of(one) != own and launcher_of(one)))
+    return tuple(sorted(platform_of(one) for one in linux_triples() if platform_of(one) != own and launcher_of(one)))
 
 
 def has_runtime(triple: str) -> bool:

@@ -36,7 +36,7 @@ from worker.compiler.codegen.standalone.emit import (
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import NotPlannableError, plan_calls
-from worker.compiler.codegen.standalone.stubs import write_stubs
+from worker.compiler.codegen.standalone.stubs import stubs_of
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
     kernels_among,
@@ -250,7 +250,7 @@ def _link(
     libc = libc_of(triple)
     try:
         own = write_objects(interface, parameters, triple, compiler.objects)
-        own += () if libc is None else write_stubs(libc, triple, compiler.objects)
+        own += () if libc is None else stubs_of(libc, triple, compiler.objects)
         link = _Linker(triple, kernels, own)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))

@@ -18,10 +18,9 @@ from pathlib import Path
 import tvm_ffi
 
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.codegen.link import run_zig
 from worker.compiler.codegen.standalone.parameters import Parameters
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
-from worker.compiler.codegen.standalone.sources import SOURCES
+from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects
 
 _PAGE = 4096
 _PARAMETERS = """\
@@ -98,30 +97,12 @@ def write_objects(
     starts = _write_parameters(parameters, folder / "parameters.bin")
     (folder / "parameters.S").write_text(_PARAMETERS.format(path=folder / "parameters.bin"))
     (folder / "tables.c").write_text(tables(interface, parameters, starts))
-    sources = [folder / "tables.c", folder / "parameters.S", SOURCES / "parameter.c", SOURCES / "threads.c"]
-    if interface.entries:
-        sources.append(SOURCES / "model.c")
-    objects = tuple(folder / f"{source.stem}{source.suffix[1:]}.o" for source in sources)
-    for source, made in zip(sources, objects, strict=True):
+    own = (folder / "tables.c", folder / "parameters.S")
+    objects = tuple(folder / f"{source.name}.o" for source in own)
+    for source, made in zip(own, objects, strict=True):
         compile_source(source, made, triple)
-    return objects
-
-
-def compile_source(source: Path, made: Path, triple: str, *options: str) -> None:
-    """Compile a file of C or assembly for a target, which needs no libc.
-
-    Raises:
-        LinkError: the compiler failed.
-    """
-    always = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
-    target = ("-target", zig_target(triple), f"-I{SOURCES}")
-    run_zig("cc", "-c", *always, *options, *target, str(source), "-o", str(made))
-
-
-def zig_target(triple: str) -> str:
-    """zig's name of a triple: without the vendor."""
-    parts = triple.split("-")
-    return "-".join((parts[0], *parts[2:])) if len(parts) == 4 else triple
+    fixed = ("parameter.c", "threads.c", *(("model.c",) if interface.entries else ()))
+    return (*objects, *fixed_objects(fixed, triple, folder))
 
 
 def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker.compiler.codegen.link import run_zig
-from worker.compiler.codegen.standalone.emit import compile_source
-from worker.compiler.codegen.standalone.sources import SOURCES
-from worker.compiler.codegen.standalone.stubs import write_stubs
+from worker.compiler.codegen.standalone.sources import fixed_objects
+from worker.compiler.codegen.standalone.stubs import stubs_of
 from worker.compiler.platforms import libc_of
 
 _SOURCES = ("run.c", "arrays.c", "start.c")
@@ -31,12 +30,8 @@ def write_runner(library: Path, triple: str, folder: Path, output: Path) -> None
     """
     libc = libc_of(triple)
     assert libc is not None
-    objects = []
-    for name in _SOURCES:
-        objects.append(folder / f"runner_{name}.o")
-        compile_source(SOURCES / name, objects[-1], triple)
     options = ("-pie", "--dynamic-linker", libc.loader, "-rpath", "$ORIGIN", "--no-as-needed")
-    linked = map(str, (*objects, *write_stubs(libc, triple, folder)))
+    linked = map(str, (*fixed_objects(_SOURCES, triple, folder), *stubs_of(libc, triple, folder)))
     beside = (f"-L{library.parent}", f"-l:{library.name}", "--allow-shlib-undefined")
     run_zig("ld.lld", *options, "-o", str(output), *linked, *beside)
     output.chmod(0o755)

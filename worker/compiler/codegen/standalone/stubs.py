@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker.compiler.codegen.link import run_zig
-from worker.compiler.codegen.standalone.emit import compile_source
+from worker.compiler.codegen.standalone.sources import compile_source, prepared_folder
 from worker.compiler.platforms import Libc
 
 _LIBC_NAMES = (
@@ -19,19 +19,28 @@ _LIBC_NAMES = (
 )
 
 
-def write_stubs(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
-    """Write a library of the name of each of libc's, the last with the names that ``run`` uses.
+def stubs_of(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
+    """A library of the name of each of libc's, the last with the names that ``run`` uses.
+
+    They are those that were made in advance, else new ones in ``folder``.
 
     Raises:
         LinkError: the compiler or the linker failed.
     """
+    prepared = _paths(libc, prepared_folder(triple))
+    if all(path.exists() for path in prepared):
+        return prepared
     source = folder / "stubs.c"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in _LIBC_NAMES.split()))
     compile_source(source, folder / "stubs.o", triple, "-fno-builtin", "-w", "-fvisibility=default")
     (folder / "empty.c").write_text("")
     compile_source(folder / "empty.c", folder / "empty.o", triple)
-    made = tuple(folder / f"stub_{name}" for name in libc.libraries)
+    made = _paths(libc, folder)
     for name, path in zip(libc.libraries, made, strict=True):
         content = "stubs.o" if name == libc.libraries[-1] else "empty.o"
         run_zig("ld.lld", "-shared", "-soname", name, "-o", str(path), str(folder / content))
     return made
+
+
+def _paths(libc: Libc, folder: Path) -> tuple[Path, ...]:
+    return tuple(folder / f"stub_{name}" for name in libc.libraries)
