@@ -149,6 +149,9 @@ class Manifest(EntryPoint):
     schema_version: Literal[1] = 1
     model: Digest = Field(description="The SHA-256 of the compiled model.")
     target: ResolvedTarget = Field(description="The target of the library; `cores` is its number of threads.")
+    verified: bool = Field(
+        default=True, description="Whether the library's outputs were compared with the model's."
+    )
     entries: tuple[EntryPoint, ...] = Field(
         default=(), description="The other entry points. Tensors of the same name in `state` are one tensor."
     )

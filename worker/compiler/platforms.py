@@ -78,7 +78,9 @@ def linux_triples() -> tuple[str, ...]:
 def foreign_platforms() -> tuple[str, ...]:
     """The platforms besides this machine's own whose programs it can run, such as ``aarch64``."""
     own = platform_of(f"{machine()}-unknown-linux-gnu")
-    return tuple(sorted(platform_of(one) for one in linux_triples() if platform_of(one) != own and launcher_of(one)))
+    return tuple(
+        sorted(platform_of(one) for one in linux_triples() if platform_of(one) != own and launcher_of(one))
+    )
 
 
 def has_runtime(triple: str) -> bool:

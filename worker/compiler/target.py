@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -15,6 +16,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.target import LINUX_RISCV64, ResolvedTarget, architecture_of, platform_of
 from bessemer.contract.target_names import unfit_system
+from worker.candidates.program import Program
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
@@ -102,6 +104,11 @@ class CompileTarget:
     def launcher(self) -> Launcher | None:
         """How this machine runs the library's own program; None if it cannot."""
         return launcher_of(self.resolved.triple)
+
+    def program(self, path: Path) -> Program | None:
+        """The program of a bundle for the target; None if this machine cannot run it."""
+        found = self.launcher
+        return None if found is None else Program(path, found.command, self.threads)
 
     @property
     def threads(self) -> int:

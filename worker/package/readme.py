@@ -10,8 +10,8 @@ from worker.package.program import program
 _TEMPLATE = """\
 # A compiled model
 
-Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads)
-and verified it against the original. `report.html` shows the measurements.
+Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads){verified}
+`report.html` says what was compiled and measured.
 
 {tensors}
 
@@ -20,6 +20,15 @@ and verified it against the original. `report.html` shows the measurements.
     sha256sum --check SHA256SUMS
 
 {program_chapter}{python_chapter}"""
+
+_VERIFIED = """
+and verified it against the original."""
+
+_NOT_VERIFIED = """.
+
+**Nothing has run this library**, since the request asked for no verification. Before you rely on it, run it
+on its own hardware: `./run` compares its outputs with the original model's.
+"""
 
 _PYTHON = """\
 ## Run it from the command line
@@ -177,6 +186,7 @@ def readme(manifest: Manifest) -> str:
         target=manifest.target.name,
         mcpu=manifest.target.mcpu,
         cores=manifest.target.cores,
+        verified=_VERIFIED if manifest.verified else _NOT_VERIFIED,
         tensors="\n\n".join(_paragraphs(manifest)),
         program_chapter=_program(manifest),
         python_chapter=_python(manifest) if manifest.runtime_libraries else "",
