@@ -185,6 +185,12 @@ class CompilationRequest(Document):
         "`params.safetensors`, under the model's own names, so you can swap weights of the same shapes "
         "without recompiling.",
     )
+    static_library: bool = Field(
+        strict=True,
+        default=False,
+        description="Whether the bundle also has `libmodel.a`, the library for static linking, with the "
+        "parameters once more.",
+    )
     kernels: dict[KernelKey, KernelName] = Field(
         default={},
         max_length=MAX_KERNELS,

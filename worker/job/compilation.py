@@ -194,10 +194,8 @@ def refuse_search(request: CompilationRequest, target: CompileTarget) -> None:
         JobError: ``target-not-runnable``.
     """
     if request.searches and not (target.is_native and request.is_verified):
-        detail = (
-            f"a search measures candidates, but this worker measures no code for '{target.resolved.name}'; set "
-            "`tune.trials` to 0"
-        )
+        name = target.resolved.name
+        detail = f"a search measures code, which this worker cannot for '{name}': set `tune.trials` to 0"
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 

@@ -98,6 +98,7 @@ class Linked:
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
         no_c_interface: why C cannot call the library; None if it can.
+        objects: what the library is linked from, without the virtual machine's instructions.
     """
 
     executable: relax.VMExecutable
@@ -105,6 +106,7 @@ class Linked:
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
     no_c_interface: str | None
+    objects: tuple[Path, ...]
 
 
 def build_library(
@@ -145,8 +147,8 @@ def build_in_shares(
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
     called = sorted(packed_names(compiled.lowered))
     interface, reason = _interface(machine, exposed, parameters, called)
-    _link(executable, library, compiler, _kernels_of(module), interface, parameters)
-    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason)
+    objects = _link(executable, library, compiler, _kernels_of(module), interface, parameters)
+    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason, objects)
 
 
 def _interface(
@@ -243,19 +245,25 @@ def _link(
     kernels: tuple[Kernel, ...],
     interface: Interface,
     parameters: Parameters,
-) -> None:
-    """Link the library; where TVM has no runtime, without the virtual machine's instructions."""
+) -> tuple[Path, ...]:
+    """Link the library; where TVM has no runtime, without the virtual machine's instructions.
+
+    Returns:
+        The objects without these instructions.
+    """
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     libc = libc_of(triple)
     try:
         own = write_objects(interface, parameters, triple, compiler.objects)
-        own += () if libc is None else stubs_of(libc, triple, compiler.objects)
-        link = _Linker(triple, kernels, own)
+        stubs = () if libc is None else stubs_of(libc, triple, compiler.objects)
+        compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
+        link = _Linker(triple, kernels, (*own, *stubs))
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
-            link(str(library), sorted(map(str, compiler.objects.glob("kernels*.o"))))
+            link(str(library), list(map(str, compiled)))
+        return (*compiled, *own, *objects_of(kernels, architecture_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

@@ -13,7 +13,9 @@ import bessemer.bundle
 from bessemer.bundle.manifest import (
     ARCHIVE,
     CHECKSUMS,
+    CMAKE_FOLDER,
     DATABASE_FILES,
+    EXAMPLES_FOLDER,
     HEADER,
     LIBRARY,
     LICENSES_FOLDER,
@@ -26,6 +28,8 @@ from bessemer.bundle.manifest import (
     REPORT_PAGE,
     RUNNER,
     STATE_FOLDER,
+    STATIC_LIBRARY,
+    TYPED_HEADER,
 )
 from bessemer.contract.base import Document, now
 from bessemer.contract.graph import GRAPH_PICTURE
@@ -46,6 +50,8 @@ from worker.package.archive import (
     write_arrays,
     write_reference,
 )
+from worker.package.c_package.files import CMAKE_PACKAGE, EXAMPLES
+from worker.package.c_package.header import typed_header
 from worker.package.dependencies import check_linkage
 from worker.package.document import kept_state, make_manifest, make_report, reference_of
 from worker.package.readme import readme
@@ -99,6 +105,7 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
         write_marks(built.tuned.records, context.extensions)
     paths = (
         *_copy_parts(benchmarked, folder),
+        *_write_header(benchmarked, folder, created_at),
         *_write_references(benchmarked, folder),
         *_write_report(benchmarked, context, created_at),
     )
@@ -134,7 +141,25 @@ def _python_sources(built: Built) -> dict[str, Path]:
 
 
 def _program_sources(built: Built) -> dict[str, Path]:
-    return {} if built.program is None else {PROGRAM: built.program, HEADER: SOURCES / HEADER}
+    """What runs the library without TVM, and what a program in another language needs to call it."""
+    if built.program is None:
+        return {}
+    archive = built.program.parent / STATIC_LIBRARY
+    return {
+        PROGRAM: built.program,
+        HEADER: SOURCES / HEADER,
+        f"{CMAKE_FOLDER}/{CMAKE_PACKAGE.name}": CMAKE_PACKAGE,
+        **{f"{EXAMPLES_FOLDER}/{path.name}": path for path in EXAMPLES},
+        **({STATIC_LIBRARY: archive} if archive.exists() else {}),
+    }
+
+
+def _write_header(benchmarked: Benchmarked, folder: Path, created_at: datetime) -> tuple[str, ...]:
+    if benchmarked.verified.built.program is None:
+        return ()
+    manifest = make_manifest(benchmarked, (), created_at)
+    (folder / TYPED_HEADER).write_text(typed_header(manifest), encoding="utf-8")
+    return (TYPED_HEADER,)
 
 
 def _kernel_libraries(built: Built) -> tuple[SharedLibrary, ...]:
