@@ -118,6 +118,7 @@ class Ready(Document):
     seconds: float
     mcpu: str = Field(description="LLVM's name of the processor.")
     versions: dict[str, str]
+    compiler: Digest = Field(description="Of the compiler's code and all installed packages.")
     capability: Capability
 
 

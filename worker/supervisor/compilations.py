@@ -4,6 +4,8 @@ from functools import partial
 from math import inf
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.base import Digest
+from bessemer.contract.identity import WorkerKind, identity_of
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.blobs.hashing import BlobKey
@@ -13,6 +15,7 @@ from bessemer.store.store import TenantStore
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
+from worker.measure.machine import processor
 from worker.protocol.messages import Checked, Compiled, Message
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
@@ -33,6 +36,7 @@ class CompilationTask(RowTask[Compilation]):
         super().__init__(task.id, runner.store.jobs, runner, tracer)
         self.kind = task.kind
         self._jobs = runner.store.jobs
+        self._identity: Digest | None = None
         self._in_flight = in_flight
 
     def lost_workers(self) -> tuple[str, ...]:
@@ -60,6 +64,9 @@ class CompilationTask(RowTask[Compilation]):
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
+        ready = await self._runner.ready()
+        kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
+        self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=tuple(file for file in uploads if file.digest in row.request.extensions),
@@ -103,7 +110,8 @@ class CompilationTask(RowTask[Compilation]):
             except MisbehavedError as error:
                 result = error.problem(None)
             else:
-                self._jobs.succeed(self._id, attempt, result.target, result.verified, result.figures, files)
+                found = (result.target, result.verified, result.figures, files)
+                self._jobs.succeed(self._id, attempt, *found, self._identity)
                 return None
         problem = as_problem(result)
         if problem.code is ErrorCode.CANCELLED:

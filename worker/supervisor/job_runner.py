@@ -18,7 +18,7 @@ from bessemer.store.store import Store
 from worker.errors import ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.observer import JobObserver
-from worker.protocol.order import ExtensionFile, StartJob, Work
+from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.heartbeat import default_worker_id
@@ -70,6 +70,14 @@ class JobRunner:
             await self._zygote.ensure_running()
         except ZygoteLostError as error:
             raise PostponedError(Postponement.ZYGOTE_LOST, str(error)) from error
+
+    async def ready(self) -> Ready:
+        """What the zygote that runs the jobs has reported.
+
+        Raises:
+            ZygoteLostError: the zygote ended, and another could not be started.
+        """
+        return await self._zygote.ensure_running()
 
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
