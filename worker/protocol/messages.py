@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
-from bessemer.bundle.manifest import ARCHIVE
+from bessemer.bundle.manifest import ARCHIVE, BundleFile
 from bessemer.contract.base import Document, Readable
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
@@ -21,6 +21,7 @@ from bessemer.contract.tensor import TensorSpec
 
 MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
+MAX_FILES_AT_ONCE = 256
 LOG_NAME = LOG
 
 
@@ -67,6 +68,14 @@ class TurnEnded(Document):
     """The job's turn to measure has ended."""
 
     kind: Literal["turn-ended"] = "turn-ended"
+
+
+class BundleRead(Document):
+    """The fresh process has read files of a bundle, and run nothing of it; ``last`` ends the list."""
+
+    kind: Literal["bundle-read"] = "bundle-read"
+    files: Annotated[tuple[BundleFile, ...], Field(max_length=MAX_FILES_AT_ONCE)]
+    last: bool
 
 
 CODES = frozenset(
@@ -210,6 +219,7 @@ Message = Annotated[
     | ProgressMade
     | TurnRequested
     | TurnEnded
+    | BundleRead
     | Failed
     | Inspected
     | Compiled
