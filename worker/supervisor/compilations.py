@@ -105,7 +105,7 @@ class CompilationTask(RowTask[Compilation]):
         if not isinstance(result, Checked):
             return as_problem(result)
         self._bundle = record.files
-        statement = make_statement(making, compiled.target, record.files, now())
+        statement = make_statement(making, record.files, now())
         self._provenance = provenance_files(statement, runner.signing_key)
         try:
             await asyncio.to_thread(add_to_archive, folder.output / ARCHIVE, self._provenance)

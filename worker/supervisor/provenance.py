@@ -35,7 +35,7 @@ from bessemer.bundle.provenance import (
 from bessemer.bundle.signing import SigningKey
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Compilation
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import resolve_target
 from worker.errors import MisbehavedError
 from worker.measure.machine import processor
 from worker.protocol.order import ExtensionFile, Ready
@@ -63,18 +63,16 @@ class Making:
     cores: int
 
 
-def make_statement(
-    making: Making, target: ResolvedTarget, files: Mapping[str, Digest], finished_at: datetime
-) -> Statement:
-    """The statement about a bundle.
+def make_statement(making: Making, files: Mapping[str, Digest], finished_at: datetime) -> Statement:
+    """The statement about a bundle. Only the digests come from a job.
 
     Args:
         making: the compilation.
-        target: the target that the child reported.
         files: the digests of the bundle's files by path.
         finished_at: when it was made.
     """
     row, ready = making.row, making.ready
+    target = resolve_target(row.request.target, ready.mcpu, making.cores)
     definition = BuildDefinition(
         build_type=BUILD_TYPE,
         external_parameters={"request": row.request.model_dump(mode="json")},
