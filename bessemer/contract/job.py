@@ -199,7 +199,8 @@ class Compilation(Document):
     )
     original: JobId | None = Field(
         default=None,
-        description="The compilation that made its results if it is `cached`, even if that was deleted.",
+        description="The compilation that made its results, even if that was deleted; null unless it is "
+        "`cached`.",
     )
     attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(

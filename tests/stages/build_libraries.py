@@ -1,4 +1,4 @@
-"""``python build_libraries.py OUTPUT MODEL.pt2 …``: compile models in this process, and print today's date."""
+"""``python build_libraries.py OUTPUT MODEL.pt2 …`` compiles models in this process and prints the date."""
 
 import sys
 from datetime import date
