@@ -20,8 +20,8 @@ and verified it against the original. `report.html` shows the measurements.
     sha256sum --check SHA256SUMS
     bessemer verify-bundle .
 
-The second command is Bessemer's. It also checks `provenance.intoto.json`, which says how this was made, and with
-`--key` who signed it. `sbom.cdx.json` is the bill of materials.
+The second command is Bessemer's. It also checks `provenance.intoto.json`, which says how this was made, and
+with `--key` who signed it. `sbom.cdx.json` is the bill of materials.
 
 {program_chapter}{python_chapter}"""
 

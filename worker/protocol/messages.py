@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
-from bessemer.bundle.manifest import ARCHIVE, BundleFile
+from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
@@ -23,6 +23,8 @@ MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
 MAX_FILES_AT_ONCE = 256
 LOG_NAME = LOG
+SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
+"""Artifacts that the supervisor makes."""
 
 
 class Confined(Document):
@@ -164,8 +166,9 @@ def _finite(measured: Measured) -> Measured:
 
 
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(files)) < len(files) or LOG_NAME in files:
-        raise ValueError(f"the files must be different, and must not include {LOG_NAME}")
+    if len(set(files)) < len(files) or SUPERVISORS_FILES.intersection(files):
+        own = ", ".join(sorted(SUPERVISORS_FILES))
+        raise ValueError(f"the files must be different, and must not include {own}")
     return files
 
 
