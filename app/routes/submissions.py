@@ -1,5 +1,6 @@
 """Submitting compilations."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
@@ -20,9 +21,11 @@ from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.quotas import QUEUED, STORED, WORKER, require_room
 from app.service import ServiceDep, TenantService
+from bessemer.contract.base import JobId
+from bessemer.contract.group import Group, group_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import Submission
 from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
@@ -40,6 +43,10 @@ REQUEST_EXAMPLES = {
     "a processor in the compiler's own terms": {
         "summary": "A processor with its cores",
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
+    },
+    "several targets": {
+        "summary": "A group: a compilation for each of several targets",
+        "value": {"model": documentation.REQUEST.model, "target": ["host", "aarch64", "riscv64"]},
     },
     "a preflight": {
         "summary": "Check in seconds whether a model compiles",
@@ -63,15 +70,18 @@ REQUEST_EXAMPLES = {
         },
     },
 }
-RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
+RequestBody = Annotated[Submission, Body(openapi_examples=REQUEST_EXAMPLES)]
 
 
 @router.post(
     "",
     status_code=202,
-    summary="Compile a model for a target",
-    responses=documentation.answer(
-        202, "The compilation is queued.", documentation.COMPILATION, "The URL of the compilation."
+    summary="Compile a model for one target or several",
+    responses=documentation.one_of(
+        202,
+        "The compilation is queued, or those of the group are.",
+        {"one target": documentation.COMPILATION, "several targets": documentation.GROUP},
+        "The URL of the compilation or the group.",
     )
     | problems(
         ErrorCode.REQUEST_INVALID,
@@ -95,39 +105,74 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
 )
 def submit_compilation(
     service: ServiceDep, response: Response, request: RequestBody, idempotency_key: IdempotencyKey = None
-) -> Compilation:
+) -> Compilation | Group:
     """Queue a compilation of an uploaded model. Poll it at `Location`, or follow its `/events`.
+
+    If `target` is a list, the answer is a group, with a compilation for each target: all are queued, or none
+    is. One that fails does not affect the others.
 
     A request for a rejected model fails with the code of the model's inspection. A form can include the
     model and the extensions, which saves separate uploads.
     """
-    job_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
-    add_log_fields(job=job_id, model=request.model)
-    if idempotency_key is None or service.data.jobs.get(job_id) is None:
-        _require_admissible(service, request)
-    job = service.data.jobs.submit(job_id, request, current_traceparent())
-    if job.state is JobState.QUEUED:
-        _require_uploads(service, job)
-        service.try_enqueue(service.data.jobs, job_id)
-    response.headers["Location"] = f"/v1/compilations/{job_id}"
+    new_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
     poll_later(response)
+    if isinstance(request.target, tuple):
+        add_log_fields(group=new_id, model=request.model)
+        response.headers["Location"] = f"/v1/groups/{new_id}"
+        return _submit_group(service, new_id, request, idempotency_key)
+    add_log_fields(job=new_id, model=request.model)
+    response.headers["Location"] = f"/v1/compilations/{new_id}"
+    return _submit_one(service, new_id, request, idempotency_key)
+
+
+def _submit_one(service: TenantService, job_id: JobId, request: Submission, key: str | None) -> Compilation:
+    jobs = service.data.jobs
+    if key is None or jobs.get(job_id) is None:
+        _require_admissible(service, request)
+    (wanted,) = request.for_each_target()
+    job = jobs.submit(job_id, wanted, current_traceparent())
+    _enqueue(service, request, (job,))
     return service.with_position(job)
 
 
-def _require_uploads(service: TenantService, job: Compilation) -> None:
-    """Withdraw a job whose uploads were deleted since the check; from here on, the job protects them."""
-    data, request = service.data, job.request
+def _submit_group(service: TenantService, group: JobId, request: Submission, key: str | None) -> Group:
+    data = service.data
+    wanted = request.for_each_target()
+    missing = len(wanted) - (0 if key is None else len(data.jobs.group(group)))
+    if missing > 0:
+        _require_admissible(service, request, missing)
+    ids = (
+        resource_id(service.id_secret, key, data.tenant, "target", str(index)) for index in range(len(wanted))
+    )
+    jobs = data.jobs.submit_group(group, dict(zip(ids, wanted, strict=True)), current_traceparent())
+    _enqueue(service, request, jobs)
+    return group_of(tuple(map(service.with_position, jobs)))
+
+
+def _enqueue(service: TenantService, request: Submission, jobs: Sequence[Compilation]) -> None:
+    """Put those jobs of a request in the queue that wait."""
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    if queued:
+        _require_uploads(service, request, queued)
+    for job in queued:
+        service.try_enqueue(service.data.jobs, job.id)
+
+
+def _require_uploads(service: TenantService, request: Submission, jobs: Sequence[Compilation]) -> None:
+    """Withdraw jobs whose uploads were deleted since the check; from here on, the jobs protect them."""
+    data = service.data
     models = [missing_model(digest) for digest in request.models if not data.models.touch(digest)]
     extensions = [
         missing_extension(digest) for digest in request.uploads if not data.extensions.touch(digest)
     ]
     for problem in (*models, *extensions):
-        data.jobs.withdraw(job.id)
+        for job in jobs:
+            data.jobs.withdraw(job.id)
         raise RefusalError(problem)
 
 
-def _require_admissible(service: TenantService, request: CompilationRequest) -> None:
-    require_room(service, QUEUED, WORKER, STORED)
+def _require_admissible(service: TenantService, request: Submission, jobs: int = 1) -> None:
+    require_room(service, QUEUED, WORKER, STORED, more_jobs=jobs)
     models = {digest: service.data.models.get(digest) for digest in request.models}
     extensions = {digest: service.data.extensions.get(digest) for digest in request.uploads}
     problem = (

@@ -1,6 +1,6 @@
 """Groups: the compilations of one model for several targets, and how their results compare."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from pydantic import Field
@@ -13,6 +13,13 @@ from bessemer.contract.problem import Problem
 from bessemer.contract.report import BaselineResult, Execution, Latency
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target, target_name
+
+OUTCOMES = {
+    Execution.NATIVE: "verified natively",
+    Execution.EMULATED: "verified under emulation",
+    Execution.PROGRAM: "verified by its own program",
+}
+"""How a library was verified, in words."""
 
 
 class Group(Document):
@@ -72,6 +79,19 @@ class TargetResult(Document):
         "ended."
     )
 
+    @property
+    def outcome(self) -> str:
+        """What came of the compilation, in words."""
+        if self.state is JobState.SUCCEEDED and self.bundle_bytes is None:
+            return f"stopped after {self.stage}"
+        if self.state is JobState.SUCCEEDED:
+            how = "verified" if self.execution is None else OUTCOMES.get(self.execution, "verified")
+            return how if self.latency is not None else f"{how}, not measured"
+        if self.problem is not None:
+            where = f" in {self.problem.stage}" if self.problem.stage else ""
+            return f"failed{where}: {self.problem.code}"
+        return f"running: {self.stage}" if self.stage and not self.state.final else self.state.value
+
 
 class Comparison(Document):
     """The results of a group, target by target."""
@@ -85,8 +105,25 @@ class Comparison(Document):
         description="Whether all libraries were verified with the same inputs and outputs of the model, bit "
         "by bit. Outputs can differ if workers have different processors. Null with fewer than two libraries."
     )
-    items: tuple[TargetResult, ...] = Field(
-        description="The results, in the order of the request's targets."
+    items: tuple[TargetResult, ...] = Field(description="The results, in the order of the request's targets.")
+
+
+def group_of(jobs: Sequence[Compilation]) -> Group:
+    """The group of some compilations, which are all of it, in order.
+
+    Raises:
+        ValueError: they have no group.
+    """
+    first = jobs[0]
+    if first.group is None:
+        raise ValueError(f"compilation {first.id} has no group")
+    return Group(
+        id=first.group,
+        name=first.name,
+        model=first.request.model,
+        state=group_state([job.state for job in jobs]),
+        created_at=min(job.created_at for job in jobs),
+        items=tuple(jobs),
     )
 
 

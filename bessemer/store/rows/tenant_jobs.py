@@ -252,9 +252,7 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         columns = (JOBS.c.id, JOBS.c.tenant, JOBS.c.group, JOBS.c.group_index, JOBS.c.group_size)
         related = sa.or_(JOBS.c.group == group, JOBS.c.id.in_([group, *requests]))
         rows = connection.execute(sa.select(*columns, JOBS.c.request).where(related)).all()
-        wanted = {
-            job_id: (self.tenant, group, index, len(requests)) for index, job_id in enumerate(requests)
-        }
+        wanted = {job_id: (self.tenant, group, index, len(requests)) for index, job_id in enumerate(requests)}
         for row in rows:
             is_same = wanted.get(row.id) == (row.tenant, row.group, row.group_index, row.group_size)
             if not is_same or CompilationRequest.read(row.request) != requests[row.id]:
