@@ -165,6 +165,7 @@ WORKERS = WorkerList(
             capability=Capability(
                 architecture="x86_64",
                 foreign=("aarch64", "riscv64"),
+                programs=("aarch64", "riscv64"),
                 processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
                 lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
                 dependents={"amx-tile": ("amx-bf16", "amx-int8")},

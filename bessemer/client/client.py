@@ -20,6 +20,7 @@ from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
 from bessemer.contract.audit import AuditPage
 from bessemer.contract.extension import Extension
+from bessemer.contract.fleet import TargetList
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.options import (
@@ -31,7 +32,7 @@ from bessemer.contract.options import (
     VerifyOptions,
 )
 from bessemer.contract.request import CompilationRequest, Entry, Parameters
-from bessemer.contract.service import Readiness, TargetList, WorkerList
+from bessemer.contract.service import Readiness, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 from bessemer.contract.usage import Usage
@@ -253,7 +254,7 @@ class ClientOperations(Generic[AnyJob]):
 
     @operation
     def targets(self) -> Flow[TargetList]:
-        """List the targets that a request can name."""
+        """List the targets that a request can name, and how the fleet can build, verify and measure each."""
         return fetch(TargetList, Call("GET", "/v1/targets"))
 
     @operation
