@@ -11,7 +11,7 @@ from app.http.idempotency import KEY_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
 from bessemer.contract.names import LABEL_KEY, LABEL_VALUE, did_you_mean
 from bessemer.contract.problem import FieldError
-from bessemer.contract.request import ONE, SEVERAL, Submission
+from bessemer.contract.request import TARGET_FORMS, Submission
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
 from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
 
@@ -149,9 +149,12 @@ def _is_form(step: str) -> bool:
     return step[:1].isupper() and step in _FORMS
 
 
-_FORMS = frozenset(
-    model.__name__ for field in Submission.model_fields.values() for model in _models_in(field.annotation)
-) | {ONE, SEVERAL}
+_FORMS = (
+    frozenset(
+        model.__name__ for field in Submission.model_fields.values() for model in _models_in(field.annotation)
+    )
+    | TARGET_FORMS
+)
 
 
 def _dotted(place: Path) -> str:

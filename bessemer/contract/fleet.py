@@ -33,8 +33,8 @@ class Support(Document):
         "compilation with `verification` `none` leaves the queue."
     )
     measure: Means = Field(
-        description="How libraries are timed: `native` or `device`, as above. `none`: not at all, since times "
-        "under emulation say nothing about the hardware."
+        description="How libraries are timed: `native` or `device`, as above. `none`: not at all, since "
+        "times under emulation say nothing about the hardware."
     )
 
 

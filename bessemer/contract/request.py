@@ -131,7 +131,13 @@ class Entry(Document):
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
 
-OneTarget = Annotated[Target, BeforeValidator(read_target)]
+def _read_one(value: object) -> object:
+    if isinstance(value, list | tuple):
+        raise ValueError("expected one target, not a list")
+    return read_target(value)
+
+
+OneTarget = Annotated[Target, BeforeValidator(_read_one)]
 
 
 def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -148,7 +154,8 @@ def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
 
 Targets = Annotated[tuple[OneTarget, ...], AfterValidator(_distinct_targets), Field(max_length=MAX_TARGETS)]
 ONE, SEVERAL = "Target", "Targets"
-"""The forms of a submission's target."""
+TARGET_FORMS = frozenset((ONE, SEVERAL))
+"""The forms of a submission's target, which pydantic's errors name beside the fields."""
 
 
 def _form_of(target: object) -> str:
