@@ -46,6 +46,7 @@ def target_result(job: Compilation, report: Report | None) -> TargetResult:
         state=job.state,
         stage=job.stage,
         problem=job.problem,
+        verified=job.verified,
         execution=None if report is None else report.execution,
         processor=None if report is None else report.processor,
         threads=None if benchmark is None else benchmark.threads,

@@ -78,7 +78,7 @@ def compile_model(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Unpack the bundle into this new or empty directory; with several targets, each bundle into a "
+            help="Unpack the bundle into this new or empty directory; with several targets, each into a "
             "directory in it.",
             file_okay=False,
         ),

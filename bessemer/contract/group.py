@@ -47,6 +47,10 @@ class TargetResult(Document):
     state: JobState = Field(description="The state of the compilation.")
     stage: Stage | None = Field(description="The running or last stage; null before the first.")
     problem: Problem | None = Field(description="Why it failed; null unless it failed.")
+    verified: bool | None = Field(
+        description="As in the compilation: true if every output is within its tolerance, false if the "
+        "request asks for no verification, null before the compilation succeeds."
+    )
     execution: Execution | None = Field(
         description="How the library ran to be verified, as in the report. Only `native` libraries are "
         "measured. Null before the compilation succeeds, and if it stopped before `verify`."
@@ -85,7 +89,8 @@ class TargetResult(Document):
         if self.state is JobState.SUCCEEDED and self.bundle_bytes is None:
             return f"stopped after {self.stage}"
         if self.state is JobState.SUCCEEDED:
-            how = "verified" if self.execution is None else OUTCOMES.get(self.execution, "verified")
+            known = None if self.execution is None else OUTCOMES.get(self.execution)
+            how = known or "verified" if self.verified else "not verified"
             return how if self.latency is not None else f"{how}, not measured"
         if self.problem is not None:
             where = f" in {self.problem.stage}" if self.problem.stage else ""
