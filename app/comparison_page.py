@@ -37,7 +37,7 @@ header::after {
 header .wrap { padding-top: 30px; padding-bottom: 28px; }
 h1 { margin: 0; font-size: 32px; line-height: 1.15; letter-spacing: -.02em; overflow-wrap: anywhere; }
 header p { margin: 6px 0 0; color: #a9b3bd; overflow-wrap: anywhere; }
-main { padding-top: 28px; padding-bottom: 64px; }
+main.wrap { padding-top: 28px; padding-bottom: 64px; }
 section {
   background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: 22px 26px;
   margin-bottom: 18px; overflow-x: auto;
@@ -49,11 +49,11 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: 9px 18px 9px 0; border-top: 1px solid var(--line); }
 thead th { border-top: 0; color: var(--quiet); font-weight: 400; font-size: 13px; }
 .num { text-align: right; white-space: nowrap; }
-small { display: block; color: var(--quiet); font-size: 13px; }
+small { display: block; color: var(--quiet); font-size: 13px; font-weight: 400; }
 .good { color: var(--good); } .bad { color: var(--bad); }
-dl { display: grid; grid-template-columns: minmax(7em, max-content) 1fr; gap: 8px 18px; margin: 0; }
+dl { display: grid; grid-template-columns: minmax(110px, max-content) 1fr; gap: 8px 18px; margin: 0; }
 dt { font-weight: 600; } dd { margin: 0; }
-.row { display: grid; grid-template-columns: 1fr 15em; gap: 14px; align-items: center; }
+.row { display: grid; grid-template-columns: 1fr 190px; gap: 14px; align-items: center; }
 .track { background: var(--track); border-radius: 2px; }
 .bar { display: block; height: 16px; min-width: 2px; border-radius: 2px; background: var(--bar); }
 .peer .bar { background: var(--steel); height: 8px; }
@@ -97,7 +97,7 @@ def _sections(comparison: Comparison) -> Iterator[str]:
     if measured:
         longest = max(max(ms, one.peer.latency.p50_ms if one.peer else 0.0) for one, ms in measured)
         bars = "".join(_latency_bars(one, ms, longest) for one, ms in measured)
-        note = "Each on its own worker's processor. Libraries that ran under emulation are not measured."
+        note = "Each as its own worker measured it, above the fastest baseline in the same rounds."
         yield f"<section><h2>Median latency of one run</h2><dl>{bars}</dl><p>{note}</p></section>"
     sizes = [(one, one.library_bytes) for one in comparison.items if one.library_bytes is not None]
     if sizes:
@@ -110,8 +110,7 @@ def _sections(comparison: Comparison) -> Iterator[str]:
 
 def _row(one: TargetResult) -> str:
     peer = one.peer
-    share = "" if one.error_share is None else f"<small>{one.error_share:.2g} of its bound</small>"
-    error = "" if one.max_absolute_error is None else f"{one.max_absolute_error:.3g}{share}"
+    error = "" if one.max_absolute_error is None else f"{one.max_absolute_error:.3g}{_share(one)}"
     threads = "" if one.threads is None else f"<small>{_plural(one.threads, 'thread')}</small>"
     latency = "" if one.latency is None else f"{_duration(one.latency.p50_ms)}{threads}"
     unsteady = f"<small>unsteady: {escape(one.unsteady)}</small>" if one.unsteady else ""
@@ -133,6 +132,14 @@ def _row(one: TargetResult) -> str:
         + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells)
         + "</tr>"
     )
+
+
+def _share(one: TargetResult) -> str:
+    """The error as a share of its bound, and the bound."""
+    if one.error_share is None or one.tolerance is None:
+        return ""
+    bound = f"{one.tolerance.absolute:g} + {one.tolerance.relative:g}·|y|"
+    return f"<small>{100 * one.error_share:.2g} % of its bound<br>{bound}</small>"
 
 
 def _links(one: TargetResult) -> str:

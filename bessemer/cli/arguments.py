@@ -44,8 +44,8 @@ TargetsOption = Annotated[
     typer.Option(
         "--target",
         metavar="NAME",
-        help="Target to compile for, see `bessemer targets`; defaults to the worker's processor. Repeat it for "
-        "several at once.",
+        help="Target to compile for, see `bessemer targets`; defaults to the worker's processor. Repeat "
+        "it for several at once.",
     ),
 ]
 NoWaitOption = Annotated[
