@@ -5,12 +5,17 @@ from html import escape
 
 from bessemer.contract.group import Comparison, TargetResult
 from bessemer.contract.job import JobState
+from bessemer.contract.problem import Problem
+from bessemer.contract.report import Execution
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 REFRESH_SECONDS = 5
+SHOWN_LETTERS = 200
+"""The start of a problem's detail that the page shows; the compilation has all of it."""
+
 STYLE = """
 :root {
   color-scheme: light dark;
@@ -123,15 +128,21 @@ def _row(one: TargetResult) -> str:
         ("num", "" if one.seconds is None else f"{one.seconds:.0f} s"),
         ("", _links(one)),
     )
-    processor = f"<small>{escape(one.processor)}</small>" if one.processor else ""
+    where = "emulated on" if one.execution is Execution.EMULATED else "on"
+    processor = f"<small>{where} {escape(one.processor)}</small>" if one.processor else ""
     kind = {JobState.SUCCEEDED: "good", JobState.FAILED: "bad"}.get(one.state, "")
-    detail = "" if one.problem is None else f"<small>{escape(one.problem.title)}</small>"
+    detail = "" if one.problem is None else f"<small>{escape(_reason(one.problem))}</small>"
     return (
         f'<tr><th scope="row">{escape(one.target)}{processor}</th>'
         f'<td><span class="{kind}">{escape(one.outcome)}</span>{detail}{unsteady}</td>'
         + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells)
         + "</tr>"
     )
+
+
+def _reason(problem: Problem) -> str:
+    detail = problem.detail if len(problem.detail) <= SHOWN_LETTERS else f"{problem.detail[:SHOWN_LETTERS]}…"
+    return f"{problem.title}: {detail}"
 
 
 def _share(one: TargetResult) -> str:
