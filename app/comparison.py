@@ -51,6 +51,7 @@ def target_result(job: Compilation, report: Report | None) -> TargetResult:
         processor=None if report is None else report.processor,
         threads=None if benchmark is None else benchmark.threads,
         latency=None if figures is None else figures.latency,
+        estimate=None if report is None else report.estimate,
         unsteady="" if figures is None else figures.unsteady,
         peer=None
         if figures is None

@@ -117,7 +117,7 @@ def _row(one: TargetResult) -> str:
     peer = one.peer
     error = "" if one.max_absolute_error is None else f"{one.max_absolute_error:.3g}{_share(one)}"
     threads = "" if one.threads is None else f"<small>{_plural(one.threads, 'thread')}</small>"
-    latency = "" if one.latency is None else f"{_duration(one.latency.p50_ms)}{threads}"
+    latency = _estimate(one) if one.latency is None else f"{_duration(one.latency.p50_ms)}{threads}"
     unsteady = f"<small>unsteady: {escape(one.unsteady)}</small>" if one.unsteady else ""
     cells = (
         ("num", latency),
@@ -138,6 +138,14 @@ def _row(one: TargetResult) -> str:
         + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells)
         + "</tr>"
     )
+
+
+def _estimate(one: TargetResult) -> str:
+    """What a library that was not measured takes at least."""
+    if one.estimate is None or one.state is not JobState.SUCCEEDED:
+        return ""
+    threads = "" if one.estimate.threads == 1 else f" on each of {one.estimate.threads} threads"
+    return f"<small>estimate: at least<br>{one.estimate.cycles:,} cycles{threads}</small>"
 
 
 def _reason(problem: Problem) -> str:

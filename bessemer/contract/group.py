@@ -10,7 +10,7 @@ from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.names import Name
 from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import Problem
-from bessemer.contract.report import BaselineResult, Execution, Latency
+from bessemer.contract.report import BaselineResult, Estimate, Execution, Latency
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target, target_name
 
@@ -61,6 +61,9 @@ class TargetResult(Document):
     threads: int | None = Field(description="Number of threads of the measurement; null if not measured.")
     latency: Latency | None = Field(
         description="Latency of the library on the reference inputs; null if it was not measured."
+    )
+    estimate: Estimate | None = Field(
+        default=None, description="As in the report: what one run takes at least, computed from the code."
     )
     unsteady: str = Field(description="Why the latency is unreliable; empty if it is reliable.")
     peer: BaselineResult | None = Field(

@@ -12,7 +12,7 @@ from bessemer.contract.group import Comparison, group_of, group_state, shown_tar
 from bessemer.contract.job import Artifact, Compilation, Figures, JobState
 from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import ErrorCode, make_problem
-from bessemer.contract.report import Execution, Report
+from bessemer.contract.report import Estimate, Execution, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ExplicitTarget, PresetTarget, Target
@@ -184,6 +184,14 @@ def test_the_page_escapes_what_users_and_models_choose() -> None:
     page = comparison_page(compared(*jobs, job_0002=report(processor=HOSTILE)))
     assert page.count("&lt;script&gt;") >= 5
     assert "<script" not in page
+
+
+def test_a_library_that_was_not_measured_shows_its_estimate() -> None:
+    estimate = Estimate(flops=10, moved_bytes=20, cycles=12_345, threads=2)
+    emulated = report(Execution.EMULATED, estimate=estimate)
+    page = comparison_page(compared(job(1, DONE, verified=True, artifacts=FILES), job_0001=emulated))
+    assert "12,345 cycles on each of 2 threads" in page
+    assert "cycles" not in comparison_page(compared(MEASURED, job_0001=report(estimate=estimate)))
 
 
 def test_the_page_has_a_row_and_a_link_for_each_target_and_reloads_until_all_have_ended() -> None:
