@@ -53,6 +53,7 @@ a { color: var(--ember); }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: 9px 18px 9px 0; border-top: 1px solid var(--line); }
 thead th { border-top: 0; color: var(--quiet); font-weight: 400; font-size: 13px; }
+tbody th { min-width: 150px; } th + td { min-width: 170px; }
 .num { text-align: right; white-space: nowrap; }
 small { display: block; color: var(--quiet); font-size: 13px; font-weight: 400; }
 .good { color: var(--good); } .bad { color: var(--bad); }
@@ -144,7 +145,7 @@ def _estimate(one: TargetResult) -> str:
     """What a library that was not measured takes at least."""
     if one.estimate is None or one.state is not JobState.SUCCEEDED:
         return ""
-    threads = "" if one.estimate.threads == 1 else f" on each of {one.estimate.threads} threads"
+    threads = "" if one.estimate.threads == 1 else f"<br>on each of {one.estimate.threads} threads"
     return f"<small>estimate: at least<br>{one.estimate.cycles:,} cycles{threads}</small>"
 
 

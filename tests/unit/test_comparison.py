@@ -190,7 +190,7 @@ def test_a_library_that_was_not_measured_shows_its_estimate() -> None:
     estimate = Estimate(flops=10, moved_bytes=20, cycles=12_345, threads=2)
     emulated = report(Execution.EMULATED, estimate=estimate)
     page = comparison_page(compared(job(1, DONE, verified=True, artifacts=FILES), job_0001=emulated))
-    assert "12,345 cycles on each of 2 threads" in page
+    assert "12,345 cycles<br>on each of 2 threads" in page
     assert "cycles" not in comparison_page(compared(MEASURED, job_0001=report(estimate=estimate)))
 
 
