@@ -55,7 +55,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TARGET_UNSUPPORTED: ErrorText(
         422,
         "Bessemer does not compile for this target",
-        "Choose `host` or an x86-64 processor; `bessemer targets` and `GET /v1/targets` list the names.",
+        "Choose `host`, or an x86-64, 64-bit Arm or RISC-V processor; `bessemer targets` lists the names.",
     ),
     ErrorCode.NOT_FOUND: ErrorText(404, "Not found", "Check the URL and the identifier."),
     ErrorCode.ID_AMBIGUOUS: ErrorText(

@@ -27,6 +27,7 @@ from tests.tenant_data import started
 VICTIM, ATTACKER = "victim", "attacker"
 CONTENT = b"a model of the victim's"
 DONE, QUEUED, RUNNING, RUN = "job-00000001", "job-00000002", "job-00000003", "invocation-1"
+GROUP, MEMBER = "group-000001", "job-00000004"
 MISSING = "missing"
 """The result of a call that raises ``BlobMissingError``."""
 CONFLICT = "conflict"
@@ -59,6 +60,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "jobs.get": (lambda own, _: own.jobs.get(DONE), None),
     "jobs.task": (lambda own, _: own.jobs.task(QUEUED), None),
     "jobs.submit": (lambda own, world: own.jobs.submit(QUEUED, of(world)), CONFLICT),
+    "jobs.submit_group": (lambda own, world: own.jobs.submit_group(GROUP, {MEMBER: of(world)}), CONFLICT),
+    "jobs.group": (lambda own, _: own.jobs.group(GROUP), ()),
+    "jobs.groups_starting": (lambda own, _: own.jobs.groups_starting("group-", 9), ()),
+    "jobs.delete_group": (lambda own, _: own.jobs.delete_group(GROUP), False),
     "jobs.starting": (lambda own, _: own.jobs.starting("job-", 9), ()),
     "jobs.page": (
         lambda own, _: (own.jobs.page(9).items, own.jobs.page(9, None, labelled()).items),
@@ -117,7 +122,7 @@ def of(world: World) -> Any:
 
 @pytest.fixture
 def world(store: Store, tmp_path: Path) -> World:
-    """The victim has a rejected model, a failed job with an invocation, a queued and a running job."""
+    """The victim has a rejected model, a failed job with an invocation, a group, and two more jobs."""
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
@@ -131,6 +136,8 @@ def world(store: Store, tmp_path: Path) -> World:
     store.logs.write(DONE, attempt, "the victim's output")
     store.jobs.fail(DONE, attempt, a_problem(), ARTIFACTS)
     victim.invocations.submit(RUN, DONE, DIGEST, 1, 1)
+    victim.jobs.submit_group(GROUP, {MEMBER: of(found)})
+    victim.jobs.request_cancel(MEMBER)
     victim.jobs.submit(RUNNING, of(found))
     started(store.jobs, RUNNING)
     store.worker_time.add(VICTIM, 5.0)

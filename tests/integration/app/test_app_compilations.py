@@ -113,7 +113,7 @@ async def test_a_constant_that_no_library_holds_is_refused(
 
 
 @pytest.mark.parametrize(
-    "target", ["apple-m2", "nvidia/tesla-p100", "llvm -mcpu=cortex-a72", {"kind": "cuda", "arch": "sm_90"}]
+    "target", ["apple-m2", "nvidia/tesla-p100", "llvm -mcpu=cortex-m4", {"kind": "cuda", "arch": "sm_90"}]
 )
 async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_supported_and_planned(
     api: httpx.AsyncClient, model: str, target: object
@@ -121,8 +121,8 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
     response = await api.post("/v1/compilations", json=request(target=target))
     problem = response.json()
     assert (response.status_code, problem["code"]) == (422, "target-unsupported")
-    assert "Bessemer supports x86-64 processors on Linux" in problem["detail"]
-    assert "Arm and RISC-V processors are planned, then NVIDIA GPUs" in problem["detail"]
+    assert "Bessemer supports x86-64, 64-bit Arm and 64-bit RISC-V on Linux" in problem["detail"]
+    assert "NVIDIA GPUs (CUDA) are planned" in problem["detail"]
     assert [error["field"] for error in problem["errors"]] == ["target"]
 
 
@@ -131,12 +131,17 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
     [
         ({"mcpu": "znver9"}, "request-invalid", "mcpu", "did you mean 'znver5'?"),
         ({"mcpu": "cuda"}, "target-unsupported", "mcpu", "'cuda' is an NVIDIA GPU target"),
-        ({"mcpu": "cortex-a72"}, "target-unsupported", "mcpu", "'cortex-a72' is an Arm target"),
+        ({"mcpu": "cortex-a72"}, "request-invalid", "mcpu", "no processor 'cortex-a72' for x86_64"),
         ({"mcpu": "i686"}, "target-unsupported", "mcpu", "an x86 processor without 64-bit code"),
         ({"mcpu": "native"}, "request-invalid", "mcpu", "LLVM knows no processor 'native'"),
         ({"triple": "llvm"}, "request-invalid", "triple", "did you mean 'x86_64-unknown-linux-gnu'?"),
         ({"triple": "x86-64-linux-gnu"}, "request-invalid", "triple", "no architecture 'x86'"),
-        ({"triple": "wasm32-unknown-linux-gnu"}, "target-unsupported", "triple", "'wasm32' is neither"),
+        (
+            {"triple": "wasm32-unknown-linux-gnu"},
+            "target-unsupported",
+            "triple",
+            "linux-gnu' is neither",
+        ),
         ({"triple": "i686-unknown-linux-gnu"}, "target-unsupported", "triple", "without 64-bit code"),
         ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "Bessemer builds for Linux"),
         ({"triple": "x86_64-unknown-linux-gnux32"}, "request-invalid", "triple", "end it with gnu"),
@@ -162,7 +167,7 @@ async def test_a_target_that_llvm_does_not_know_is_refused_before_it_is_queued(
     [
         {"mcpu": "znver4", "features": ["-avx512f", "+prefer-256-bit"]},
         {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"},
-        {"mcpu": "generic", "triple": "riscv64-unknown-linux-gnu"},
+        {"mcpu": "generic-rv64", "triple": "riscv64-unknown-linux-gnu"},
     ],
 )
 async def test_a_target_in_llvms_own_words_is_queued(
