@@ -122,7 +122,7 @@ def of(world: World) -> Any:
 
 @pytest.fixture
 def world(store: Store, tmp_path: Path) -> World:
-    """The victim has a rejected model, a failed job with an invocation, a group, a queued and a running job."""
+    """The victim has a rejected model, a failed job and its run, a group, a queued and a running job."""
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
