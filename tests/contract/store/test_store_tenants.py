@@ -104,6 +104,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         lambda own, world: own.artifacts.put_file(world.folder / "model").size_bytes,
         len(CONTENT),
     ),
+    "artifacts.put_bytes": (
+        lambda own, _: own.artifacts.put_bytes(CONTENT).size_bytes,
+        len(CONTENT),
+    ),
     "artifacts.put_stream": (
         lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
         len(CONTENT),
@@ -122,7 +126,7 @@ def of(world: World) -> Any:
 
 @pytest.fixture
 def world(store: Store, tmp_path: Path) -> World:
-    """The victim has a rejected model, a failed job with an invocation, a group, and two more jobs."""
+    """The victim has a rejected model, a failed job and its run, a group, a queued and a running job."""
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
@@ -179,7 +183,9 @@ def test_a_tenant_neither_sees_nor_changes_what_another_has(world: World, method
     assert not (world.folder / "stolen").exists()
 
 
-@pytest.mark.parametrize("method", [name for name in ATTACKS if not name.endswith(("add", "put_file"))])
+@pytest.mark.parametrize(
+    "method", [name for name in ATTACKS if not name.endswith(("add", "put_file", "put_bytes"))]
+)
 def test_the_owner_gets_another_result(world: World, method: str) -> None:
     attack, expected = ATTACKS[method]
     own = world.store.for_tenant(VICTIM)
