@@ -10,7 +10,8 @@ from typing import Self
 from pydantic import Field
 
 from bessemer.contract.base import Document
-from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target, platform_of
+from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target
+from bessemer.contract.triple import platform_of
 
 
 class Capability(Document):

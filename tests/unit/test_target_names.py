@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from bessemer.cli.arguments import read_draft
 from bessemer.contract.llvm_processors import AARCH64, ARM_32, RISCV64, RISCV_SMALL, X86_32, X86_64
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import LINUX_AARCH64, LINUX_RISCV64, ExplicitTarget, PresetTarget
+from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED
+from bessemer.contract.triple import LINUX_AARCH64, LINUX_RISCV64
 from bessemer.errors import InvalidArgumentError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,8 +14,8 @@ from tvm.target import codegen
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
-from bessemer.contract.target import LINUX_RISCV64, ResolvedTarget, architecture_of, platform_of
-from bessemer.contract.target_names import unfit_system
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.triple import LINUX_RISCV64, architecture_of, platform_of, unfit_triple
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
@@ -231,6 +232,24 @@ def dependents(triple: str) -> dict[str, frozenset[str]]:
     }
 
 
+def implied_features(triple: str, mcpu: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Features of a triple's architecture, each with those that it adds, too.
+
+    Args:
+        triple: the triple.
+        mcpu: a processor with few features.
+        names: the features; those that add no others are left out.
+    """
+    of_processor = _features(_make_target(triple, mcpu, (), 1))
+    removed = tuple(sorted(f"-{name}" for name in of_processor if not name.startswith("64bit")))
+    without = _features(_make_target(triple, mcpu, removed, 1))
+    implied = {
+        name: _features(_make_target(triple, mcpu, (*removed, f"+{name}"), 1)) - without - {name}
+        for name in names
+    }
+    return {name: others for name, others in implied.items() if others}
+
+
 def host_triple() -> str:
     """LLVM's name of this machine's architecture and system."""
     return str(codegen.llvm_get_system_triple())
@@ -247,12 +266,15 @@ def _detected_features() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
-    features = (str(feature) for feature in codegen.llvm_get_cpu_features(target))
-    return frozenset(feature for feature in features if _INSTRUCTION_SETS.match(feature))
+    return frozenset(feature for feature in _features(target) if _INSTRUCTION_SETS.match(feature))
+
+
+def _features(target: tvm.target.Target) -> frozenset[str]:
+    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
 
 
 def _check_triple(triple: str) -> None:
-    reason = unfit_system(triple)
+    reason = unfit_triple(triple)
     if reason is not None:
         raise JobError(ErrorCode.BUILD_FAILED, reason)
     if architecture_of(triple) not in known_architectures():

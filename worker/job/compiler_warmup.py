@@ -11,7 +11,7 @@ import tvm
 from torch import nn
 
 from bessemer.contract.capability import Capability
-from bessemer.contract.target import architecture_of
+from bessemer.contract.triple import architecture_of
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
