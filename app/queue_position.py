@@ -17,7 +17,7 @@ from statistics import median
 
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import now
-from bessemer.contract.capability import Needs, lacks, needs_of
+from bessemer.contract.capability import Needs, lacks
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job_kind
 from bessemer.contract.service import Worker, missing, takers_of
@@ -86,7 +86,7 @@ def queue_place(
     """
     kind = job_kind(job.request)
     queue = QUEUES[kind]
-    needs = needs_of(job.request.target)
+    needs = job.request.needs
     takers = takers_of(needs, queue, snapshot.workers)
     rank = snapshot.rank(tenant, job)
     competing = {

@@ -22,8 +22,16 @@ MANIFEST = "manifest.json"
 CHECKSUMS = "SHA256SUMS"
 RUNNER = "run.py"
 LIBRARY = "model.so"
+LIBRARIES = (LIBRARY, "model.dylib", "model.dll")
+"""The names of the library, by system."""
 PROGRAM = "run"
 HEADER = "bessemer_model.h"
+TYPED_HEADER = "model.h"
+STATIC_LIBRARY = "libmodel.a"
+IMPORT_LIBRARY = "model.lib"
+"""What linkers for Windows read of ``model.dll``."""
+CMAKE_FOLDER = "cmake"
+EXAMPLES_FOLDER = "examples"
 PARAMETERS = "params.safetensors"
 LIBRARIES_FOLDER = "lib"
 RUNTIME_LIBRARY = "lib/libtvm_runtime.so"
@@ -149,6 +157,9 @@ class Manifest(EntryPoint):
     schema_version: Literal[1] = 1
     model: Digest = Field(description="The SHA-256 of the compiled model.")
     target: ResolvedTarget = Field(description="The target of the library; `cores` is its number of threads.")
+    verified: bool = Field(
+        default=True, description="Whether the library's outputs were compared with the model's."
+    )
     entries: tuple[EntryPoint, ...] = Field(
         default=(), description="The other entry points. Tensors of the same name in `state` are one tensor."
     )

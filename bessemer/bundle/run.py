@@ -676,12 +676,17 @@ class Entry:
             return inputs
         return {**inputs, self.seed: np.array(int.from_bytes(os.urandom(8), "little") & MAX_SEED, np.int64)}
 
-    def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
-        """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
+    def arrays(self, inputs: Arrays) -> tuple[list[np.ndarray[Any, Any]], dict[str, int]]:
+        """The inputs in order, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
         arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
         chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_lent(spec, _checked(spec, array)) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return [_checked(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+
+    def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
+        """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
+        arrays, chosen = self.arrays(inputs)
+        return [_lent(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
 
     def call(self, arguments: Sequence[Any]) -> list[Any]:
         """Run on runtime tensors and return the outputs and the state. Raises ``BundleError``."""
@@ -856,12 +861,7 @@ class Model:
         """New tensors, which the library may write to, by name."""
         tensors = {}
         for spec in self.states:
-            array = _checked(spec, np.asarray(arrays[spec.name]))
-            if array.shape != spec.shape:
-                raise InputError(
-                    f"the state '{spec.name}' has the shape {array.shape}, expected {spec.shape}"
-                )
-            tensors[spec.name] = _to_tensor(spec, array)
+            tensors[spec.name] = _to_tensor(spec, state_array(spec, arrays[spec.name]))
         return tensors
 
 
@@ -1322,6 +1322,14 @@ def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         array = array.view(np.uint16)
     if array.dtype != spec.numpy_dtype:
         raise InputError(f"input '{spec.name}' has the dtype {array.dtype}, expected {spec.numpy_dtype}")
+    return array
+
+
+def state_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
+    """The array of a state. Raises ``InputError`` if its shape or dtype is another."""
+    array = _checked(spec, np.asarray(value))
+    if array.shape != spec.shape:
+        raise InputError(f"the state '{spec.name}' has the shape {array.shape}, expected {spec.shape}")
     return array
 
 

@@ -12,7 +12,6 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
-from bessemer.contract.capability import needs_of
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
@@ -80,7 +79,7 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         if error.problem.code is ErrorCode.FORBIDDEN:
             return
         raise
-    lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
+    lacking = missing(request.needs, QUEUES[job_kind(request)], workers.items)
     if lacking is not None:
         raise NoWorkerError(lacking)
 

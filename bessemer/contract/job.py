@@ -208,8 +208,8 @@ class Compilation(Document):
     stages: tuple[StageTime, ...] = Field(default=(), description="The stages that have succeeded.")
     verified: bool | None = Field(
         default=None,
-        description="True if every output is within its tolerance of the model's; null until the compilation "
-        "succeeds, and if it stopped before `verify`.",
+        description="True if every output is within its tolerance of the model's; false if the request asks "
+        "for no verification; null until the compilation succeeds, and if it stopped before `verify`.",
     )
     figures: Figures | None = Field(
         default=None,

@@ -524,7 +524,7 @@ class Report(Document):
     )
     verified: bool = Field(
         description="Whether the library passed verification; false if the compilation stopped before "
-        "`verify`."
+        "`verify`, or if the request asks for no verification."
     )
     execution: Execution | None = Field(
         default=None,

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
+from bessemer.contract.capability import Needs, needs_of
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.extension import MAX_EXTENSIONS
 from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
@@ -37,6 +38,13 @@ class Parameters(GrowingEnum):
 
     BOUND = "bound"
     SEPARATE = "separate"
+
+
+class Verification(GrowingEnum):
+    """Whether a library must be run before it is handed out."""
+
+    REQUIRED = "required"
+    NONE = "none"
 
 
 AUTO, OURS = "auto", "none"
@@ -177,6 +185,12 @@ class CompilationRequest(Document):
         "`params.safetensors`, under the model's own names, so you can swap weights of the same shapes "
         "without recompiling.",
     )
+    static_library: bool = Field(
+        strict=True,
+        default=False,
+        description="Whether the bundle also has `libmodel.a`, the library for static linking, with the "
+        "parameters once more.",
+    )
     kernels: dict[KernelKey, KernelName] = Field(
         default={},
         max_length=MAX_KERNELS,
@@ -189,6 +203,11 @@ class CompilationRequest(Document):
         default=VerifyOptions(),
         description="By default, the tolerance depends on the dtype. An output beyond it fails the "
         "compilation.",
+    )
+    verification: Verification = Field(
+        default=Verification.REQUIRED,
+        description="`required`: a worker runs the library and compares its outputs with the model's. "
+        "`none`: nothing runs it, for a target that nothing here can run; report and bundle say so.",
     )
     benchmark: BenchmarkOptions = Field(
         default=BenchmarkOptions(), description="By default, the benchmark also times torch eager."
@@ -260,6 +279,16 @@ class CompilationRequest(Document):
     def uploads(self) -> tuple[Digest, ...]:
         """What the request needs besides models: extensions and records, each once."""
         return tuple(dict.fromkeys((*self.extensions, *self.tune.records)))
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the library must be run before it is handed out."""
+        return self.verification is not Verification.NONE
+
+    @property
+    def needs(self) -> Needs | None:
+        """What the worker must be able to run; None if any worker can compile it."""
+        return needs_of(self.target) if self.is_verified else None
 
     @property
     def makes_bundle(self) -> bool:

@@ -119,7 +119,7 @@ PRESETS = (
     Preset(
         name="apple-m1",
         description="Apple M1 and later, with macOS 11 or newer. No worker verifies it.",
-        mcpu="apple-m1",
+        mcpu="apple-a14",
         triple=MACOS_AARCH64,
     ),
     Preset(

@@ -80,13 +80,19 @@ PATTERNS = {
 
 ARCHITECTURES = frozenset(map(architecture_of, TRIPLES.values()))
 
+ALIASES = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
+"""Other names of architectures, with LLVM's."""
+
 OTHER_NAMES = {
     "native": HOST,
     "cpu": HOST,
     **dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64"),
     **dict.fromkeys(("arm64", "armv8", "armv8-a", "aarch64-unknown-linux-gnu", "raspberry-pi"), "aarch64"),
     **dict.fromkeys(("riscv", "risc-v", "rv64gc", "rv64", "riscv64-unknown-linux-gnu"), "riscv64"),
-    **{f"m{number}": f"apple-m{number}" for number in range(1, 6)},
+    "m1": "apple-m1",
+    **dict.fromkeys(("m2", "apple-m2"), "apple-a15"),
+    **dict.fromkeys(("m3", "apple-m3"), "apple-a17"),
+    **{f"m{number}": f"apple-m{number}" for number in (4, 5)},
     "graviton2": "neoverse-n1",
     "graviton3": "neoverse-v1",
     "graviton4": "neoverse-v2",
@@ -132,7 +138,7 @@ def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
 
 
 def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
-    """The first field of an explicit target that LLVM's tables do not know, with the error; None if all do."""
+    """The first field of an explicit target that cannot be, with the error; None if all can."""
     if not isinstance(target, ExplicitTarget):
         return None
     error = _triple_error(target.triple)
@@ -155,7 +161,10 @@ def _triple_error(triple: str) -> PydanticCustomError | ValueError | None:
     if architecture not in ARCHITECTURES or family is not None:
         if family is not None:
             return _unsupported(triple)
-        return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{LINUX_X86_64}'?")
+        meant = (
+            ALIASES[architecture] + triple[len(architecture) :] if architecture in ALIASES else LINUX_X86_64
+        )
+        return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{meant}'?")
     reason = unfit_triple(triple)
     return None if reason is None else ValueError(reason)
 

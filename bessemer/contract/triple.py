@@ -78,6 +78,11 @@ def runs_on_workers(triple: str) -> bool:
     return system_of(triple) is System.LINUX
 
 
+def not_runnable(triple: str) -> str:
+    """Why no library for a system without workers can be verified, and what to do."""
+    return f"code for {triple} cannot be run by any worker here: ask for `verification: none`"
+
+
 def unfit_triple(triple: str) -> str | None:
     """Why Bessemer builds no libraries for a triple of a known architecture; None if it does."""
     system = system_of(triple)

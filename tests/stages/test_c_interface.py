@@ -1,6 +1,8 @@
 """Bundles run by their own program, without Python and TVM, and called from C."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +108,8 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
 def perceptron_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
     folder = tmp_path_factory.mktemp("perceptron")
     context = make_context(folder, server)
-    return bundle(capture_module(Perceptron(), torch.randn(1, 16)), context, folder / "bundle")
+    captured = capture_module(Perceptron(), torch.randn(1, 16), static_library=True)
+    return bundle(captured, context, folder / "bundle")
 
 
 class Sums(nn.Module):
@@ -165,18 +168,64 @@ def test_calls_in_a_row_share_the_state_of_all_entry_points(stateful_bundle: Pat
     assert found == [1.0, 3.0, 9.0, 7.0]
 
 
+EXAMPLES = {
+    "C": (
+        "gcc",
+        "gcc -Wall -Wextra -Werror main.c -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main",
+    ),
+    "C++": (
+        "g++",
+        "g++ -std=c++17 -Wall -Werror main.cc -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main",
+    ),
+    "Python": ("sh", f"{sys.executable} main.py"),
+    "Rust": (
+        "rustc",
+        "rustc main.rs -C link-arg=../model.so -C link-arg=-Wl,-rpath,'$ORIGIN/..' -o main && ./main",
+    ),
+    "static": ("gcc", "gcc main.c -I.. ../libmodel.a -lm -lpthread -o main && rm ../model.so && ./main"),
+    "CMake": (
+        "cmake",
+        "cmake -B build && cmake --build build && build/main_c && build/main_cc && build/main_static",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_the_examples_of_a_bundle_build_and_run(
+    language: str, perceptron_bundle: Path, tmp_path: Path
+) -> None:
+    tool, command = EXAMPLES[language]
+    if shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool} on this machine")
+    folder = tmp_path / "bundle"
+    shutil.copytree(perceptron_bundle, folder)
+
+    done = execute(["sh", "-ec", command], folder / "examples")
+
+    assert done.returncode == 0, done.stderr
+    assert "output_0: float32, 16 bytes" in done.stdout
+
+
 @NEEDS_COMPILER
-def test_the_program_of_the_readme_compiles_and_runs(perceptron_bundle: Path) -> None:
-    chapter = (perceptron_bundle / "README.md").read_text().partition("## Run it without Python")[2]
-    source, _, rest = chapter.partition("```c\n")[2].partition("```")
-    (perceptron_bundle / "main.c").write_text(source)
-    command = next(line for line in rest.splitlines() if line.startswith("    cc"))
-    compiled = subprocess.run(command, cwd=perceptron_bundle, shell=True, capture_output=True, text=True)
+def test_the_typed_header_has_c_names_for_all_tensors(context: StageContext, tmp_path: Path) -> None:
+    class Awkward(nn.Module):
+        def forward(self, x: dict[str, torch.Tensor], int: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"a-b": x["a b"] + int, "a b": x["a b"] > int, "class": x["a-b"] * 2}
 
-    assert compiled.returncode == 0, compiled.stderr
-    done = execute(["./main"], perceptron_bundle)
+    inputs = ({"a b": torch.randn(2), "a-b": torch.randn(2, dtype=torch.float16)}, torch.randn(2))
+    torch.export.save(torch.export.export(Awkward(), inputs), tmp_path / "model.pt2")
+    folder = bundle(capture_file(tmp_path / "model.pt2"), context, tmp_path / "bundle")
+    (folder / "main.c").write_text(
+        '#include "model.h"\nint main(void) {\n'
+        "  model_main_inputs inputs = {0};\n  model_main_outputs outputs = {0};\n"
+        "  return model_main(0, &inputs, &outputs) != -1;\n}\n"
+    )
 
-    assert (done.returncode, done.stdout) == (0, "output_0 has 16 bytes\n")
+    for compiler in ("gcc -std=c99 -Wpedantic", "g++ -x c++"):
+        done = execute(["sh", "-c", f"{compiler} -Wall -Werror -fsyntax-only main.c"], folder)
+        assert done.returncode == 0, done.stderr
+    header = (folder / "model.h").read_text()
+    assert "const float *x_a_b;" in header and "uint16_t *class_;" in header, header
 
 
 def test_a_model_that_calls_the_runtime_has_no_program(context: StageContext, tmp_path: Path) -> None:

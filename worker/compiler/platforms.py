@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from platform import machine
 
-from bessemer.bundle.manifest import PROGRAM
+from bessemer.bundle.manifest import LIBRARIES, LIBRARY, PROGRAM
 from bessemer.contract.triple import (
     MACOS_AARCH64,
     MACOS_X86_64,
@@ -43,7 +43,7 @@ _LIBCS = {
 }
 
 
-_SUFFIXES = {System.MACOS: "dylib", System.WINDOWS: "dll"}
+_LIBRARIES = dict(zip(System, LIBRARIES, strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def has_runtime(triple: str) -> bool:
 
 def library_name(triple: str) -> str:
     """The name of a library's file, as the system's programs expect it."""
-    return f"model.{_SUFFIXES.get(system_of(triple), 'so')}"
+    system = system_of(triple)
+    return LIBRARY if system is None else _LIBRARIES[system]
 
 
 def program_name(triple: str) -> str:

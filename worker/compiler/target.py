@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -15,7 +16,15 @@ from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.triple import LINUX_RISCV64, architecture_of, platform_of, unfit_triple
+from bessemer.contract.triple import (
+    LINUX_RISCV64,
+    architecture_of,
+    not_runnable,
+    platform_of,
+    runs_on_workers,
+    unfit_triple,
+)
+from worker.candidates.program import Program
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
@@ -82,6 +91,11 @@ class CompileTarget:
         return architecture_of(self.resolved.triple)
 
     @property
+    def platform(self) -> str:
+        """The architecture, with the C library or the system; see ``platform_of``."""
+        return platform_of(self.resolved.triple)
+
+    @property
     def is_of_this_architecture(self) -> bool:
         """Whether this machine's processor has the target's architecture."""
         return self.architecture == architecture_of(host_triple())
@@ -103,6 +117,11 @@ class CompileTarget:
     def launcher(self) -> Launcher | None:
         """How this machine runs the library's own program; None if it cannot."""
         return launcher_of(self.resolved.triple)
+
+    def program(self, path: Path) -> Program | None:
+        """The program of a bundle for the target; None if this machine cannot run it."""
+        found = self.launcher
+        return None if found is None else Program(path, found.command, self.threads)
 
     @property
     def threads(self) -> int:
@@ -188,6 +207,8 @@ def refuse_unrunnable(target: CompileTarget) -> None:
     Raises:
         JobError: ``target-not-runnable`` with the missing features.
     """
+    if not runs_on_workers(target.resolved.triple):
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, not_runnable(target.resolved.triple))
     missing = missing_features(target)
     if missing and (target.is_of_this_architecture or target.launcher is None):
         detail = f"target '{target.resolved.name}' needs {', '.join(missing)}, which this processor lacks"

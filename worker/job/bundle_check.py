@@ -19,8 +19,9 @@ from bessemer.contract.job import BundleCheck
 from bessemer.contract.options import VerifyOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
-from worker.candidates.execute import ProgramFailedError, execute
+from worker.candidates.execute import ProgramFailedError
 from worker.candidates.process import use_threads
+from worker.candidates.program import Program
 from worker.compiler.checking.compare import ALLOWED, scale_of, widen
 from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
@@ -75,17 +76,21 @@ def _checked_by_program(
     bundle: Path, manifest: Manifest, target: CompileTarget, options: VerifyOptions
 ) -> BundleCheck:
     """Run the bundle's program on the reference inputs; it compares the outputs itself."""
-    if manifest.program is None or target.launcher is None:
+    program = None if manifest.program is None else target.program(bundle / manifest.program)
+    if program is None:
         raise JobError(ErrorCode.VERIFY_CRASHED, "the bundle has no program that this machine can run")
     for point in manifest.entry_points:
         _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), options)
-    command = (*target.launcher.command, str(bundle / manifest.program), "--threads", str(target.threads))
+    return BundleCheck(latency=None, max_absolute_error=_compared(program))
+
+
+def _compared(program: Program) -> float:
+    """The largest absolute error that the bundle's program finds on the reference inputs."""
     try:
-        text = execute(command, "the bundle's program")
+        text = program.compare()
     except ProgramFailedError as error:
         raise failure_of(ErrorCode.VERIFY_MISMATCH, error, f"in a fresh process: {error}") from error
-    errors = (float(found) for found in re.findall(r"largest difference (\S+)", text))
-    return BundleCheck(latency=None, max_absolute_error=max(errors, default=0.0))
+    return max((float(found) for found in re.findall(r"largest difference (\S+)", text)), default=0.0)
 
 
 def _timed(model: run.Model, inputs: run.Arrays) -> tuple[run.Arrays, run.Latency]:

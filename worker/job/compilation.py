@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
+from bessemer.bundle.manifest import PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.options import STRATEGIES
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BenchmarkResult, TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
@@ -73,7 +74,9 @@ def compile_model(
         raise TypeError(f"{order.work.kind} is not a compilation")
     request, seconds = order.work.request, order.work.seconds
     target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
-    refuse_unrunnable(target)
+    if request.is_verified:
+        refuse_unrunnable(target)
+    refuse_search(request, target)
     extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
@@ -102,10 +105,10 @@ def compile_model(
             if candidates.lost is None:
                 raise
             raise candidates.lost from error
-        return compiled(reached, context, target)
+        return compiled(reached, context, upload)
 
 
-def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> Compiled:
+def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compiled:
     """The last message of a compilation that succeeded, at its end or at an earlier stop."""
     if reached.stage is Stage.PACKAGE:
         files = reached.value.files
@@ -116,8 +119,8 @@ def compiled(reached: Reached, context: StageContext, target: CompileTarget) -> 
     benchmarked = made_from(reached.value, Benchmarked)
     measured = None if benchmarked is None else benchmarked.result
     return Compiled(
-        target=target.resolved,
-        verified=True if reached.stage.includes(Stage.VERIFY) else None,
+        target=upload.target.resolved,
+        verified=upload.request.is_verified if reached.stage.includes(Stage.VERIFY) else None,
         figures=None if benchmarked is None or measured is None else _figures(benchmarked, measured),
         measured=benchmarked is None or measured is not None,
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
@@ -181,7 +184,19 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
     built = made_from(reached.value, Built)
     if built is None:
         return (REPORT,)
-    return (REPORT, LIBRARY) if built.parameters is None else (REPORT, LIBRARY, PARAMETERS)
+    return (REPORT, built.library.name, *(() if built.parameters is None else (PARAMETERS,)))
+
+
+def refuse_search(request: CompilationRequest, target: CompileTarget) -> None:
+    """Refuse a search for schedules on a machine that cannot measure the target's code.
+
+    Raises:
+        JobError: ``target-not-runnable``.
+    """
+    if request.searches and not (target.is_native and request.is_verified):
+        name = target.resolved.name
+        detail = f"a search measures code, which this worker cannot for '{name}': set `tune.trials` to 0"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
 def check_names(request: CompilationRequest, target: CompileTarget) -> None:
@@ -192,7 +207,7 @@ def check_names(request: CompilationRequest, target: CompileTarget) -> None:
             ``strategy-unknown``, with the nearest name if there is one; ``schedule-failed``.
     """
     rewrite_book().chosen(request.optimize)
-    check_choices(request.kernels, kernel_book(), target.architecture)
+    check_choices(request.kernels, kernel_book(), target.platform)
     if request.tune.spaces:
         check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))
     check_strategy(request.tune.strategy, (*STRATEGIES, *strategy_book()))

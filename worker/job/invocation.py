@@ -7,15 +7,18 @@ ends, and the supervisor reports that.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from bessemer.bundle import run
+from bessemer.bundle.manifest import Manifest
 from bessemer.contract.invocation import OUTPUTS
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.process import use_threads
+from worker.candidates.program import ProgramCall
 from worker.compiler.kernels.functions import require_functions
-from worker.compiler.target import compile_target, refuse_unrunnable
+from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
@@ -46,11 +49,44 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     use_threads(target.threads)
     inputs = read_inputs(folder.inputs)
     try:
+        if not target.is_native:
+            return _run_program(bundle, manifest, target, inputs, work, folder)
         return _run(run.load(bundle), inputs, work, folder)
     except run.InputError as error:
         raise JobError(ErrorCode.INPUTS_MISMATCH, str(error)) from error
     except Exception as error:
         raise failure_of(ErrorCode.INVOCATION_FAILED, error, str(error)) from error
+
+
+def _run_program(
+    bundle: Path,
+    manifest: Manifest,
+    target: CompileTarget,
+    inputs: Arrays,
+    work: InvokeWork,
+    folder: JobFolder,
+) -> Invoked:
+    """Run the bundle's program, whose times would say nothing about the target's processor."""
+    program = None if manifest.program is None else target.program(bundle / manifest.program)
+    if program is None:
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, "the bundle has no program that this worker can run")
+    points = {point.name: point for point in manifest.entry_points}
+    point = points.get(work.entry or manifest.name)
+    if point is None:
+        raise run.InputError(f"unknown entry '{work.entry}': the library has {', '.join(points)}")
+    entry = run.Entry(bundle, point.model_dump(mode="json"), program.call)
+    states = {spec.name: spec for spec in entry.states}
+    arrays, _ = entry.arrays(entry.with_seed({n: array for n, array in inputs.items() if n not in states}))
+    given = {spec.name: array for spec, array in zip(entry.inputs, arrays, strict=True)}
+    kept = {name: run.state_array(states[name], array) for name, array in inputs.items() if name in states}
+    call = ProgramCall(point.name, folder.scratch / "inputs.npz", folder.scratch / OUTPUTS)
+    run.save_arrays(call.inputs, {**given, **kept})
+    program.call((call,))
+    seeds = {spec.name: given[spec.name] for spec in entry.seeds}
+    run.save_arrays(folder.output / OUTPUTS, {**run.load_arrays(call.outputs), **seeds})
+    specs = (*point.outputs, *manifest.states, *(spec for spec in point.inputs if spec.name == point.seed))
+    outputs = tuple(TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs)
+    return Invoked(threads=program.threads, latency=None, outputs=outputs)
 
 
 def _run(model: run.Model, inputs: Arrays, work: InvokeWork, folder: JobFolder) -> Invoked:

@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import (
-    PROGRAM,
     REFERENCE_FOLDER,
     STATE_FOLDER,
     BundleFile,
@@ -44,7 +43,7 @@ from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bessemer.contract.report import Preflight
 
@@ -77,6 +76,7 @@ def make_report(
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("cannot report on a model that was not captured")
+    is_verified = verified is not None and captured.upload.request.is_verified
     counted, whole = optimized or translated, captured.with_complex
     return Report(
         bessemer=versions()["bessemer"],
@@ -93,8 +93,8 @@ def make_report(
         state=whole.input_specs[captured.own_inputs :],
         seed=captured.seed,
         dynamic=captured.dynamic,
-        verified=verified is not None,
-        execution=captured.upload.target.execution if verified else None,
+        verified=is_verified,
+        execution=captured.upload.target.execution if is_verified else None,
         reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
         operators=counted.operators if counted else {},
@@ -187,15 +187,18 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
-            tolerances=tuple(
-                OutputTolerance(
-                    name=comparison.name,
-                    relative=comparison.tolerance.relative,
-                    absolute=comparison.tolerance.absolute,
-                )
-                for comparison in comparisons[: len(passed.output_specs)]
-            ),
+            tolerances=tuple(_tolerances(entry, comparisons)),
         )
+
+
+def _tolerances(entry: Captured, comparisons: Sequence[OutputComparison]) -> Iterator[OutputTolerance]:
+    """Those that the outputs passed; if they were not compared, those of the request."""
+    options = entry.upload.request.verify
+    for spec, found in zip_longest(entry.passed_by_users.output_specs, comparisons):
+        if spec is None:
+            return
+        tolerance = found.tolerance if found else options.tolerance(spec.dtype)
+        yield OutputTolerance(name=spec.name, relative=tolerance.relative, absolute=tolerance.absolute)
 
 
 def call_of(entry: Captured) -> CallStructure:
@@ -232,19 +235,20 @@ def reference_of(entry: Captured) -> Reference:
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs, and every other file of the bundle."""
     upload = benchmarked.captured.upload
-    parameters = benchmarked.verified.built.parameters
+    built = benchmarked.verified.built
+    parameters = built.parameters
     first, *others = _entry_points(benchmarked)
     return Manifest(
         **dict(first),
         model=upload.request.model,
         target=upload.target.resolved,
+        verified=upload.request.is_verified,
         entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
-        functions=benchmarked.verified.built.functions,
-        program=None if benchmarked.verified.built.program is None else PROGRAM,
-        runtime_libraries=runtime_libraries(benchmarked.verified.built.imports)
-        if upload.target.is_native
-        else (),
+        functions=built.functions,
+        library=built.library.name,
+        program=None if built.program is None else built.program.name,
+        runtime_libraries=runtime_libraries(built.imports) if upload.target.is_native else (),
         versions=versions(),
         files=files,
         created_at=created_at,

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 
-from bessemer.bundle.manifest import HEADER, Manifest
+from bessemer.bundle.manifest import EXAMPLES_FOLDER, HEADER, STATIC_LIBRARY, TYPED_HEADER, Manifest
 from bessemer.contract.dynamic import DynamicAxis, shown_shape
 from bessemer.contract.tensor import TensorSpec
+from worker.package.c_package.header import example_call
 from worker.package.program import program
 
 _TEMPLATE = """\
 # A compiled model
 
-Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads)
-and verified it against the original. `report.html` shows the measurements.
+Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads){verified}
+`report.html` says what was compiled and measured.
 
 {tensors}
 
@@ -20,6 +21,15 @@ and verified it against the original. `report.html` shows the measurements.
     sha256sum --check SHA256SUMS
 
 {program_chapter}{python_chapter}"""
+
+_VERIFIED = """
+and verified it against the original."""
+
+_NOT_VERIFIED = """.
+
+**Nothing has run this library**, since the request asked for no verification. Before you rely on it, run it
+on its own hardware: `./run` compares its outputs with the original model's.
+"""
 
 _PYTHON = """\
 ## Run it from the command line
@@ -83,32 +93,21 @@ _PROGRAM = """\
     ./run --repeat 200
 
 Without inputs, it runs the reference inputs and compares the outputs with the original model's; `--help`
-lists its options. `{header}` declares the functions of `{library}` that it calls, for C and every language
-that calls C:
+lists its options.
+
+## Call it from C, C++, Python, Rust
+
+`{library}` has a plain C interface and depends on the system's C library alone. `{header}` declares it:
+sessions with state, threads and memory of their own, and the names, types and sizes of all tensors.
+`{typed}` adds a function for each entry point with the model's own names:
 
 ```c
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "{header}"
-
-int main(void) {{
-  const bessemer_entry *entry = bessemer_model_entries(NULL);
-  void *inputs[{input_count}], *outputs[{output_count}];
-  for (int i = 0; i < entry->input_count; i++) inputs[i] = calloc(1, entry->inputs[i].bytes);
-  for (int i = 0; i < entry->output_count; i++) outputs[i] = calloc(1, entry->outputs[i].bytes);
-  bessemer_model *model = bessemer_model_open({cores});
-  if (!model || bessemer_model_run(model, 0, (const void *const *)inputs, outputs)) {{
-    fprintf(stderr, "%s\\n", bessemer_model_error());
-    return 1;
-  }}
-  printf("%s has %zu bytes\\n", entry->outputs[0].name, entry->outputs[0].bytes);
-  bessemer_model_close(model);
-  return 0;
-}}
+{example}
 ```
 
-    cc main.c -o main -L. -l:{library} -Wl,-rpath,'$ORIGIN' -lm -lpthread
+`{examples}` has a program in each language, with the command that builds it in its first lines, and a project
+for CMake, which finds the bundle by `find_package(bessemer_model CONFIG REQUIRED PATHS BUNDLE)` and links
+`bessemer::model`, or `bessemer::model_static` if the bundle has `{archive}`.
 
 """
 
@@ -177,6 +176,7 @@ def readme(manifest: Manifest) -> str:
         target=manifest.target.name,
         mcpu=manifest.target.mcpu,
         cores=manifest.target.cores,
+        verified=_VERIFIED if manifest.verified else _NOT_VERIFIED,
         tensors="\n\n".join(_paragraphs(manifest)),
         program_chapter=_program(manifest),
         python_chapter=_python(manifest) if manifest.runtime_libraries else "",
@@ -211,9 +211,10 @@ def _program(manifest: Manifest) -> str:
         arguments=_arguments(manifest),
         header=HEADER,
         library=manifest.library,
-        cores=manifest.target.cores,
-        input_count=max(len(manifest.inputs), 1),
-        output_count=max(len(manifest.outputs), 1),
+        typed=TYPED_HEADER,
+        examples=EXAMPLES_FOLDER,
+        example=example_call(manifest),
+        archive=STATIC_LIBRARY,
     )
 
 

@@ -169,7 +169,7 @@ class Compiled(Document):
 
     kind: Literal["compiled"] = "compiled"
     target: ResolvedTarget
-    verified: Literal[True] | None
+    verified: bool | None
     figures: Annotated[Figures, AfterValidator(_finite)] | None
     files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_distinct)]
     stopped_after: Stage | None = None

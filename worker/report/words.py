@@ -173,4 +173,6 @@ def not_measured(execution: Execution | None) -> str:
     """Why there are no latencies."""
     if execution is Execution.EMULATED:
         return "The library was verified under emulation, whose times say nothing about the hardware."
+    if execution is None:
+        return "Nothing has run the library, as the request asked."
     return "The library was verified on the worker's processor with the target's own C library, not measured."

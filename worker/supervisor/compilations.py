@@ -67,7 +67,7 @@ class CompilationTask(RowTask[Compilation]):
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
-        if isinstance(result, Compiled) and ARCHIVE in result.files:
+        if isinstance(result, Compiled) and ARCHIVE in result.files and row.request.is_verified:
             result = await self._checked(row, attempt, folder, result)
         return with_remedy(result, row.request) if isinstance(result, Problem) else result
 

@@ -72,9 +72,12 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
     """The result, or a problem if a compilation stopped after another stage than the request asks for."""
     if not isinstance(result, Compiled):
         return result
-    if (result.stopped_after or Stage.PACKAGE) is (request.stop_after or Stage.PACKAGE):
+    if (result.stopped_after or Stage.PACKAGE) is not (request.stop_after or Stage.PACKAGE):
+        detail = "the job stopped after another stage than the request asks for"
+    elif result.verified is False and request.is_verified:
+        detail = "the job skipped the verification that the request asks for"
+    else:
         return result
-    detail = "the job stopped after another stage than the request asks for"
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
 
 

@@ -3,7 +3,6 @@
 import sqlalchemy as sa
 
 from bessemer.contract.base import JobId, now
-from bessemer.contract.capability import needs_of
 from bessemer.contract.job import Compilation, CompilationPage, Event, EventType, JobState
 from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.request import CompilationRequest
@@ -114,7 +113,7 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             connection.execute(sa.delete(JOBS).where(self._named(job_id), waiting))
 
     def _insert(self, job_id: JobId, request: CompilationRequest, traceparent: str | None) -> None:
-        needs = needs_of(request.target)
+        needs = request.needs
         values = {
             **self.lifecycle.at_start,
             "id": job_id,

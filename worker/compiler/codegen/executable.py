@@ -21,7 +21,7 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
-from bessemer.contract.triple import architecture_of
+from bessemer.contract.triple import platform_of
 from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
@@ -98,6 +98,7 @@ class Linked:
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
         no_c_interface: why C cannot call the library; None if it can.
+        objects: what the library is linked from, without the virtual machine's instructions.
     """
 
     executable: relax.VMExecutable
@@ -105,6 +106,7 @@ class Linked:
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
     no_c_interface: str | None
+    objects: tuple[Path, ...]
 
 
 def build_library(
@@ -145,8 +147,8 @@ def build_in_shares(
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
     called = sorted(packed_names(compiled.lowered))
     interface, reason = _interface(machine, exposed, parameters, called)
-    _link(executable, library, compiler, _kernels_of(module), interface, parameters)
-    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason)
+    objects = _link(executable, library, compiler, _kernels_of(module), interface, parameters)
+    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason, objects)
 
 
 def _interface(
@@ -218,7 +220,7 @@ class _Linker:
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
         compiled = [Path(path) for path in objects if path.endswith(".o")]
-        kernels = objects_of(self._kernels, architecture_of(self._triple))
+        kernels = objects_of(self._kernels, platform_of(self._triple))
         libraries = [library.path for library in libraries_of(self._kernels)]
         link_library(Path(output), [*compiled, *self._own, *kernels], self._triple, self._folder, libraries)
 
@@ -244,17 +246,23 @@ def _link(
     kernels: tuple[Kernel, ...],
     interface: Interface,
     parameters: Parameters,
-) -> None:
-    """Link the library; where TVM has no runtime, without the virtual machine's instructions."""
+) -> tuple[Path, ...]:
+    """Link the library; where TVM has no runtime, without the virtual machine's instructions.
+
+    Returns:
+        The objects without these instructions.
+    """
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     try:
         own = write_objects(interface, parameters, triple, compiler.objects)
+        compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
         link = _Linker(triple, kernels, own, compiler.objects)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
-            link(str(library), sorted(map(str, compiler.objects.glob("kernels*.o"))))
+            link(str(library), list(map(str, compiled)))
+        return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

@@ -41,6 +41,16 @@ def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str]
 link_shared.object_format = "o"  # type: ignore[attr-defined]
 
 
+def archive_objects(output: Path, objects: Sequence[Path]) -> None:
+    """Write a library for static linking. Equal objects give equal bytes.
+
+    Raises:
+        LinkError: the archiver failed.
+        JobError: ``child-killed``.
+    """
+    run_zig("ar", "rcsD", str(output), *map(str, objects))
+
+
 def run_zig(tool: str, *arguments: str) -> None:
     """Run one of zig's tools, such as ``ld.lld`` or ``cc``.
 

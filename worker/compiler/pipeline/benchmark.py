@@ -66,7 +66,8 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
     entries = verified.captured.entries
-    if not verified.captured.upload.target.is_native:
+    upload = verified.captured.upload
+    if not (upload.target.is_native and upload.request.is_verified):
         return Benchmarked(verified=verified, result=None)
     first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))

@@ -9,23 +9,24 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from bessemer.bundle.manifest import LIBRARY, PROGRAM
-from bessemer.contract.problem import SourcePlace
+from bessemer.bundle.manifest import STATIC_LIBRARY
+from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
 from worker.compiler.codegen.imports import imported_functions
+from worker.compiler.codegen.link import LinkError, archive_objects
 from worker.compiler.codegen.origin import places_of
 from worker.compiler.codegen.standalone.emit import EntryTensors
 from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory
-from worker.compiler.platforms import libc_of
+from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
-from worker.errors import JobError
+from worker.errors import JobError, failure_of
 from worker.snapshots.machine_code import join_sources
 
 
@@ -43,7 +44,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             function that neither the runtime nor an extension has.
     """
     target = tuned.captured.upload.target.llvm
-    library = context.output / LIBRARY
+    library = context.output / library_name(tuned.captured.upload.target.resolved.triple)
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
     compiler = Compiler(
         target=target,
@@ -61,6 +62,8 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, context.output)
+    if tuned.captured.upload.request.static_library:
+        _write_archive(library.parent / STATIC_LIBRARY, linked)
     program = _write_program(library, linked, compiler)
     imports = imported_functions(linked.executable, linked.module)
     require_functions(imports - kernel_book().linked)
@@ -79,12 +82,23 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     )
 
 
+def _write_archive(path: Path, linked: Linked) -> None:
+    """Write the library for static linking, which only C can call."""
+    if linked.no_c_interface is not None:
+        detail = f"C cannot call the library, so `static_library` is not possible: {linked.no_c_interface}"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    try:
+        archive_objects(path, linked.objects)
+    except LinkError as error:
+        raise failure_of(ErrorCode.BUILD_FAILED, error, str(error)) from error
+
+
 def _write_program(library: Path, linked: Linked, compiler: Compiler) -> Path | None:
     """Link the program that runs the library."""
-    triple = str(compiler.target.attrs["mtriple"])
-    if linked.no_c_interface is not None or libc_of(triple) is None:
+    if linked.no_c_interface is not None:
         return None
-    program = library.parent / PROGRAM
+    triple = str(compiler.target.attrs["mtriple"])
+    program = library.parent / program_name(triple)
     write_runner(library, triple, compiler.objects, program)
     return program
 

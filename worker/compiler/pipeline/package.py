@@ -13,24 +13,29 @@ import bessemer.bundle
 from bessemer.bundle.manifest import (
     ARCHIVE,
     CHECKSUMS,
+    CMAKE_FOLDER,
     DATABASE_FILES,
+    EXAMPLES_FOLDER,
     HEADER,
-    LIBRARY,
+    IMPORT_LIBRARY,
+    LIBRARIES,
     LICENSES_FOLDER,
     MANIFEST,
     PARAMETERS,
-    PROGRAM,
     README,
     RECORDS_FOLDER,
     REPORT,
     REPORT_PAGE,
     RUNNER,
     STATE_FOLDER,
+    STATIC_LIBRARY,
+    TYPED_HEADER,
 )
 from bessemer.contract.base import Document, now
 from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.triple import runs_on_workers
 from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
@@ -46,6 +51,8 @@ from worker.package.archive import (
     write_arrays,
     write_reference,
 )
+from worker.package.c_package.files import CMAKE_PACKAGE, EXAMPLES
+from worker.package.c_package.header import typed_header
 from worker.package.dependencies import check_linkage
 from worker.package.document import kept_state, make_manifest, make_report, reference_of
 from worker.package.readme import readme
@@ -53,7 +60,7 @@ from worker.package.runtime import license_sources, runtime_sources
 from worker.report.pictures import Picture, draw_picture
 from worker.report.render import render
 
-ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
+ARTIFACTS = (ARCHIVE, *LIBRARIES, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
 """Files that can be downloaded singly. The archive lacks the last and adds the runtime and the licenses."""
 
 _RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
@@ -94,11 +101,13 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
     """Write the bundle's files and their archive. The same arguments give the same bytes."""
     folder = context.output
     built = benchmarked.verified.built
-    check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
+    if runs_on_workers(built.captured.upload.target.resolved.triple):
+        check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
     if built.tuned.records is not None:
         write_marks(built.tuned.records, context.extensions)
     paths = (
         *_copy_parts(benchmarked, folder),
+        *_write_header(benchmarked, folder, created_at),
         *_write_references(benchmarked, folder),
         *_write_report(benchmarked, context, created_at),
     )
@@ -109,7 +118,7 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
 def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     built = benchmarked.verified.built
     sources = {
-        LIBRARY: built.library,
+        built.library.name: built.library,
         **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
         **_program_sources(built),
         **_python_sources(built),
@@ -134,7 +143,26 @@ def _python_sources(built: Built) -> dict[str, Path]:
 
 
 def _program_sources(built: Built) -> dict[str, Path]:
-    return {} if built.program is None else {PROGRAM: built.program, HEADER: SOURCES / HEADER}
+    """What runs the library without TVM, and what a program in another language needs to call it."""
+    if built.program is None:
+        return {}
+    folder = built.program.parent
+    linked = [name for name in (STATIC_LIBRARY, IMPORT_LIBRARY) if (folder / name).exists()]
+    return {
+        built.program.name: built.program,
+        HEADER: SOURCES / HEADER,
+        f"{CMAKE_FOLDER}/{CMAKE_PACKAGE.name}": CMAKE_PACKAGE,
+        **{f"{EXAMPLES_FOLDER}/{path.name}": path for path in EXAMPLES},
+        **{name: folder / name for name in linked},
+    }
+
+
+def _write_header(benchmarked: Benchmarked, folder: Path, created_at: datetime) -> tuple[str, ...]:
+    if benchmarked.verified.built.program is None:
+        return ()
+    manifest = make_manifest(benchmarked, (), created_at)
+    (folder / TYPED_HEADER).write_text(typed_header(manifest), encoding="utf-8")
+    return (TYPED_HEADER,)
 
 
 def _kernel_libraries(built: Built) -> tuple[SharedLibrary, ...]:

@@ -16,7 +16,8 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError
-from worker.candidates.execute import ProgramFailedError, execute
+from worker.candidates.execute import ProgramFailedError
+from worker.candidates.program import ProgramCall
 from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.neighbors import neighbors
@@ -44,12 +45,15 @@ def verify(built: Built, context: StageContext) -> Verified:
     """Run the library on the reference inputs and compare every output with its reference.
 
     Before: the library is linked. After: every element of every output lies within its tolerance, also at
-    other sizes if sizes are dynamic, and where entry points that share state run in turn.
+    other sizes if sizes are dynamic, and where entry points that share state run in turn. Without
+    ``verification``, nothing runs and there are no comparisons.
 
     Raises:
         JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:
             the library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
+    if not built.captured.upload.request.is_verified:
+        return Verified(built, built.captured, (), ((),) * len(built.captured.others))
     refuse_unrunnable(built.captured.upload.target)
     entries, comparisons = zip(
         *(_verified(entry, built, context) for entry in built.captured.entries), strict=True
@@ -256,24 +260,24 @@ def _run_program(
 ) -> list[Arrays]:
     """The outputs of calls of entry points, one after the other in one run of the bundle's program."""
     target = built.captured.upload.target
-    if built.program is None or target.launcher is None:
+    program = None if built.program is None else target.program(built.program)
+    if program is None:
         detail = f"the library has no program that could run on this machine: {built.no_program}"
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
     folder = context.scratch / "calls"
     folder.mkdir(exist_ok=True)
-    arguments: list[str] = []
-    for number, (captured, sample) in enumerate(calls):
-        path = folder / f"{number}-inputs.npz"
+    steps = [
+        ProgramCall(captured.name, folder / f"{number}-inputs.npz", folder / f"{number}-outputs.npz")
+        for number, (captured, _) in enumerate(calls)
+    ]
+    for step, (captured, sample) in zip(steps, calls, strict=True):
         given = captured.own_inputs if sample.follows and captured.kept else len(captured.input_specs)
-        write_arrays(path, captured.input_specs[:given], sample.inputs[:given])
-        arguments += ["--call", captured.name, str(path), str(folder / f"{number}-outputs.npz")]
-    command = (*target.launcher.command, str(built.program), "--threads", str(target.threads), *arguments)
+        write_arrays(step.inputs, captured.input_specs[:given], sample.inputs[:given])
     try:
-        execute(command, "the library's program")
+        program.call(steps)
     except ProgramFailedError as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, str(error)) from error
-    paths = (folder / f"{number}-outputs.npz" for number in range(len(calls)))
-    return [_read_outputs(path, captured) for path, (captured, _) in zip(paths, calls, strict=True)]
+    return [_read_outputs(step.outputs, captured) for step, (captured, _) in zip(steps, calls, strict=True)]
 
 
 def _read_outputs(path: Path, captured: Captured) -> Arrays:

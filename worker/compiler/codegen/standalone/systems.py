@@ -29,6 +29,10 @@ WINDOWS_LIBRARIES = ("ucrtbase", "kernel32")
 """The libraries of Windows that a model needs: C's, which Windows 10 and later have, and the system's."""
 
 
+_SAME_HELPERS = ("-force:multiple",)
+"""TVM adds the same conversions of half precision to every object."""
+
+
 def link_library(
     output: Path, objects: Sequence[Path], triple: str, folder: Path, libraries: Sequence[Path] = ()
 ) -> None:
@@ -47,11 +51,11 @@ def link_library(
     paths = [str(path) for path in objects]
     match system_of(triple):
         case System.MACOS:
-            options = ("build-lib", "-dynamic", "-install_name", f"@rpath/{output.name}")
-            _link_macos(options, output, paths, triple, folder)
+            kind = ("build-lib", "-dynamic", "-install_name", f"@rpath/{output.name}")
+            _link_macos(kind, output, paths, triple, folder)
         case System.WINDOWS:
-            options = ("-dll", "-noentry", f"-implib:{output.with_suffix('.lib')}")
-            _link_windows(options, output, paths, folder)
+            dll = ("-dll", "-noentry", f"-implib:{_import_library_of(output)}")
+            _link_windows((*dll, *_SAME_HELPERS), output, paths, folder)
         case _:
             libc = libc_of(triple)
             paths += [] if libc is None else map(str, stubs_of(libc, triple, folder))
@@ -71,7 +75,7 @@ def link_program(output: Path, objects: Sequence[Path], library: Path, triple: s
             _link_macos(options, output, [*paths, str(library)], triple, folder)
         case System.WINDOWS:
             options = ("-entry:bessemer_start", "-subsystem:console", "-stack:8388608")
-            _link_windows(options, output, [*paths, str(library.with_suffix(".lib"))], folder)
+            _link_windows(options, output, [*paths, str(_import_library_of(library))], folder)
         case _:
             _link_linux(output, paths, library, triple, folder)
     output.chmod(0o755)
@@ -100,6 +104,11 @@ def _link_macos(
 
 def _link_windows(options: Sequence[str], output: Path, paths: Sequence[str], folder: Path) -> None:
     run_zig("lld-link", *options, f"-out:{output}", *paths, *map(str, import_libraries(folder)))
+
+
+def _import_library_of(library: Path) -> Path:
+    """What C's linkers read of a DLL."""
+    return library.with_suffix(".lib")
 
 
 def import_libraries(folder: Path) -> tuple[Path, ...]:
