@@ -173,7 +173,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
     if compilation.verified is not None:
         yield f"verified    {'yes' if compilation.verified else 'NO, as requested: nothing ran the library'}"
-        if compilation.figures is None and compilation.request.makes_bundle:
+        if compilation.verified and compilation.figures is None and compilation.request.makes_bundle:
             yield "measured    no: the worker's processor or C library is not the target's"
     if compilation.figures:
         yield from _figure_lines(compilation.figures)

@@ -156,6 +156,20 @@ class FunctionTime(Document):
     )
 
 
+class Estimate(Document):
+    """What one run takes at least, computed from the code: for processors on which nothing was measured."""
+
+    flops: int = Field(description="Floating-point operations of its matrix products and convolutions.")
+    moved_bytes: int = Field(
+        description="The bytes of the tensors of each function that it calls, each tensor once."
+    )
+    cycles: int = Field(
+        description="Cycles of each thread if arithmetic, or else loads and stores, ran at the full rate of "
+        "the processor's vector units, with all data in the first-level cache."
+    )
+    threads: int = Field(description="The threads that share the work.")
+
+
 class BenchmarkResult(Document):
     """The result of the benchmark. Sizes are in bytes."""
 
@@ -565,8 +579,15 @@ class Report(Document):
         description="Functions that took too long to compile and were split. The parts exchange tensors "
         "through memory, which can make the library slower.",
     )
+    estimate: Estimate | None = Field(
+        default=None,
+        description="The work of one run of the first entry point; null if a size is dynamic or if C cannot "
+        "call the library.",
+    )
     benchmark: BenchmarkResult | None = Field(
-        default=None, description="The measurements; null if the compilation stopped before `benchmark`."
+        default=None,
+        description="The measurements; null if the compilation stopped before `benchmark`, or if no machine "
+        "here measures the target.",
     )
     entries: tuple[EntryReport, ...] = Field(
         default=(),

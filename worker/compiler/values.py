@@ -14,6 +14,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BenchmarkResult,
+    Estimate,
     FunctionSplit,
     KernelChoice,
     LoadedExtension,
@@ -388,7 +389,7 @@ class Built:
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     ``program`` runs the library without TVM. It is None if C cannot call the library, and ``no_program`` says
-    why.
+    why. ``estimate`` is the work of a run of the first entry point; None if its calls are not known.
     """
 
     tuned: Tuned
@@ -400,6 +401,7 @@ class Built:
     splits: tuple[FunctionSplit, ...] = ()
     program: Path | None = None
     no_program: str = ""
+    estimate: Estimate | None = None
 
     @property
     def captured(self) -> Captured:

@@ -68,6 +68,9 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
     _refuse_mismatches(comparisons)
+    program = None if manifest.program is None else target.program(bundle / manifest.program)
+    if program is not None:
+        _compared(program)
     largest = max((comparison.max_absolute_error for comparison in comparisons), default=0.0)
     return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
 

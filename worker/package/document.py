@@ -105,6 +105,7 @@ def make_report(
         functions=built.functions if built else (),
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),
+        estimate=built.estimate if built else None,
         benchmark=benchmarked.result if benchmarked else None,
         entries=_entry_reports(captured, verified, benchmarked),
         stages=context.finished_stages(),

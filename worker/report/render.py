@@ -43,6 +43,7 @@ def _environment() -> Environment:
         "searched_spaces": words.searched_spaces,
         "schedule_outcome": words.schedule_outcome,
         "verified_how": words.verified_how,
+        "estimated": words.estimated,
         "not_measured": words.not_measured,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}

@@ -2,7 +2,15 @@
 
 import math
 
-from bessemer.contract.report import BaselineResult, Execution, GivenSchedule, Schedules, TuneResult, TuneTask
+from bessemer.contract.report import (
+    BaselineResult,
+    Estimate,
+    Execution,
+    GivenSchedule,
+    Schedules,
+    TuneResult,
+    TuneTask,
+)
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -176,3 +184,20 @@ def not_measured(execution: Execution | None) -> str:
     if execution is None:
         return "Nothing has run the library, as the request asked."
     return "The library was verified on the worker's processor with the target's own C library, not measured."
+
+
+_GIGAHERTZ = 2
+SHORTEST, LONGEST = 1.3, 3.0
+"""The range of measured times over estimates; see ``benchmarks.programs``."""
+
+
+def estimated(estimate: Estimate) -> str:
+    """The work of one run, and how long it takes at least."""
+    least_ms = estimate.cycles / (_GIGAHERTZ * 1e6)
+    threads = "1 thread" if estimate.threads == 1 else f"each of {estimate.threads} threads"
+    return (
+        f"One run computes {count(estimate.flops)} floating-point operations and moves "
+        f"{size(estimate.moved_bytes)}: at least {count(estimate.cycles)} cycles on {threads}, "
+        f"{duration(least_ms)} at {_GIGAHERTZ} GHz. Where libraries were measured, they took "
+        f"{SHORTEST:g} to {LONGEST:g} times as long as such an estimate."
+    )

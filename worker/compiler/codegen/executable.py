@@ -35,7 +35,7 @@ from worker.compiler.codegen.standalone.emit import (
     write_objects,
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
-from worker.compiler.codegen.standalone.plan import NotPlannableError, plan_calls
+from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
 from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
@@ -97,7 +97,8 @@ class Linked:
         module: the functions as compiled, with the lowered Relax functions.
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
-        no_c_interface: why C cannot call the library; None if it can.
+        plan: the calls of the first entry point; None if C cannot call the library.
+        no_c_interface: why it cannot.
         objects: what the library is linked from, without the virtual machine's instructions.
     """
 
@@ -105,6 +106,7 @@ class Linked:
     module: tvm.IRModule
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
+    plan: CallPlan | None
     no_c_interface: str | None
     objects: tuple[Path, ...]
 
@@ -148,7 +150,8 @@ def build_in_shares(
     called = sorted(packed_names(compiled.lowered))
     interface, reason = _interface(machine, exposed, parameters, called)
     objects = _link(executable, library, compiler, _kernels_of(module), interface, parameters)
-    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, reason, objects)
+    plan = interface.entries[0].plan if interface.entries else None
+    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, plan, reason, objects)
 
 
 def _interface(

@@ -11,10 +11,12 @@ import tvm
 
 from bessemer.bundle.manifest import STATIC_LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.report import Estimate
 from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
+from worker.compiler.codegen.estimate import estimate_run, flops_of_functions
 from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
 from worker.compiler.codegen.imports import imported_functions
 from worker.compiler.codegen.link import LinkError, archive_objects
@@ -78,8 +80,16 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
         ),
         program=program,
+        estimate=_estimate(linked, tuned),
         no_program=linked.no_c_interface or "",
     )
+
+
+def _estimate(linked: Linked, tuned: Tuned) -> Estimate | None:
+    if linked.plan is None:
+        return None
+    flops = flops_of_functions(linked.plain)
+    return estimate_run(linked.plan, flops, tuned.captured.upload.target.machine)
 
 
 def _write_archive(path: Path, linked: Linked) -> None:
