@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,42 @@ def headers(path: Path, *options: str) -> str:
     """What ``llvm-readobj`` says of a file."""
     command = ("llvm-readobj", "--file-headers", *options, str(path))
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+MULTIPLY_ADDS = {
+    "x86_64": r"\tvfmadd\d+ps\s.*(%[xyz]mm|[xyz]mm)",
+    "aarch64": r"\tfmla\s+v\d+\.4s|\tfmla\.4s",
+    "riscv64": r"\tvfmacc\.v",
+    "riscv64 scalar": r"\tfmadd\.s",
+}
+STACK = {"x86_64": r"\(%r[sb]p", "aarch64": r"\[sp|\[x29", "riscv64": r"\(sp\)|\(s0\)"}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The innermost loop of some machine code.
+
+    Attributes:
+        multiply_adds: how many of its instructions multiply and add vectors.
+        instructions: how many it has.
+        stack: how many of them use the stack.
+    """
+
+    multiply_adds: int
+    instructions: int
+    stack: int
+
+
+def innermost_loops(assembly: str, kind: str) -> list[Loop]:
+    """The loops of one basic block each, those with the most multiply-adds first."""
+    stack = STACK[kind.partition(" ")[0]]
+    loops = []
+    assembly = re.sub(r"^(\.Ltmp\d+:|\t\.).*\n", "", assembly, flags=re.MULTILINE)
+    for label, body in re.findall(r"^(\.?L\w+):[^\n]*\n((?:[ \t#/].*\n)*)", assembly, re.MULTILINE):
+        lines = [line for line in body.splitlines() if re.match(r"\t[a-z]", line)]
+        ends = [at for at, line in enumerate(lines) if re.search(rf"[\s,]{re.escape(label)}$", line)]
+        if ends:
+            lines = lines[: ends[-1] + 1]
+            adds = sum(re.match(MULTIPLY_ADDS[kind], line) is not None for line in lines)
+            loops.append(Loop(adds, len(lines), sum(re.search(stack, line) is not None for line in lines)))
+    return sorted(loops, key=lambda loop: -loop.multiply_adds)

@@ -16,6 +16,7 @@ from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target_features import unfit_features
 from bessemer.contract.triple import (
     LINUX_RISCV64,
     architecture_of,
@@ -38,6 +39,12 @@ _INSTRUCTION_SETS = re.compile(
 
 _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
 """Features that 64-bit x86 code requires: its functions return floating-point numbers in SSE registers."""
+_V_BY_PARTS = ("+zve64d", "+zvl128b", "-v")
+"""The extension V of RISC-V by the names of its parts.
+
+By its own name, TVM would split vectors of a known width into loops over vectors of an unknown one, whose sums
+stay in memory (TVM 0.27).
+"""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -150,11 +157,9 @@ def _tvm_target(target: ResolvedTarget) -> tvm.target.Target:
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     if not target.features:
         return _in_64_bits(target, plain)
-    unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
-    if unknown:
-        named = ", ".join(f"{feature}{_near_feature(target, feature)}" for feature in unknown)
-        detail = f"LLVM knows no feature {named} for {target.triple}"
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    unfit = [reason for _, reason in unfit_features(architecture_of(target.triple), target.features)]
+    if unfit:
+        raise JobError(ErrorCode.BUILD_FAILED, "; ".join(unfit))
     made = _make_target(target.triple, target.mcpu, target.features, target.cores)
     return _in_64_bits(target, made)
 
@@ -310,24 +315,14 @@ def known_processors(triple: str) -> frozenset[str]:
     return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target))
 
 
-def _near_feature(target: ResolvedTarget, feature: str) -> str:
-    """The nearest feature of the processor, since LLVM lists a processor's features only."""
-    known = {
-        str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
-    }
-    return did_you_mean(feature, {feature[0] + name for name in known})
-
-
-def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
-    name = feature[1:]
-    enabled = _make_target(target.triple, target.mcpu, (f"+{name}",), target.cores)
-    return name in {str(known) for known in codegen.llvm_get_cpu_features(enabled)}
-
-
 def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
-    if architecture_of(triple) == "riscv64":
-        config["mabi"] = "lp64d"
-    return tvm.target.Target(config)
+    if architecture_of(triple) != "riscv64":
+        return tvm.target.Target(config)
+    config["mabi"] = "lp64d"
+    target = tvm.target.Target(config)
+    if "v" not in _features(target):
+        return target
+    return tvm.target.Target({**config, "mattr": [*features, *_V_BY_PARTS]})

@@ -9,7 +9,7 @@ other rows follow the vendors' documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apar
 AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
+RVV = Processor(128, 31, 1, 4, 1, 32, 256, f"{_COMMON}; v0 holds masks")
+RVV_256 = replace(RVV, vector_bits=256)
+RVV_512 = replace(RVV, vector_bits=512)
+SCALAR = Processor(128, 8, 0.25, 4, 0.25, 32, 128, f"{_COMMON}; four registers stand for a vector")
 
 _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
@@ -121,7 +125,17 @@ PROCESSORS: dict[str, Processor] = {
 }
 """Processors by LLVM's name."""
 
-_LEVELS = (("avx512f", AVX512), ("fma", AVX2), ("avx", AVX), ("neon", NEON))
+_LEVELS = (
+    ("avx512f", AVX512),
+    ("fma", AVX2),
+    ("avx", AVX),
+    ("sse2", SSE),
+    ("neon", NEON),
+    ("zvl512b", RVV_512),
+    ("zvl256b", RVV_256),
+    ("zve32f", RVV),
+    ("f", SCALAR),
+)
 """Levels by their feature, the widest first."""
 
 
