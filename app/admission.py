@@ -14,9 +14,11 @@ from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_probl
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.service import Worker
-from bessemer.contract.target import Target
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import triple_of
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
+from bessemer.contract.triple import not_runnable, runs_on_workers
 
 REJECTED_STATUS = 422
 BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
@@ -39,7 +41,7 @@ def refusal(
     """
     models = {**others, request.model: model}
     refusals = (_model_refusal(digest, models.get(digest), request) for digest in request.models)
-    problem = next(filter(None, refusals), None) or _target_refusal(request.target)
+    problem = next(filter(None, refusals), None) or _target_refusal(request)
     if problem is not None:
         return problem
     known = {digest: one.inspection for digest, one in models.items() if one and one.inspection}
@@ -133,20 +135,30 @@ def priority_refusal(priority: int, highest: int) -> Problem | None:
     return make_problem(ErrorCode.REQUEST_INVALID, f"priority: {message}", errors=(error,))
 
 
-def _target_refusal(target: Target) -> Problem | None:
-    """Refuse here what would end as a failed build.
+def _target_refusal(request: CompilationRequest) -> Problem | None:
+    """Refuse here what would end as a failed build, or as a library that no worker can verify.
 
     The contract does not refuse it, since it reads the requests of earlier compilations too.
     """
-    found = unknown_part(target)
+    found = unknown_part(request.target)
     if found is None:
-        return None
+        return _verification_refusal(request)
     field, error = found
     is_unsupported = isinstance(error, PydanticCustomError) and error.type == UNSUPPORTED
     code = ErrorCode.TARGET_UNSUPPORTED if is_unsupported else ErrorCode.REQUEST_INVALID
     message = error.message() if isinstance(error, PydanticCustomError) else str(error)
     errors = (FieldError(field=f"target.{field}", message=message),)
     return make_problem(code, f"target.{field}: {message}", errors=errors)
+
+
+def _verification_refusal(request: CompilationRequest) -> Problem | None:
+    triple = triple_of(request.target)
+    verifies = request.stop_after is None or request.stop_after.includes(Stage.VERIFY)
+    if runs_on_workers(triple) or not request.is_verified or not verifies:
+        return None
+    message = not_runnable(triple)
+    errors = (FieldError(field="verification", message=message),)
+    return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"verification: {message}", errors=errors)
 
 
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:

@@ -145,6 +145,11 @@ def target_name(target: Target) -> str:
     return target.preset if isinstance(target, PresetTarget) else target.mcpu
 
 
+def triple_of(target: Target) -> str:
+    """The triple of a target."""
+    return target.triple if isinstance(target, ExplicitTarget) else PRESETS_BY_NAME[target.preset].triple
+
+
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
     """Fill in what the request leaves open with the worker's processor and cores.
 

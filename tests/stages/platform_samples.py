@@ -102,7 +102,7 @@ MULTIPLY_ADDS = {
     "riscv64": r"\tvfmacc\.v",
     "riscv64 scalar": r"\tfmadd\.s",
 }
-STACK = {"x86_64": r"\(%r[sb]p", "aarch64": r"\[sp|\[x29", "riscv64": r"\(sp\)|\(s0\)"}
+STACK = {"x86_64": r"\(%r[sb]p", "aarch64": r"\[sp|\[x29", "riscv64": r"\(sp\)"}
 
 
 @dataclass(frozen=True)

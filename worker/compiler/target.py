@@ -42,8 +42,8 @@ _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
 _V_BY_PARTS = ("+zve64d", "+zvl128b", "-v")
 """The extension V of RISC-V by the names of its parts.
 
-By its own name, TVM would split vectors of a known width into loops over vectors of an unknown one, whose sums
-stay in memory (TVM 0.27).
+By its own name, TVM would split vectors of a known width into loops over vectors of an unknown one, whose
+sums stay in memory (TVM 0.27).
 """
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
