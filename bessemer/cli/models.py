@@ -49,7 +49,7 @@ from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 from bessemer.contract.queue import QueueName
 from bessemer.contract.service import TargetList, WorkerList, takers_of
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import PresetTarget
+from bessemer.contract.target import HOST, Preset, PresetTarget
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
@@ -93,13 +93,13 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
 def _target_lines(targets: TargetList, client: Client) -> Iterator[str]:
     workers = client.workers()
     rows = [
-        (preset.name, _takers(PresetTarget(preset=preset.name), workers), preset.description)
+        (preset.name, _takers(PresetTarget(preset=preset.name), workers), _described(preset, workers))
         for preset in targets.items
     ]
     yield from aligned([("target", "live workers", "description"), *rows])
     if not targets.processors:
         return
-    yield from ("", "Every LLVM name of an x86-64 processor is also a target:")
+    yield from ("", "Every LLVM name of a processor is also a target:")
     for level, names in targets.processors.items():
         shown = ", ".join(name for name in names if "_" not in name)
         yield from textwrap.wrap(
@@ -110,6 +110,14 @@ def _target_lines(targets: TargetList, client: Client) -> Iterator[str]:
             break_on_hyphens=False,
         )
     yield from ("", PLANNED)
+
+
+def _described(preset: Preset, workers: WorkerList) -> str:
+    """A preset's description; for ``host``, with what it is on the live workers."""
+    if preset.name != HOST:
+        return preset.description
+    found = sorted({f"{one.mcpu} ({one.capability.preset or 'no preset'})" for one in workers.items})
+    return f"{preset.description} Now: {', '.join(found)}." if found else preset.description
 
 
 def _takers(target: PresetTarget, workers: WorkerList) -> str:

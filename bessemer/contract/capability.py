@@ -20,6 +20,11 @@ class Capability(Document):
     architecture: str = Field(
         default="", description="The architecture of the worker's processor, such as `x86_64`."
     )
+    preset: str = Field(
+        default="",
+        description="The preset that `host` equals on this worker: that of its processor, or else the one of "
+        "those that its processor can run that has the most instruction sets.",
+    )
     foreign: tuple[str, ...] = Field(
         default=(), description="Other architectures that the worker's compiler knows."
     )

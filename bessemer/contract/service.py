@@ -94,7 +94,9 @@ class TargetList(Document):
 
     items: tuple[Preset, ...] = Field(description="The presets.")
     processors: dict[str, tuple[str, ...]] = Field(
-        default={}, description="LLVM's processor names, by their x86-64 level. Each is a valid target name."
+        default={},
+        description="LLVM's processor names, by their x86-64 level or their architecture. Each is a valid "
+        "target name.",
     )
 
 

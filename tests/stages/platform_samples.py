@@ -50,10 +50,18 @@ def encoder() -> nn.Module:
     return nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
 
 
+class Functions(nn.Module):
+    """Functions for which generated code may call libm."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.erf() + x.exp() + x.lgamma() + x.round() + x.tan() + x.pow(x) + x.fmod(0.7)
+
+
 MODELS = {
     "perceptron": (perceptron, (8, 64)),
     "convolutions": (convolutions, (1, 3, 32, 32)),
     "encoder": (encoder, (1, 32, 64)),
+    "functions": (Functions, (4, 33)),
 }
 
 

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from platform_samples import NEEDS_READOBJ, built_for, bundle_of, headers, preset, skip_unless_it_runs
 
 from bessemer.contract.problem import ErrorCode
@@ -88,3 +89,43 @@ def test_a_library_for_a_system_without_workers_fails_verification(context: Stag
         verify(built, context)
 
     assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
+
+
+_NAMES = """
+__libc_start_main __tls_get_addr calloc clock_gettime erff exit expf fclose ferror fmodf fopen fprintf fputc
+fputs fread free fseek ftell fwrite ldexp lgammaf malloc memcmp memcpy memmove memset nearbyintf posix_memalign
+powf printf pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_wait pthread_create
+pthread_join pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock putchar puts qsort
+realloc rewind roundf snprintf stderr stdout strchr strcmp strcpy strlen strncmp strrchr strstr strtod strtol
+sysconf tanf tgammaf
+"""
+SINCE_2_17 = frozenset(_NAMES.split())
+"""Names that a library and its program may take from libc; glibc 2.17 has them all."""
+
+
+@pytest.mark.parametrize(
+    ("name", "triple"),
+    [
+        ("x86-64-v2", "x86_64-unknown-linux-gnu.2.17"),
+        ("x86-64-v2", "x86_64-unknown-linux-gnu"),
+        ("aarch64", "aarch64-unknown-linux-gnu.2.28"),
+        ("riscv64", "riscv64-unknown-linux-gnu.2.27"),
+    ],
+)
+def test_a_library_needs_no_version_of_libc_and_nothing_newer_than_2_17(
+    name: str, triple: str, context: StageContext
+) -> None:
+    built = built_for(preset(name, triple), "functions", context)
+
+    assert built.program is not None
+    for path in (built.library, built.program):
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            assert elf.get_section_by_name(".gnu.version_r") is None
+            symbols = elf.get_section_by_name(".dynsym").iter_symbols()
+            undefined = {
+                symbol.name
+                for symbol in symbols
+                if symbol["st_shndx"] == "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+            }
+        assert {one for one in undefined if not one.startswith("bessemer_")} <= SINCE_2_17

@@ -125,7 +125,17 @@ PROCESSORS: dict[str, Processor] = {
 }
 """Processors by LLVM's name."""
 
-_LEVELS = (
+LEVELS = {
+    "x86-64-v2": SSE,
+    "x86-64-v3": AVX2,
+    "x86-64-v4": AVX512,
+    "aarch64": NEON,
+    "riscv64": SCALAR,
+    "riscv64-v": RVV,
+}
+"""Processors by the presets that stand for many."""
+
+_FEATURES = (
     ("avx512f", AVX512),
     ("fma", AVX2),
     ("avx", AVX),
@@ -136,7 +146,7 @@ _LEVELS = (
     ("zve32f", RVV),
     ("f", SCALAR),
 )
-"""Levels by their feature, the widest first."""
+"""The common processor of a level by the feature that shows it, the widest first."""
 
 
 def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
@@ -146,7 +156,7 @@ def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
         mcpu: LLVM's name.
         features: LLVM's features that code may use; they may lack some that ``mcpu`` implies.
     """
-    level = next((processor for feature, processor in _LEVELS if feature in features), SSE)
+    level = next((processor for feature, processor in _FEATURES if feature in features), SSE)
     known = PROCESSORS.get(mcpu)
     return known if known is not None and known.vector_bits == level.vector_bits else level
 
