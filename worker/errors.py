@@ -11,6 +11,7 @@ JobError                      one job ends, with a stable code
 WorkerError                   the worker itself cannot work
 ├─ MetricsPortError           the port for metrics cannot be opened
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
+├─ SigningKeyError            the key that signs bundles cannot be used
 ├─ WorkDirError               the work folder cannot be used
 └─ AttemptLostError           an attempt failed, and the job is not to blame
    └─ ZygoteLostError         the zygote did not start, or ended too early
@@ -111,6 +112,10 @@ class MetricsPortError(WorkerError):
 
 class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold, so this worker must not take jobs."""
+
+
+class SigningKeyError(WorkerError):
+    """The key of ``BESSEMER_SIGNING_KEY`` cannot be used."""
 
 
 class WorkDirError(WorkerError):

@@ -3,8 +3,9 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bessemer.contract.sandbox import SandboxMode
@@ -66,6 +67,11 @@ class WorkerSettings(BaseSettings):
         default=SandboxMode.REQUIRED,
         description="`required`: the worker does not start if a required layer of the confinement does not "
         "hold; `best-effort` continues without that layer and reports it; `off` disables confinement.",
+    )
+    signing_key: Path | None = Field(
+        default=None,
+        description="A file with an Ed25519 private key in PEM, which signs the provenance of bundles: see "
+        "docs/security.md. Default: bundles are not signed.",
     )
     work_dir: Path = Field(
         default_factory=_default_work_dir,
@@ -161,6 +167,12 @@ class WorkerSettings(BaseSettings):
         "host; 0 picks a free port. Default: none.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="The address on which `metrics_port` listens.")
+
+    @model_validator(mode="after")
+    def _key_is_out_of_reach(self) -> Self:
+        if self.signing_key is not None and self.sandbox is SandboxMode.OFF:
+            raise ValueError("BESSEMER_SIGNING_KEY needs a sandbox: without one, jobs could read the key")
+        return self
 
     def turn_limits(self) -> TurnLimits:
         """How jobs share this host."""

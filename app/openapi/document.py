@@ -52,6 +52,17 @@ COMPILATION = Compilation(
     ),
     created_at=_AT,
 )
+CACHED = COMPILATION.model_copy(
+    update={
+        "id": "fb2fa3a0b4bb4f5f8a0d2d8a5c1c7a11",
+        "state": JobState.SUCCEEDED,
+        "queue": None,
+        "cached": True,
+        "original": COMPILATION.id,
+        "verified": True,
+        "finished_at": _AT,
+    }
+)
 CANCELLED = COMPILATION.model_copy(
     update={"state": JobState.CANCELLED, "queue": None, "finished_at": _AT + timedelta(seconds=2)}
 )

@@ -41,7 +41,8 @@ def compile_bundle(client: Client, subject: Subject, rounds: int) -> Compiled:
         CompilationFailedError: the compilation failed.
     """
     jobs = [
-        client.submit(subject.exported, target="host", benchmark=QUICK).wait() for _ in range(max(rounds, 1))
+        client.submit(subject.exported, target="host", benchmark=QUICK, cache=False).wait()
+        for _ in range(max(rounds, 1))
     ]
     folder = jobs[-1].download(subject.bundle)
     stages = {
@@ -59,7 +60,7 @@ def measure_growth(client: Client, folder: Path, advance: Callable[[], None]) ->
         for layers in CHAIN_LAYERS:
             path = folder / f"{kind}-{layers}.pt2"
             save(make(layers), SavedAs.PT2, path)
-            job = client.submit(path, target="host", benchmark=QUICK).wait()
+            job = client.submit(path, target="host", benchmark=QUICK, cache=False).wait()
             seconds = _stage_seconds(job.document)
             results.append(GrowthResult(kind=kind, layers=layers, stages=seconds))
             advance()

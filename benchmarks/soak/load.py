@@ -158,6 +158,7 @@ def _post(client: Client, model: bytes, wish: RequestKind) -> Job:
         tune=TuneOptions(trials=TRIALS) if wish is RequestKind.TUNE else None,
         benchmark=BenchmarkOptions(seconds=BENCHMARK_SECONDS),
         stop_after=Stage.TRANSLATE if wish is RequestKind.PREFLIGHT else None,
+        cache=False,
     )
 
 

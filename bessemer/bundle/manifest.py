@@ -50,6 +50,11 @@ DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
 RECORD_EXTENSIONS = "extensions.json"
 """Beside tuning records: the extensions of the request that made them, without which they do not serve."""
 LICENSES_FOLDER = "LICENSES"
+SBOM = "sbom.cdx.json"
+STATEMENT = "provenance.intoto.json"
+ENVELOPE = "provenance.dsse.json"
+PROVENANCE = frozenset({STATEMENT, ENVELOPE})
+"""Files that state the digests of all others. The supervisor adds them, so no list has them."""
 
 BundlePath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
@@ -186,7 +191,8 @@ class Manifest(EntryPoint):
         description="Versions of the packages that built the library, by package name."
     )
     files: tuple[BundleFile, ...] = Field(
-        description="All files of the bundle except `manifest.json` and `SHA256SUMS`."
+        description="All files of the bundle except `manifest.json`, `SHA256SUMS`, `provenance.intoto.json` "
+        "and `provenance.dsse.json`."
     )
     created_at: datetime
 

@@ -17,6 +17,7 @@ from bessemer.cli import (
     running,
     serving,
     usage,
+    verifying,
     workers,
 )
 from bessemer.cli.arguments import RequestCommand
@@ -84,4 +85,5 @@ application.command("inspect")(models.inspect)
 application.add_typer(keys, name="keys")
 application.command("audit")(audit.audit)
 application.command("run")(running.run)
+application.command("verify-bundle")(verifying.verify)
 application.command("generate")(generating.generate)

@@ -191,6 +191,10 @@ class Draft:
         """A copy that stops after a stage."""
         return replace(self, request=self.request.model_copy(update={"stop_after": stage}))
 
+    def measured_again(self) -> "Draft":
+        """A copy that no earlier compilation answers."""
+        return replace(self, request=self.request.model_copy(update={"cache": False}))
+
     def with_inputs(
         self, inputs: tuple[InputSpec, ...], dimensions: Mapping[str, DimensionRange]
     ) -> CompilationRequest:

@@ -196,7 +196,7 @@ def gate(
         beside = Beside(weights, reference)
         draft = read_draft(
             target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
-        )
+        ).measured_again()
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
         for left in reversed(range(retries + 1)):

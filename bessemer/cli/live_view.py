@@ -158,6 +158,8 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     target = compilation.target
     yield f"compilation {compilation.id}: {compilation.state}"
     yield from _request_lines(compilation)
+    if compilation.cached:
+        yield f"cached      results of compilation {compilation.original}, made from an identical request"
     if compilation.queue:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"

@@ -161,6 +161,7 @@ class ClientOperations(Generic[AnyJob]):
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
         timeout_seconds: float | None = None,
+        cache: bool | None = None,
         progress: Progress | None = None,
     ) -> Flow[AnyJob]:
         """Submit a compilation, and upload the model if the server lacks it.
@@ -204,6 +205,7 @@ class ClientOperations(Generic[AnyJob]):
             labels: labels to filter lists by.
             priority: workers take queued jobs with a higher priority first; 0 by default.
             timeout_seconds: time limit of the job.
+            cache: with False, compile and measure again even if an identical request was answered before.
             progress: called with the bytes sent and the total bytes.
 
         Raises:
@@ -229,6 +231,7 @@ class ClientOperations(Generic[AnyJob]):
             "labels": None if labels is None else dict(labels),
             "priority": priority,
             "timeout_seconds": timeout_seconds,
+            "cache": cache,
         }
         beside = Beside(weights, reference)
         document = yield from submission.submit(

@@ -11,7 +11,7 @@ from pathlib import Path
 import zstandard
 from pydantic import TypeAdapter, ValidationError
 
-from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, BundlePath, Manifest
+from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, PROVENANCE, BundlePath, Manifest
 from bessemer.errors import BundleError
 
 COPY_BYTES = 1 << 20
@@ -54,12 +54,12 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
 
 def check_bundle(folder: Path) -> Manifest:
     """Check an unpacked bundle against its lists. Raises ``BundleError`` unless every file matches."""
-    present = {path.relative_to(folder).as_posix() for path in _files(folder)}
-    actual = {path: _digest(folder / path) for path in present - {CHECKSUMS}}
-    _compare("SHA256SUMS", _read_checksums(folder), actual)
+    present = files_of(folder)
+    actual = {path: digest_of(folder / path) for path in present - PROVENANCE - {CHECKSUMS}}
+    compare_digests(CHECKSUMS, _read_checksums(folder), actual)
     manifest = _read_manifest(folder)
     listed = {file.path: file.digest for file in manifest.files}
-    _compare("manifest.json", listed, {path: actual[path] for path in actual if path != MANIFEST})
+    compare_digests(MANIFEST, listed, {path: actual[path] for path in actual if path != MANIFEST})
     return manifest
 
 
@@ -67,7 +67,7 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     with (
         archive.open("rb") as compressed,
-        decompressor.stream_reader(compressed) as stream,
+        decompressor.stream_reader(compressed, read_across_frames=True) as stream,
         tarfile.open(fileobj=stream, mode="r|") as tar,
     ):
         total, seen = 0, set[str]()
@@ -134,7 +134,8 @@ def _read_manifest(folder: Path) -> Manifest:
         raise BundleError(f"this version cannot read the bundle's {MANIFEST}: {error}") from error
 
 
-def _compare(list_name: str, listed: dict[str, str], actual: dict[str, str]) -> None:
+def compare_digests(list_name: str, listed: dict[str, str], actual: dict[str, str]) -> None:
+    """Raise ``BundleError`` unless the files are those of a list, with the same digests."""
     for path in sorted(listed.keys() | actual.keys()):
         if path not in actual:
             raise BundleError(f"{path} is listed in {list_name} but missing")
@@ -144,9 +145,15 @@ def _compare(list_name: str, listed: dict[str, str], actual: dict[str, str]) -> 
             raise BundleError(f"{path} differs from its checksum in {list_name}")
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_of(folder: Path) -> set[str]:
+    """The paths of a folder's files, relative to it."""
+    return {path.relative_to(folder).as_posix() for path in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -193,6 +193,15 @@ class Compilation(Document):
     progress: Progress | None = Field(
         default=None, description="Progress of the running stage; null if it reports none, and at the end."
     )
+    cached: bool = Field(
+        default=False,
+        description="Whether an earlier compilation of an identical request answered it; no worker ran it.",
+    )
+    original: JobId | None = Field(
+        default=None,
+        description="The compilation that made its results, even if that was deleted; null unless it is "
+        "`cached`.",
+    )
     attempt: int = Field(default=0, description="Number of times a worker started it; 0 while it waits.")
     lost_attempts: int = Field(
         default=0, description="Attempts whose worker was lost; after three, the compilation fails."

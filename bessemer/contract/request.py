@@ -248,6 +248,13 @@ class CompilationRequest(Document):
         "one.",
     )
 
+    cache: bool = Field(
+        strict=True,
+        default=True,
+        description="Answer at once with the results of an earlier compilation of an identical request, if "
+        "your tenant has one. With `false`, a worker compiles and measures again.",
+    )
+
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
     @field_validator("tune")

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from pydantic import Field
 
-from bessemer.contract.base import Document
+from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability, Needs, lacks
+from bessemer.contract.identity import WorkerKind
 from bessemer.contract.queue import QueueName, TaskKind
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -54,6 +55,11 @@ class Worker(LiveWorker):
     versions: dict[str, str] = Field(
         description="Versions of Python and of the packages that libraries depend on."
     )
+    compiler: Digest | None = Field(
+        default=None,
+        description="The SHA-256 of the compiler's code and of all installed packages with their versions; "
+        "null if the worker reports none.",
+    )
     queues: tuple[QueueName, ...] = Field(
         default=tuple(QueueName), description="The queues that it serves, one task at a time from each."
     )
@@ -64,6 +70,13 @@ class Worker(LiveWorker):
         default=Capability(),
         description="What its processor cannot run, and therefore cannot verify or measure.",
     )
+
+    @property
+    def kind(self) -> WorkerKind | None:
+        """What makes it interchangeable with other workers; None if it reports too little."""
+        if self.compiler is None:
+            return None
+        return WorkerKind(self.compiler, self.mcpu, self.processor, self.cores)
 
 
 class Readiness(Document):

@@ -94,4 +94,4 @@ def test_a_restore_brings_back_what_a_backup_of_a_running_service_saved(
                 time.sleep(0.1)
             assert again.state is JobState.RUNNING
             again.cancel()
-            assert client.submit(model, target="host").wait().document.verified
+            assert client.submit(model, target="host", cache=False).wait().document.verified

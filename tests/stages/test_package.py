@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -15,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import zstandard
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from package_samples import (
     SHAPE,
     SORT_IMPORT,
@@ -138,6 +141,7 @@ def test_the_bundle_holds_every_part(plain: Packed, tmp_path: Path) -> None:
         "report.html",
         "report.json",
         "run.py",
+        "sbom.cdx.json",
     }
 
 
@@ -248,3 +252,25 @@ def test_an_invalid_library_ends_the_job_with_its_own_code(plain: Packed, tmp_pa
 def test_the_stage_imports_no_torch() -> None:
     command = "import sys; import worker.compiler.pipeline.package; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_the_bill_of_materials_is_valid_and_names_what_the_bundle_holds(
+    plain: Packed, sorting: Packed
+) -> None:
+    for packed, libraries in ((plain, 2), (sorting, 3)):
+        text = (packed.output / "sbom.cdx.json").read_text()
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+        sbom, manifest = json.loads(text), json.loads((packed.output / "manifest.json").read_text())
+        digests = {file["path"]: file["digest"] for file in manifest["files"]}
+        assert digests["sbom.cdx.json"] == hashlib.sha256(text.encode()).hexdigest()
+        components = {each["name"]: each for each in (sbom["metadata"]["component"], *sbom["components"])}
+        shipped = {name: each for name, each in components.items() if name in digests}
+        assert {name: each["hashes"][0]["content"] for name, each in shipped.items()} == {
+            name: digests[name] for name in shipped
+        }
+        assert {"model.so", "run.py"} <= shipped.keys()
+        runtime = [each for name, each in shipped.items() if name.startswith("lib/")]
+        assert len(runtime) == libraries
+        assert all(each["purl"].startswith("pkg:pypi/apache-tvm") for each in runtime)
+        (model,) = (each for each in sbom["components"] if each["type"] == "machine-learning-model")
+        assert model["hashes"][0]["content"] == manifest["model"]

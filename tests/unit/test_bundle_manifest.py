@@ -33,10 +33,15 @@ def test_the_readme_names_the_files_of_a_bundle_as_they_are() -> None:
         PurePosixPath(manifest.RUNTIME_LIBRARY).parent,
         manifest.RECORDS_FOLDER,
         manifest.LICENSES_FOLDER,
+        manifest.CMAKE_FOLDER,
+        manifest.EXAMPLES_FOLDER,
     )
     assert named == {
         manifest.LIBRARY,
         manifest.RUNNER,
+        manifest.PROGRAM,
+        manifest.HEADER,
+        manifest.TYPED_HEADER,
         manifest.README,
         manifest.MANIFEST,
         manifest.REPORT,

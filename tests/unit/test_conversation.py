@@ -10,6 +10,7 @@ from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
 from worker.protocol.conversation import FIRST_MESSAGES, MESSAGES_PER_SECOND, Conversation
 from worker.protocol.messages import (
+    BundleRead,
     Confined,
     Failed,
     Message,
@@ -24,6 +25,7 @@ CONFINED = Confined(sandbox=SandboxStatus(mode=SandboxMode.REQUIRED, layers=()),
 FAILED = Failed(code=ErrorCode.MODEL_RAISED, detail="no")
 CAPTURE, TUNE = StageStarted(stage=Stage.CAPTURE), StageStarted(stage=Stage.TUNE)
 CAPTURED = StageFinished(stage=Stage.CAPTURE, seconds=1.0)
+PART_READ, ALL_READ = BundleRead(files=(), last=False), BundleRead(files=(), last=True)
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -40,6 +42,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, FAILED),
         (CONFINED, CAPTURE, TurnRequested(), TurnEnded(), TurnRequested(), TurnEnded(), CAPTURED),
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
+        (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
 def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> None:
@@ -51,6 +54,9 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
     [
         (CAPTURE,),
         (FAILED,),
+        (CONFINED, ALL_READ, ALL_READ),
+        (CONFINED, ALL_READ, PART_READ),
+        (CONFINED, TurnRequested(), ALL_READ),
         (CONFINED, CONFINED),
         (CONFINED, FAILED, FAILED),
         (CONFINED, FAILED, CAPTURE),

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bessemer.bundle import run
 from bessemer.bundle.manifest import EntryPoint, Manifest, OutputTolerance
 from bessemer.contract.job import BundleCheck
@@ -29,24 +31,33 @@ from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
 from worker.job.unpacking import read_manifest, unpacked
 from worker.measure.turns import Turns
-from worker.protocol.messages import Checked
+from worker.package.archive import describe
+from worker.protocol.messages import MAX_FILES_AT_ONCE, BundleRead, Checked
 from worker.protocol.order import CheckWork
+from worker.protocol.sender import Sender
 
 SECONDS = 0.3
 MAX_RUNS = 20
 
 
-def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
-    """Run the library of the bundle in ``folder`` and compare its outputs.
+def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turns) -> Checked:
+    """Report the digests of the bundle in ``folder``, run its library and compare the outputs.
 
     Raises:
         JobError: ``verify-mismatch``: an output differs, or the bundle's tolerance exceeds what the request
             allows; ``verify-crashed``: the bundle cannot be loaded, or the library raises.
     """
     bundle = unpacked(folder, ErrorCode.VERIFY_CRASHED)
+    _report_files(bundle, sender)
     manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
     if manifest.model != work.model:
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
+    if manifest.verified is not work.runs:
+        raise JobError(
+            ErrorCode.VERIFY_MISMATCH, "the bundle's manifest says otherwise whether it is verified"
+        )
+    if not work.runs:
+        return Checked(check=None)
     if manifest.functions:
         load_extensions(work.extensions, folder)
     target = compile_target(manifest.target)
@@ -73,6 +84,18 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
         _compared(program)
     largest = max((comparison.max_absolute_error for comparison in comparisons), default=0.0)
     return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
+
+
+def _report_files(bundle: Path, sender: Sender) -> None:
+    """Send the digest of every file, before anything of the bundle runs in this process."""
+    paths = sorted(path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file())
+    try:
+        files = [describe(bundle, path) for path in paths]
+    except ValidationError as error:
+        raise JobError(ErrorCode.VERIFY_CRASHED, "a file of the bundle has an unsafe path") from error
+    for first in range(0, len(files), MAX_FILES_AT_ONCE):
+        part = tuple(files[first : first + MAX_FILES_AT_ONCE])
+        sender.send(BundleRead(files=part, last=first + MAX_FILES_AT_ONCE >= len(files)))
 
 
 def _checked_by_program(

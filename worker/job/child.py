@@ -93,7 +93,7 @@ def _work(
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
         CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, turns),
-        CheckWork: lambda: _check(order.work, folder, turns),
+        CheckWork: lambda: _check(order.work, folder, sender, turns),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -120,12 +120,12 @@ def _compile(
     return compile_model(order, folder, sandbox, sender, host_mcpu, turns)
 
 
-def _check(work: Work, folder: JobFolder, turns: Turns) -> Message:
+def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:
     from worker.job.bundle_check import check_bundle
 
     if not isinstance(work, CheckWork):
         raise TypeError(f"{work.kind} is not a check")
-    return check_bundle(work, folder, turns)
+    return check_bundle(work, folder, sender, turns)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

@@ -24,7 +24,7 @@ def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
     try:
         with (
             folder.model.open("rb") as packed,
-            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream,
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
             archive.extractall(bundle, filter=_plain)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bessemer.contract.capability import Capability
+from worker.job.compiler_digest import compiler_digest
 from worker.job.folder import JobFolder
 from worker.job.warmup import import_everything
 from worker.measure.machine import versions
@@ -144,7 +145,15 @@ def main() -> None:
     mcpu, capability = _host()
     zygote = Zygote(pipes, mcpu)
     seconds = time.monotonic() - started
-    zygote._answer(Ready(seconds=seconds, mcpu=mcpu, versions=versions(), capability=capability))
+    zygote._answer(
+        Ready(
+            seconds=seconds,
+            mcpu=mcpu,
+            versions=versions(),
+            compiler=compiler_digest(),
+            capability=capability,
+        )
+    )
     zygote.serve()
 
 

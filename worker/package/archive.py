@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterable
@@ -43,24 +44,25 @@ def checksums(files: tuple[BundleFile, ...]) -> str:
 
 
 def write_archive(folder: Path, paths: tuple[str, ...], archive: Path) -> None:
-    """Write files of a folder to a ``.tar.zst`` without a leading folder."""
+    """Write files of a folder to a ``.tar.zst`` without a leading folder.
+
+    The archive has no end: the supervisor adds its own files, and the end.
+    """
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, threads=0)
-    with (
-        archive.open("wb") as raw,
-        compressor.stream_writer(raw, closefd=False) as compressed,
-        tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK_BYTES) as tar,
-    ):
+    with archive.open("wb") as raw, compressor.stream_writer(raw, closefd=False) as packed:
         for path in sorted(paths):
-            _add(tar, folder / path, path)
+            _add(packed, folder / path, path)
 
 
-def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
+def _add(packed: zstandard.ZstdCompressionWriter, source: Path, name: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = source.stat().st_size
     entry.mode = 0o755 if name == PROGRAM else 0o644
     entry.mtime = MTIME_SECONDS
+    packed.write(entry.tobuf(tarfile.PAX_FORMAT))
     with source.open("rb") as file:
-        tar.addfile(entry, file)
+        shutil.copyfileobj(file, packed, _CHUNK_BYTES)
+    packed.write(b"\0" * (-entry.size % tarfile.BLOCKSIZE))
 
 
 def write_arrays(path: Path, specs: tuple[TensorSpec, ...], arrays: Arrays) -> None:

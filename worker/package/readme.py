@@ -19,6 +19,10 @@ Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {
 ## Check it
 
     sha256sum --check SHA256SUMS
+    bessemer verify-bundle .
+
+The second command is Bessemer's. It also checks `provenance.intoto.json`, which says how this was made, and
+with `--key` who signed it. `sbom.cdx.json` is the bill of materials.
 
 {program_chapter}{python_chapter}"""
 

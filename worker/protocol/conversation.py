@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
 from worker.protocol.messages import (
+    BundleRead,
     Checked,
     Compiled,
     Confined,
@@ -38,6 +39,7 @@ class Conversation:
         stage: the stage that started last.
         stage_runs: whether that stage has not finished.
         turn: whether it has requested a turn and not ended it.
+        bundle_read: whether it has read all files of a bundle.
         last: its last message; nothing may follow.
     """
 
@@ -46,6 +48,7 @@ class Conversation:
     stage: Stage | None = None
     stage_runs: bool = False
     turn: bool = False
+    bundle_read: bool = False
     last: LastMessage | None = None
 
     def heard(self, message: Message, seconds: float) -> Conversation:
@@ -80,6 +83,8 @@ class Conversation:
                 return replace(self, turn=True)
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)
+            case BundleRead(last=last) if not (self.bundle_read or self.turn):
+                return replace(self, bundle_read=last)
             case Compiled() | Checked() | Inspected() | Invoked() | Failed():
                 return replace(self, last=message)
         raise MisbehavedError(f"the job sent '{message.kind}' out of order")

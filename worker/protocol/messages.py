@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
-from bessemer.bundle.manifest import ARCHIVE
+from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
@@ -21,7 +21,10 @@ from bessemer.contract.tensor import TensorSpec
 
 MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
+MAX_FILES_AT_ONCE = 256
 LOG_NAME = LOG
+SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
+"""Artifacts that the supervisor makes."""
 
 
 class Confined(Document):
@@ -67,6 +70,14 @@ class TurnEnded(Document):
     """The job's turn to measure has ended."""
 
     kind: Literal["turn-ended"] = "turn-ended"
+
+
+class BundleRead(Document):
+    """The fresh process has read files of a bundle, and run nothing of it; ``last`` ends the list."""
+
+    kind: Literal["bundle-read"] = "bundle-read"
+    files: Annotated[tuple[BundleFile, ...], Field(max_length=MAX_FILES_AT_ONCE)]
+    last: bool
 
 
 CODES = frozenset(
@@ -155,8 +166,9 @@ def _finite(measured: Measured) -> Measured:
 
 
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(files)) < len(files) or LOG_NAME in files:
-        raise ValueError(f"the files must be different, and must not include {LOG_NAME}")
+    if len(set(files)) < len(files) or SUPERVISORS_FILES.intersection(files):
+        own = ", ".join(sorted(SUPERVISORS_FILES))
+        raise ValueError(f"the files must be different, and must not include {own}")
     return files
 
 
@@ -188,10 +200,10 @@ class Compiled(Document):
 
 
 class Checked(Document):
-    """A bundle's library computes what the bundle says. Last message."""
+    """A bundle's library computes what the bundle says; without a check, nothing ran it. Last message."""
 
     kind: Literal["checked"] = "checked"
-    check: Annotated[BundleCheck, AfterValidator(_finite)]
+    check: Annotated[BundleCheck, AfterValidator(_finite)] | None
 
 
 class Invoked(Document):
@@ -210,6 +222,7 @@ Message = Annotated[
     | ProgressMade
     | TurnRequested
     | TurnEnded
+    | BundleRead
     | Failed
     | Inspected
     | Compiled

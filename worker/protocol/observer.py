@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bessemer.bundle.manifest import BundleFile
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from worker.protocol.messages import Confined, Message, ProgressMade, StageFinished, StageStarted
+from worker.protocol.messages import BundleRead, Confined, Message, ProgressMade, StageFinished, StageStarted
 
 
 class JobObserver:
@@ -28,6 +29,9 @@ class JobObserver:
 
     def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
         """A stage has done ``done`` of ``total``, in its own unit."""
+
+    def bundle_read(self, files: tuple[BundleFile, ...]) -> None:
+        """The job has read files of a bundle. Only the supervisor calls this."""
 
     def snapshot(self, stage: Stage, phase: str, name: str, seconds: float, module: Any) -> None:
         """A pass or a stage has produced a module. Only the job's process calls this, in order."""
@@ -71,5 +75,7 @@ def observe(message: Message, observer: JobObserver) -> None:
             observer.stage_finished(stage, seconds)
         case ProgressMade(stage=stage, done=done, total=total, detail=detail):
             observer.progress(stage, done, total, detail)
+        case BundleRead(files=files):
+            observer.bundle_read(files)
         case _:
             pass

@@ -84,6 +84,7 @@ class CheckWork(Document):
     model: Digest = Field(description="The model that the bundle must name.")
     extensions: Extensions = ()
     verify: VerifyOptions
+    runs: bool = Field(default=True, description="Whether to run the library; else the files are read only.")
 
 
 Work = Annotated[ProbeWork | InspectWork | CompileWork | CheckWork | InvokeWork, Field(discriminator="kind")]
@@ -118,6 +119,7 @@ class Ready(Document):
     seconds: float
     mcpu: str = Field(description="LLVM's name of the processor.")
     versions: dict[str, str]
+    compiler: Digest = Field(description="Of the compiler's code and all installed packages.")
     capability: Capability
 
 

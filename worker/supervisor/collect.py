@@ -5,6 +5,7 @@ Runs only when every process of the job is gone: no file can be replaced between
 
 import os
 import re
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ MEDIA_TYPES = {
 SNAPSHOTS = (IR_INDEX, IR_TEXTS, GRAPH, GRAPH_PICTURE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 16 << 10
+COPY_BYTES = 1 << 20
 
 
 def collect(
@@ -81,12 +83,27 @@ def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
     Raises:
         MisbehavedError: the file is missing, not a regular file, or too large.
     """
-    path = folder / "output" / name
-    _check(name, path)
-    size_bytes = path.lstat().st_size
-    if size_bytes > max_bytes:
-        raise MisbehavedError(f"{name!r} has {size_bytes} bytes; the limit is {max_bytes}")
-    return _store(name, path, artifacts)
+    return _store(name, _checked_path(folder, name, max_bytes), artifacts)
+
+
+def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:
+    """Copy one file of a job's ``output`` folder to a new file.
+
+    Raises:
+        MisbehavedError: the file is missing, not a regular file, unreadable or too large.
+    """
+    try:
+        source = _checked_path(folder, name, max_bytes).open("rb")
+    except PermissionError as error:
+        raise MisbehavedError(f"{name!r} cannot be read") from error
+    with source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy, COPY_BYTES)
+
+
+def collect_content(name: str, content: bytes, artifacts: TenantArtifacts) -> Artifact:
+    """Store a file that the supervisor itself made."""
+    blob = artifacts.put_bytes(content)
+    return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(name))
 
 
 def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
@@ -111,6 +128,15 @@ def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
 def media_type(name: str) -> str:
     """The media type to serve a file with."""
     return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
+
+
+def _checked_path(folder: Path, name: str, max_bytes: int) -> Path:
+    path = folder / "output" / name
+    _check(name, path)
+    size_bytes = path.lstat().st_size
+    if size_bytes > max_bytes:
+        raise MisbehavedError(f"{name!r} has {size_bytes} bytes; the limit is {max_bytes}")
+    return path
 
 
 def _store(name: str, path: Path, artifacts: TenantArtifacts) -> Artifact:

@@ -1,26 +1,32 @@
 """Compilations and preflights in the supervisor: their order, their record, and their files."""
 
-from functools import partial
+import asyncio
+from collections.abc import Mapping
 from math import inf
 
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.job import Compilation
+from bessemer.contract.base import Digest, now
+from bessemer.contract.identity import WorkerKind, identity_of
+from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.store.blobs.hashing import BlobKey
+from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.queue_port import Task
 from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.store import TenantStore
 from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
+from worker.measure.machine import processor
 from worker.protocol.messages import Checked, Compiled, Message
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
-from worker.supervisor.collect import collect, collect_file, collect_left
+from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
+from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
 from worker.supervisor.tracing import JobTrace
 
 
@@ -33,6 +39,9 @@ class CompilationTask(RowTask[Compilation]):
         super().__init__(task.id, runner.store.jobs, runner, tracer)
         self.kind = task.kind
         self._jobs = runner.store.jobs
+        self._identity: Digest | None = None
+        self._bundle: Mapping[str, Digest] = {}
+        self._provenance: Mapping[str, bytes] = {}
         self._in_flight = in_flight
 
     def lost_workers(self) -> tuple[str, ...]:
@@ -60,6 +69,10 @@ class CompilationTask(RowTask[Compilation]):
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
+        ready = await self._runner.ready()
+        kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
+        making = Making(row, uploads, ready, self._runner.worker_id, settings.cores)
+        self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=tuple(file for file in uploads if file.digest in row.request.extensions),
@@ -67,43 +80,55 @@ class CompilationTask(RowTask[Compilation]):
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
-        if isinstance(result, Compiled) and ARCHIVE in result.files and row.request.is_verified:
-            result = await self._checked(row, attempt, folder, result)
+        if isinstance(result, Compiled) and ARCHIVE in result.files:
+            result = await self._checked(making, attempt, folder, result)
         return with_remedy(result, row.request) if isinstance(result, Problem) else result
 
     async def _checked(
-        self, row: Compilation, attempt: Attempt, folder: JobFolder, compiled: Compiled
+        self, making: Making, attempt: Attempt, folder: JobFolder, compiled: Compiled
     ) -> Message | Problem:
         """The compilation with the findings of a fresh process, or the problem that it found."""
-        runner, slot = self._runner, SLOTS[self.kind]
-        artifacts = runner.store.artifacts.for_tenant(attempt.tenant)
-        store = partial(collect_file, folder.path, ARCHIVE, artifacts, runner.settings.limit_disk_bytes)
-        try:
-            bundle = await runner.store_retry.call(store)
-        except MisbehavedError as error:
-            return error.problem(None)
+        runner, slot, row = self._runner, SLOTS[self.kind], making.row
         record = CheckRecord(self._jobs, row.id, attempt)
         async with runner.folder(f"check-{row.id}", slot) as fresh:
-            await runner.fetch(BlobKey(attempt.tenant, bundle.digest), fresh.model, slot)
+            try:
+                await runner.copy_output(folder, ARCHIVE, fresh.model, slot)
+            except MisbehavedError as error:
+                return error.problem(None)
             extensions = await runner.fetch_extensions(attempt.tenant, row.request.extensions, fresh, slot)
             if isinstance(extensions, Problem):
                 return extensions
-            work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)
+            work = CheckWork(
+                model=row.request.model,
+                verify=row.request.verify,
+                extensions=extensions,
+                runs=row.request.is_verified,
+            )
             limit_seconds = runner.settings.limit_invoke_seconds
             outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
         result = conclude(outcome)
-        return with_check(compiled, result.check) if isinstance(result, Checked) else as_problem(result)
+        if not isinstance(result, Checked):
+            return as_problem(result)
+        self._bundle = record.files
+        statement = make_statement(making, record.files, now())
+        self._provenance = provenance_files(statement, runner.signing_key)
+        try:
+            await asyncio.to_thread(add_to_archive, folder.output / ARCHIVE, self._provenance)
+        except MisbehavedError as error:
+            return error.problem(None)
+        return with_check(compiled, result.check)
 
     def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
         limit_bytes = self._runner.settings.limit_disk_bytes
         if isinstance(result, Compiled):
             try:
-                files = collect(folder.path, result, artifacts, limit_bytes)
+                files = self._collected(folder, result, artifacts)
             except MisbehavedError as error:
                 result = error.problem(None)
             else:
-                self._jobs.succeed(self._id, attempt, result.target, result.verified, result.figures, files)
+                found = (result.target, result.verified, result.figures, files)
+                self._jobs.succeed(self._id, attempt, *found, self._identity)
                 return None
         problem = as_problem(result)
         if problem.code is ErrorCode.CANCELLED:
@@ -111,3 +136,18 @@ class CompilationTask(RowTask[Compilation]):
         else:
             self._jobs.fail(self._id, attempt, problem, collect_left(folder.path, artifacts, limit_bytes))
         return problem
+
+    def _collected(
+        self, folder: JobFolder, compiled: Compiled, artifacts: TenantArtifacts
+    ) -> tuple[Artifact, ...]:
+        """Store the child's files, and the provenance in the bundle and beside it.
+
+        Raises:
+            MisbehavedError: see ``collect``; or a file beside the bundle is not the one in it.
+        """
+        files = collect(folder.path, compiled, artifacts, self._runner.settings.limit_disk_bytes)
+        for file in files:
+            if self._bundle.get(file.name, file.digest) != file.digest:
+                raise MisbehavedError(f"{file.name!r} is not the file of that name in its bundle")
+        own = (collect_content(name, text, artifacts) for name, text in self._provenance.items())
+        return (*files, *own)

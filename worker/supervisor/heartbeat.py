@@ -93,6 +93,7 @@ class Heartbeat:
             cores=self.cores,
             limit_seconds=self.limit_seconds,
             versions=self.ready.versions,
+            compiler=self.ready.compiler,
             sandbox=self.sandbox,
             running=self.in_flight.tasks(),
             capability=self.ready.capability,

@@ -14,6 +14,7 @@ from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
 from worker.protocol.conversation import Conversation, LastMessage
 from worker.protocol.messages import (
+    BundleRead,
     Checked,
     Compiled,
     Confined,
@@ -133,7 +134,7 @@ async def _listen(
                     turns.begin()
                 case TurnEnded():
                     turns.end()
-                case Confined() | StageStarted() | StageFinished() | ProgressMade():
+                case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
                         observe(message, observer)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from bessemer.bundle.manifest import PROVENANCE, BundleFile
+from bessemer.contract.base import Digest
 from bessemer.contract.job import Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.sandbox import SandboxStatus
@@ -11,8 +13,10 @@ from bessemer.contract.stage import Stage
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs
 from bessemer.store.rows.lifecycle import Attempt
+from worker.errors import MisbehavedError
 from worker.protocol.observer import JobObserver
 
+MAX_FILES = 4096
 PROGRESS_SECONDS = 0.25
 """The shortest time between two records of progress, so that no job can flood the database."""
 
@@ -61,13 +65,30 @@ class InvocationRecord(JobRecord):
 
 
 class CheckRecord(JobRecord):
-    """The check of a compilation's bundle has no events, but ends if the compilation is cancelled."""
+    """The check of a compilation's bundle has no events, but ends if the compilation is cancelled.
+
+    Attributes:
+        files: the digests of the bundle's files by path.
+    """
 
     stage = Stage.PACKAGE
 
     def __init__(self, jobs: Jobs, job_id: str, attempt: Attempt) -> None:
+        self.files: dict[str, Digest] = {}
         self._jobs = jobs
         self._attempt = (job_id, attempt)
+
+    def bundle_read(self, files: tuple[BundleFile, ...]) -> None:
+        """Keep the digests.
+
+        Raises:
+            MisbehavedError: the job itself wrote provenance, or too many files.
+        """
+        self.files |= {file.path: file.digest for file in files}
+        if len(self.files) > MAX_FILES:
+            raise MisbehavedError(f"its bundle has more than {MAX_FILES} files")
+        if own := sorted(PROVENANCE & self.files.keys()):
+            raise MisbehavedError(f"its bundle already has {own[0]}")
 
     def cancel_requested(self) -> bool:
         """Whether the user has cancelled the compilation."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bessemer.bundle.signing import KeyFileError, SigningKey, read_signing_key
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -15,12 +16,13 @@ from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.store import Store
-from worker.errors import ZygoteLostError
+from worker.errors import SigningKeyError, ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.observer import JobObserver
-from worker.protocol.order import ExtensionFile, StartJob, Work
+from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
+from worker.supervisor.collect import copy_file
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import run_job
 from worker.supervisor.job_record import JobRecord
@@ -55,6 +57,7 @@ class JobRunner:
         self.worker_id = settings.worker_id or default_worker_id(work_dir.folder)
         self.settings = settings
         self.store = store
+        self.signing_key = _signing_key(settings)
         self.store_retry = StoreRetry(settings.store_patience_seconds)
         self._work_dir = work_dir
         self._zygote = zygote
@@ -70,6 +73,14 @@ class JobRunner:
             await self._zygote.ensure_running()
         except ZygoteLostError as error:
             raise PostponedError(Postponement.ZYGOTE_LOST, str(error)) from error
+
+    async def ready(self) -> Ready:
+        """What the zygote that runs the jobs has reported.
+
+        Raises:
+            ZygoteLostError: the zygote ended, and another could not be started.
+        """
+        return await self._zygote.ensure_running()
 
     @asynccontextmanager
     async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
@@ -92,6 +103,16 @@ class JobRunner:
         """
         artifacts = self.store.artifacts.for_tenant(blob.tenant)
         await self.store_retry.call(partial(artifacts.fetch_to, blob.digest, path))
+        await asyncio.to_thread(seal, path, self.uid(slot))
+
+    async def copy_output(self, folder: JobFolder, name: str, path: Path, slot: int) -> None:
+        """Copy a result of an ended job into another job's folder.
+
+        Raises:
+            MisbehavedError: see ``copy_file``.
+            OSError: the folder cannot be written.
+        """
+        await asyncio.to_thread(copy_file, folder.path, name, path, self.settings.limit_disk_bytes)
         await asyncio.to_thread(seal, path, self.uid(slot))
 
     async def fetch_model(self, blob: BlobKey, path: Path, slot: int) -> Problem | None:
@@ -192,3 +213,12 @@ class JobRunner:
         """Count and log a task whose result was written."""
         self._metrics.ended(kind, problem)
         log.info("the task ended: %s", problem.code if problem else "succeeded")
+
+
+def _signing_key(settings: WorkerSettings) -> SigningKey | None:
+    if settings.signing_key is None:
+        return None
+    try:
+        return read_signing_key(settings.signing_key)
+    except KeyFileError as error:
+        raise SigningKeyError(f"BESSEMER_SIGNING_KEY: {error}") from error

@@ -81,12 +81,12 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
 
 
-def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
+def with_check(compiled: Compiled, check: BundleCheck | None) -> Compiled:
     """A compilation with the check of its bundle.
 
     Its figures are unsteady if the library was not even half as fast in the fresh process.
     """
-    if compiled.figures is None or check.latency is None:
+    if compiled.figures is None or check is None or check.latency is None:
         return compiled
     claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
     unsteady = compiled.figures.unsteady

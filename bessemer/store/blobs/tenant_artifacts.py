@@ -83,6 +83,10 @@ class TenantArtifacts:
         """
         return self._put(Meter(), file_chunks(path), lambda _: None)
 
+    def put_bytes(self, content: bytes) -> Blob:
+        """Store a small file."""
+        return self._put(Meter(), iter((content,)), lambda _: None)
+
     def size(self, digest: Digest) -> int | None:
         """A blob's size; None if it is not stored, or is in the trash."""
         with mapped_errors():

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bessemer.contract.base import JobId
+from bessemer.contract.base import Digest, JobId
 from bessemer.contract.job import (
     Artifact,
     Event,
@@ -94,17 +94,19 @@ class Jobs(CancellableRows):
         verified: bool | None,
         figures: Figures | None,
         artifacts: tuple[Artifact, ...],
+        identity: Digest | None = None,
     ) -> None:
         """End the job; its artifacts are stored already.
 
-        ``verified`` and ``figures`` are None if the request stops before their stages.
+        ``verified`` and ``figures`` are None if the request stops before their stages. With an ``identity``,
+        the job answers later requests.
         """
         shown = {
             "verified": verified,
             "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }
-        values = {**shown, "target": target.model_dump(mode="json")}
+        values = {**shown, "target": target.model_dump(mode="json"), "identity": identity}
         self._end(job_id, attempt, EventType.SUCCEEDED, values, shown, artifacts)
 
     def fail(

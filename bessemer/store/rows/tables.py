@@ -58,6 +58,9 @@ JOBS = sa.Table(
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),
+    sa.Column("cached", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("original", sa.String(64)),
+    sa.Column("identity", sa.String(64)),
     sa.Column("traceparent", sa.String(55)),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("enqueued_at", UtcTime),
@@ -72,6 +75,7 @@ JOBS = sa.Table(
     sa.Index("jobs_newest_by_model", "tenant", "model", "created_at", "id"),
     sa.Index("jobs_newest_by_target", "tenant", "target_name", "created_at", "id"),
     sa.Index("jobs_finished", "finished_at"),
+    sa.Index("jobs_newest_by_identity", "tenant", "identity", "created_at", "id"),
 )
 
 JOB_LOGS = sa.Table(

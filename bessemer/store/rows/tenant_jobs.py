@@ -1,8 +1,11 @@
 """A tenant's compilations and their events."""
 
+from collections.abc import Collection
+from typing import Any
+
 import sqlalchemy as sa
 
-from bessemer.contract.base import JobId, now
+from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.job import Compilation, CompilationPage, Event, EventType, JobState
 from bessemer.contract.listing import EVERYTHING, CompilationFilter
 from bessemer.contract.request import CompilationRequest
@@ -12,10 +15,12 @@ from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.filters import conditions, starts_with
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.paging import read_page
-from bessemer.store.rows.tables import EVENTS, JOB_LOGS, JOBS, LABELS, MODELS
+from bessemer.store.rows.tables import EVENTS, JOB_BLOBS, JOB_LOGS, JOBS, LABELS, MODELS
 from bessemer.store.rows.tenant_rows import CancellableTenantRows
 
 _EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
+_RESULTS = ("target", "stage", "sandbox", "stages", "verified", "figures", "artifacts", "identity")
+_SHOWN_RESULTS = ("verified", "figures", "artifacts", "original")
 _FINAL = [state.value for state in JobState if state.final]
 
 
@@ -28,7 +33,11 @@ class TenantJobs(CancellableTenantRows[Compilation]):
     shown_columns = tuple(JOBS.c[name] for name in Compilation.model_fields if name != "queue")
 
     def submit(
-        self, job_id: JobId, request: CompilationRequest, traceparent: str | None = None
+        self,
+        job_id: JobId,
+        request: CompilationRequest,
+        traceparent: str | None = None,
+        identities: Collection[Digest] = (),
     ) -> Compilation:
         """Insert a queued job. If the id exists with the same request, return that job.
 
@@ -36,6 +45,8 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             job_id: its id.
             request: what to compile, and how.
             traceparent: the W3C trace context of this request; the first submission's is kept.
+            identities: the results that would answer the request: if the tenant has one, the job has
+                succeeded with it.
 
         Raises:
             IdempotencyConflictError: another request or another tenant uses the id.
@@ -43,7 +54,7 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         job: Compilation | None = None
         while job is None:  # a job that is deleted in between is inserted again
             try:
-                self._insert(job_id, request, traceparent)
+                self._insert(job_id, request, traceparent, identities)
             except sa.exc.IntegrityError:
                 self._require_same(job_id, request)
             job = self.get(job_id)
@@ -112,7 +123,13 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         with self._database.write() as connection:
             connection.execute(sa.delete(JOBS).where(self._named(job_id), waiting))
 
-    def _insert(self, job_id: JobId, request: CompilationRequest, traceparent: str | None) -> None:
+    def _insert(
+        self,
+        job_id: JobId,
+        request: CompilationRequest,
+        traceparent: str | None,
+        identities: Collection[Digest],
+    ) -> None:
         needs = request.needs
         values = {
             **self.lifecycle.at_start,
@@ -134,10 +151,24 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             "created_at": now(),
         }
         with self._database.write() as connection:
-            connection.execute(sa.insert(JOBS).values(values))
+            source = self._newest(connection, identities)
+            results = {} if source is None else _results_of(source)
+            connection.execute(sa.insert(JOBS).values({**values, **results}))
             for key, value in request.labels.items():
                 connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
             self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
+            if source is not None:
+                _share_blobs(connection, source.id, job_id)
+                shown = {name: results[name] for name in _SHOWN_RESULTS}
+                self.lifecycle.record(connection, job_id, 2, EventType.SUCCEEDED, shown)
+
+    def _newest(self, connection: sa.Connection, identities: Collection[Digest]) -> sa.Row[Any] | None:
+        """The newest job with one of these results, which stays until the transaction ends."""
+        if not identities:
+            return None
+        found = sa.and_(self._owned, JOBS.c.identity.in_(identities))
+        newest = sa.select(JOBS).where(found).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc()).limit(1)
+        return connection.execute(newest.with_for_update(read=True)).one_or_none()
 
     def _model_name(self, request: CompilationRequest) -> sa.ScalarSelect[str]:
         named = sa.and_(MODELS.c.tenant == self.tenant, MODELS.c.digest == request.model)
@@ -151,3 +182,21 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             return
         if row.tenant != self.tenant or CompilationRequest.read(row.request) != request:
             raise IdempotencyConflictError(job_id)
+
+
+def _results_of(source: sa.Row[Any]) -> dict[str, Any]:
+    """The values of a new job that has the results of an earlier one."""
+    return {
+        **{name: getattr(source, name) for name in _RESULTS},
+        **JOB_LIFECYCLE.ended(JobState.SUCCEEDED.value),
+        "cached": True,
+        "original": source.original or source.id,
+        "last_seq": 2,
+    }
+
+
+def _share_blobs(connection: sa.Connection, source: JobId, job_id: JobId) -> None:
+    columns = JOB_BLOBS.c
+    shared = sa.select(sa.literal(job_id), columns.digest, columns.tenant, columns.size_bytes)
+    named = ["job", "digest", "tenant", "size_bytes"]
+    connection.execute(sa.insert(JOB_BLOBS).from_select(named, shared.where(columns.job == source)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from store_samples import DIGEST
+from store_samples import DIGEST, a_request
 
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.listing import CompilationFilter
@@ -35,6 +35,9 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "a job by the start of its id": lambda store: own(store).jobs.starting("2c26", 6),
     "a model by the start of its digest": lambda store: own(store).models.starting("2c26", 6),
     "jobs of a name": lambda store: own(store).jobs.page(20, None, CompilationFilter(name="mlp")),
+    "a job with an identical result": lambda store: own(store).jobs.submit(
+        "job-00000001", a_request(), None, [DIGEST]
+    ),
     "the jobs that a tenant runs": lambda store: own(store).usage.running_jobs(),
     "what of a tenant waits": lambda store: own(store).usage.queued_jobs(),
     "what a tenant stores": lambda store: own(store).usage.stored_bytes(),

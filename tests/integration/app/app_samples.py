@@ -99,14 +99,14 @@ class PlayedWorker:
             self.store.jobs.progress(job_id, attempt, Progress(stage=Stage.TUNE, done=done, total=trials))
         self.store.jobs.stage_finished(job_id, attempt, StageTime(stage=Stage.TUNE, seconds=1))
 
-    def succeed(self, job_id: str, attempt: Attempt) -> tuple[Artifact, ...]:
+    def succeed(self, job_id: str, attempt: Attempt, identity: str | None = None) -> tuple[Artifact, ...]:
         """End the job well, with a bundle and a report."""
         artifacts = (
             self._keep(attempt, "bundle.tar.zst", BUNDLE, "application/zstd"),
             self._keep(attempt, "report.json", REPORT_JSON, "application/json"),
             self._keep(attempt, "report.html", REPORT_HTML, "text/html; charset=utf-8"),
         )
-        self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, artifacts)
+        self.store.jobs.succeed(job_id, attempt, TARGET, True, FIGURES, artifacts, identity)
         return artifacts
 
     def fail_with(self, job_id: str, attempt: Attempt, files: dict[str, bytes]) -> None:

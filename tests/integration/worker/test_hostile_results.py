@@ -90,6 +90,7 @@ def test_a_folder_behind_a_link_is_refused_by_whoever_sees_it_first(rig: Rig) ->
     [
         ("report.json", "../model"),
         ("report.json", "log.txt"),
+        ("report.json", "provenance.dsse.json"),
         ("report.json", "report.json"),
         ("report.json", "absent"),
         ("report.json", "bundle.tar.zst"),

@@ -117,7 +117,7 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
 ) -> None:
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
-    ready = Ready(seconds=1, mcpu="generic", versions={}, capability=able)
+    ready = Ready(seconds=1, mcpu="generic", versions={}, compiler="0" * 64, capability=able)
     lease = LeaseHealth(lease_seconds=1)
     heartbeat = Heartbeat("lonely", ready, sandbox, 1, 60.0, InFlight(), lease)
     beating = asyncio.create_task(heartbeat.keep(Workers(failing), lease_seconds=1))

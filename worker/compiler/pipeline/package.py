@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
@@ -27,6 +28,7 @@ from bessemer.bundle.manifest import (
     REPORT,
     REPORT_PAGE,
     RUNNER,
+    SBOM,
     STATE_FOLDER,
     STATIC_LIBRARY,
     TYPED_HEADER,
@@ -57,10 +59,11 @@ from worker.package.dependencies import check_linkage
 from worker.package.document import kept_state, make_manifest, make_report, reference_of
 from worker.package.readme import readme
 from worker.package.runtime import license_sources, runtime_sources
+from worker.package.sbom import make_sbom
 from worker.report.pictures import Picture, draw_picture
 from worker.report.render import render
 
-ARTIFACTS = (ARCHIVE, *LIBRARIES, MANIFEST, REPORT, REPORT_PAGE, RUNNER, CHECKSUMS, REFERENCE)
+ARTIFACTS = (ARCHIVE, *LIBRARIES, MANIFEST, REPORT, REPORT_PAGE, RUNNER, SBOM, CHECKSUMS, REFERENCE)
 """Files that can be downloaded singly. The archive lacks the last and adds the runtime and the licenses."""
 
 _RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
@@ -231,13 +234,16 @@ def _pictures(captured: Captured) -> Iterator[Picture]:
 def _write_index(
     benchmarked: Benchmarked, folder: Path, paths: tuple[str, ...], created_at: datetime
 ) -> tuple[str, ...]:
-    """Write the files that name the others: README, manifest and checksums."""
+    """Write the files that name the others: README, bill of materials, manifest and checksums."""
     (folder / README).write_text(readme(make_manifest(benchmarked, (), created_at)), encoding="utf-8")
     files = tuple(describe(folder, path) for path in sorted((*paths, README)))
+    sbom = make_sbom(make_manifest(benchmarked, files, created_at), benchmarked.captured.upload.request)
+    (folder / SBOM).write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
+    files = tuple(sorted((*files, describe(folder, SBOM)), key=lambda file: file.path))
     _write_document(folder / MANIFEST, make_manifest(benchmarked, files, created_at))
     lines = checksums((*files, describe(folder, MANIFEST)))
     (folder / CHECKSUMS).write_text(lines, encoding="utf-8")
-    return README, MANIFEST, CHECKSUMS
+    return README, SBOM, MANIFEST, CHECKSUMS
 
 
 def _write_document(path: Path, document: Document) -> None:

@@ -79,7 +79,7 @@ def compile_source(source: Path, made: Path, triple: str, *options: str) -> None
     Raises:
         LinkError: the compiler failed.
     """
-    always = ("-O2", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
+    always = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-Wall", "-Werror")
     target = ("-target", zig_target(triple), f"-I{SOURCES}")
     run_zig("cc", "-c", *always, *options, *target, str(source), "-o", str(made))
 

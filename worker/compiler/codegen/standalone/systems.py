@@ -103,7 +103,7 @@ def _link_macos(
 
 
 def _link_windows(options: Sequence[str], output: Path, paths: Sequence[str], folder: Path) -> None:
-    run_zig("lld-link", *options, f"-out:{output}", *paths, *map(str, import_libraries(folder)))
+    run_zig("lld-link", "-Brepro", *options, f"-out:{output}", *paths, *map(str, import_libraries(folder)))
 
 
 def _import_library_of(library: Path) -> Path:

@@ -1,0 +1,48 @@
+"""What identifies the result of a compilation: equal identities have interchangeable results."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bessemer.contract.base import Digest
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import resolve_target
+
+WITHOUT_EFFECT = frozenset({"target", "name", "labels", "priority", "timeout_seconds", "cache"})
+"""Fields of a request that don't change its result. The resolved target stands for the requested one."""
+
+
+@dataclass(frozen=True)
+class WorkerKind:
+    """What makes two workers interchangeable.
+
+    Attributes:
+        compiler: the digest of the compiler's code and of the installed packages.
+        mcpu: LLVM's name of the processor.
+        processor: the model of the processor, on which the figures depend.
+        cores: the number of threads if a request names none.
+    """
+
+    compiler: Digest
+    mcpu: str
+    processor: str
+    cores: int
+
+
+def identity_of(request: CompilationRequest, names: Mapping[Digest, str | None], kind: WorkerKind) -> Digest:
+    """The identity of the result that a worker of this kind would make.
+
+    Args:
+        request: the request; its target is known.
+        names: the names of its extensions and records, which schedules refer to.
+        kind: the kind of worker.
+    """
+    target = resolve_target(request.target, kind.mcpu, kind.cores)
+    parts = [
+        request.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
+        [names.get(digest) for digest in request.uploads],
+        target.model_dump(mode="json"),
+        [kind.compiler, kind.mcpu, kind.processor, kind.cores],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
