@@ -48,7 +48,7 @@ FROM python AS emulators
 COPY ci/emulators /usr/local/bin/
 RUN emulators && mkdir /emulators \
  && cp --archive --parents /usr/bin/qemu-aarch64-static /usr/bin/qemu-riscv64-static /usr/aarch64-linux-gnu /usr/riscv64-linux-gnu \
-      /usr/lib/ld-musl-x86_64.so.1 /usr/lib/x86_64-linux-musl /emulators
+      /usr/lib/ld-musl-x86_64.so.1 /usr/lib/x86_64-linux-musl /usr/lib/ld-musl-aarch64.so.1 /usr/lib/aarch64-linux-musl /emulators
 
 FROM worker-dependencies AS worker-slim
 COPY ci/containers/slim /usr/local/bin/

@@ -14,9 +14,11 @@ from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_probl
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import Constant, Submission
 from bessemer.contract.service import Worker
-from bessemer.contract.target import Target
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import Target, triple_of
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
+from bessemer.contract.triple import not_runnable, runs_on_workers
 
 REJECTED_STATUS = 422
 BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
@@ -134,10 +136,13 @@ def priority_refusal(priority: int, highest: int) -> Problem | None:
 
 
 def _targets_refusal(request: Submission) -> Problem | None:
-    if not isinstance(request.target, tuple):
-        return _target_refusal(request.target, "target")
-    refusals = (_target_refusal(target, f"target[{index}]") for index, target in enumerate(request.target))
-    return next(filter(None, refusals), None)
+    is_one = not isinstance(request.target, tuple)
+    for index, target in enumerate(request.targets):
+        name = "target" if is_one else f"target[{index}]"
+        problem = _target_refusal(target, name) or _verification_refusal(request, target)
+        if problem is not None:
+            return problem
+    return None
 
 
 def _target_refusal(target: Target, name: str) -> Problem | None:
@@ -154,6 +159,17 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
     message = error.message() if isinstance(error, PydanticCustomError) else str(error)
     errors = (FieldError(field=f"{name}.{field}", message=message),)
     return make_problem(code, f"{name}.{field}: {message}", errors=errors)
+
+
+def _verification_refusal(request: Submission, target: Target) -> Problem | None:
+    """Refuse a library that no worker can verify."""
+    triple = triple_of(target)
+    verifies = request.stop_after is None or request.stop_after.includes(Stage.VERIFY)
+    if runs_on_workers(triple) or not request.is_verified or not verifies:
+        return None
+    message = not_runnable(triple)
+    errors = (FieldError(field="verification", message=message),)
+    return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"verification: {message}", errors=errors)
 
 
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:

@@ -175,6 +175,7 @@ WORKERS = WorkerList(
             ),
             capability=Capability(
                 architecture="x86_64",
+                preset="znver4",
                 foreign=("aarch64", "riscv64"),
                 programs=("aarch64", "riscv64"),
                 processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},

@@ -6,13 +6,14 @@ from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.service import ServiceDep
 from bessemer.contract.fleet import TargetList, offered
-from bessemer.contract.llvm_processors import AARCH64, RISCV64, X86_64
+from bessemer.contract.llvm_processors import AARCH64, APPLE, RISCV64, X86_64
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import PRESETS
 
 router = APIRouter(prefix="/v1/targets", tags=["targets"])
 
-PROCESSORS = {**X86_64, "aarch64": tuple(sorted(AARCH64)), "riscv64": tuple(sorted(RISCV64))}
+_OTHERS = {"aarch64": AARCH64, "apple": APPLE, "riscv64": RISCV64}
+PROCESSORS = X86_64 | {name: tuple(sorted(processors)) for name, processors in _OTHERS.items()}
 EXAMPLE = TargetList(items=offered(PRESETS, documentation.WORKERS.items), processors=PROCESSORS)
 
 

@@ -22,8 +22,9 @@ from benchmarks.architectures.outcomes import Form, Outcome, Reached
 from benchmarks.architectures.weights import calibrate, enliven
 from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.checking.compare import Array
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.codegen.executable import compile_module

@@ -1,7 +1,7 @@
 """``bessemer inspect``, ``models`` and ``targets``."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +46,9 @@ from bessemer.contract.fleet import OfferedPreset, TargetList
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, graph_rows
 from bessemer.contract.job import JobState
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
+from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import HOST, Preset
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
@@ -85,12 +87,13 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
     """List the targets for compilations, and how the live workers build, verify and measure each."""
     with connected(url) as client:
         found = client.targets()
-        print_result(found, target_lines(found), json)
+        print_result(found, target_lines(found, client.workers().items), json)
 
 
-def target_lines(targets: TargetList) -> Iterator[str]:
+def target_lines(targets: TargetList, workers: Iterable[Worker] = ()) -> Iterator[str]:
     """The presets with what the fleet can do for each, and the processors."""
-    rows = [(preset.name, *_means(preset), preset.description) for preset in targets.items]
+    live = tuple(workers)
+    rows = [(preset.name, *_means(preset), _described(preset, live)) for preset in targets.items]
     yield from aligned([TARGET_HEADINGS, *rows])
     if not targets.processors:
         return
@@ -113,6 +116,14 @@ def _means(preset: OfferedPreset) -> tuple[str, ...]:
     if fleet is None:
         return ("?", "?", "?")
     return (fleet.build.value, fleet.verify.value, fleet.measure.value)
+
+
+def _described(preset: Preset, workers: Iterable[Worker]) -> str:
+    """A preset's description; for ``host``, with what it is on the live workers."""
+    if preset.name != HOST:
+        return preset.description
+    found = sorted({f"{one.mcpu} ({one.capability.preset or 'no preset'})" for one in workers})
+    return f"{preset.description} Now: {', '.join(found)}." if found else preset.description
 
 
 def inspect(

@@ -10,7 +10,8 @@ from typing import Self
 from pydantic import Field
 
 from bessemer.contract.base import Document
-from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target, platform_of
+from bessemer.contract.target import PRESETS_BY_NAME, ExplicitTarget, Target
+from bessemer.contract.triple import platform_of
 
 
 class Capability(Document):
@@ -18,6 +19,11 @@ class Capability(Document):
 
     architecture: str = Field(
         default="", description="The architecture of the worker's processor, such as `x86_64`."
+    )
+    preset: str = Field(
+        default="",
+        description="The preset that `host` equals on this worker: that of its processor, or else the one of "
+        "those that its processor can run that has the most instruction sets.",
     )
     foreign: tuple[str, ...] = Field(
         default=(), description="Other architectures that the worker's compiler knows."

@@ -55,7 +55,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TARGET_UNSUPPORTED: ErrorText(
         422,
         "Bessemer does not compile for this target",
-        "Choose `host`, or an x86-64, 64-bit Arm or RISC-V processor; `bessemer targets` lists the names.",
+        "Choose `host` or a processor of x86-64, Arm or RISC-V; `bessemer targets` and `GET /v1/targets` "
+        "list the names.",
     ),
     ErrorCode.NOT_FOUND: ErrorText(404, "Not found", "Check the URL and the identifier."),
     ErrorCode.ID_AMBIGUOUS: ErrorText(
@@ -320,7 +321,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
         "The worker cannot verify code for this target, because its processor cannot run it",
-        "Choose a target that the worker supports, or add a worker with such a processor.",
+        "Choose a target that the worker supports, add a worker with such a processor, or ask for "
+        "`verification: none`.",
     ),
     ErrorCode.VERIFY_MISMATCH: ErrorText(
         422,

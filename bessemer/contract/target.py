@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from bessemer.contract.base import Document
+from bessemer.contract.triple import LINUX_AARCH64, LINUX_RISCV64, LINUX_X86_64, MACOS_AARCH64
 
 HOST = "host"
-LINUX_X86_64 = "x86_64-unknown-linux-gnu"
-LINUX_AARCH64 = "aarch64-unknown-linux-gnu"
-LINUX_RISCV64 = "riscv64-unknown-linux-gnu"
 MAX_CORES = 1024
 MAX_FEATURES = 64
 MAX_FEATURES_CHARACTERS = 2048
@@ -31,17 +29,6 @@ def _indexable(features: tuple[str, ...]) -> tuple[str, ...]:
     if sum(map(len, features)) > MAX_FEATURES_CHARACTERS:
         raise ValueError(f"expected at most {MAX_FEATURES_CHARACTERS} characters in all features together")
     return features
-
-
-def architecture_of(triple: str) -> str:
-    """The processor's architecture, which is the first word of a triple."""
-    return triple.split("-", 1)[0]
-
-
-def platform_of(triple: str) -> str:
-    """The architecture of a triple, and the C library unless that is glibc, such as ``aarch64-musl``."""
-    architecture, environment = architecture_of(triple), triple.rsplit("-", 1)[-1]
-    return f"{architecture}-musl" if environment.startswith("musl") else architecture
 
 
 class PresetTarget(Document):
@@ -93,30 +80,61 @@ class Preset(Document):
     features: tuple[str, ...] = Field(default=(), description="LLVM features added to those of `mcpu`.")
 
 
-_X86_DESCRIPTIONS = {
-    HOST: "The processor of the worker that takes the job.",
+_RV64GC = ("+m", "+a", "+f", "+d", "+c")
+_X86_64 = {
     "x86-64-v2": "Any x86-64 with SSE4.2 (2009 and later).",
     "x86-64-v3": "x86-64 with AVX2 and FMA (Haswell, Zen and later).",
     "x86-64-v4": "x86-64 with AVX-512 (Skylake-X, Zen 4 and later).",
+    "skylake-avx512": "Intel Xeon Scalable of 2017, and Skylake-X.",
+    "sapphirerapids": "Intel Xeon Scalable of 2023, with AVX-512 FP16 and VNNI.",
     "znver4": "AMD Zen 4 (EPYC 9004, Ryzen 7000).",
+    "znver5": "AMD Zen 5 (EPYC 9005, Ryzen 9000).",
+}
+_AARCH64 = {
+    "cortex-a53": "Arm Cortex-A53 (Raspberry Pi 3).",
+    "cortex-a72": "Arm Cortex-A72 (Raspberry Pi 4, Graviton).",
+    "cortex-a76": "Arm Cortex-A76 (Raspberry Pi 5), with dot products.",
+    "neoverse-n1": "Arm Neoverse N1 (Graviton2, Ampere Altra).",
+    "neoverse-v1": "Arm Neoverse V1 (Graviton3), with bfloat16 and int8 matrices.",
+    "neoverse-v2": "Arm Neoverse V2 (Graviton4, Grace).",
 }
 PRESETS = (
-    *(
-        Preset(name=name, description=description, mcpu=None if name == HOST else name, triple=LINUX_X86_64)
-        for name, description in _X86_DESCRIPTIONS.items()
+    Preset(
+        name=HOST,
+        description="The processor of the worker that takes the job.",
+        mcpu=None,
+        triple=LINUX_X86_64,
     ),
+    *(Preset(name=name, description=text, mcpu=name, triple=LINUX_X86_64) for name, text in _X86_64.items()),
     Preset(
         name="aarch64",
         description="Any 64-bit Arm with NEON (Armv8-A and later), such as a Raspberry Pi 3 or a Graviton.",
         mcpu="generic",
         triple=LINUX_AARCH64,
     ),
+    *(
+        Preset(name=name, description=text, mcpu=name, triple=LINUX_AARCH64)
+        for name, text in _AARCH64.items()
+    ),
+    Preset(
+        name="apple-m1",
+        description="Apple M1 and later, with macOS 11 or newer. No worker verifies it.",
+        mcpu="apple-a14",
+        triple=MACOS_AARCH64,
+    ),
     Preset(
         name="riscv64",
         description="Any 64-bit RISC-V that runs Linux (RV64GC).",
         mcpu="generic-rv64",
         triple=LINUX_RISCV64,
-        features=("+m", "+a", "+f", "+d", "+c"),
+        features=_RV64GC,
+    ),
+    Preset(
+        name="riscv64-v",
+        description="64-bit RISC-V with vectors of 128 bits or more (RV64GCV, RVA23).",
+        mcpu="generic-rv64",
+        triple=LINUX_RISCV64,
+        features=(*_RV64GC, "+v"),
     ),
 )
 PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
@@ -125,6 +143,11 @@ PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 def target_name(target: Target) -> str:
     """The name of a target: the preset's name, or the mcpu of an explicit target."""
     return target.preset if isinstance(target, PresetTarget) else target.mcpu
+
+
+def triple_of(target: Target) -> str:
+    """The triple of a target."""
+    return target.triple if isinstance(target, ExplicitTarget) else PRESETS_BY_NAME[target.preset].triple
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:

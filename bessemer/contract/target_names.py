@@ -9,29 +9,29 @@ from pydantic_core import PydanticCustomError
 from bessemer.contract.base import GrowingEnum
 from bessemer.contract.llvm_processors import (
     AARCH64,
+    APPLE,
     ARM_32,
     RISCV64,
     RISCV_SMALL,
     X86_32,
     X86_64,
-    X86_FEATURES,
 )
 from bessemer.contract.names import did_you_mean
-from bessemer.contract.target import (
-    HOST,
+from bessemer.contract.target import HOST, PRESETS_BY_NAME, ExplicitTarget, Preset, PresetTarget, Target
+from bessemer.contract.target_features import lacks_doubles, unfit_features
+from bessemer.contract.triple import (
     LINUX_AARCH64,
     LINUX_RISCV64,
     LINUX_X86_64,
-    PRESETS_BY_NAME,
-    ExplicitTarget,
-    PresetTarget,
-    Target,
+    MACOS_AARCH64,
     architecture_of,
+    unfit_triple,
 )
 
 TRIPLES = {
     **{name: LINUX_X86_64 for names in X86_64.values() for name in names},
     **dict.fromkeys(AARCH64, LINUX_AARCH64),
+    **dict.fromkeys(APPLE, MACOS_AARCH64),
     **dict.fromkeys(RISCV64, LINUX_RISCV64),
 }
 """The triple of each processor that a target can name."""
@@ -39,12 +39,15 @@ TRIPLES = {
 PROCESSORS = frozenset(TRIPLES)
 GENERIC = {"aarch64": "generic", "riscv64": "generic-rv64"}
 """LLVM's names of the common denominator of an architecture."""
+_NO_DOUBLES = (
+    "libraries need registers for doubles, which 'generic-rv64' lacks: add '+d', or name the preset 'riscv64'"
+)
 UNSUPPORTED = "target_unsupported"
 """The type of pydantic's error for a known but unsupported target."""
 
 SUPPORTED = (
-    "Bessemer supports x86-64, 64-bit Arm and 64-bit RISC-V on Linux: `host`, a preset, or any LLVM name "
-    "such as `skylake-avx512` or `cortex-a72`; `bessemer targets` lists them."
+    "Bessemer supports x86-64, 64-bit Arm and 64-bit RISC-V on Linux, macOS and Windows: `host`, a preset, "
+    "or any LLVM name such as `haswell` or `cortex-a78`; `bessemer targets` lists them."
 )
 PLANNED = "NVIDIA GPUs (CUDA) are planned."
 SHOWN_CHARACTERS = 100
@@ -54,7 +57,7 @@ TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 class TargetFamily(GrowingEnum):
     """Families of unsupported targets."""
 
-    APPLE = "a target with macOS or iOS"
+    APPLE = "an Apple target without macOS"
     ARM = "an Arm target without 64-bit code"
     RISCV = "a RISC-V target without 64-bit code or double-precision registers"
     NVIDIA = "an NVIDIA GPU target"
@@ -69,7 +72,7 @@ PATTERNS = {
     r"|mips\w*|ppc\w*|powerpc\w*|s390x?|sparc\w*|loongarch\w*|bpf\w*|lanai|xcore",
     TargetFamily.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper"
     r"|blackwell|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
-    TargetFamily.APPLE: r"apple-[am]\d+.*|m[1-9]|arm64e|.*-apple-.*",
+    TargetFamily.APPLE: r"arm64e|.*-apple-(ios|tvos|watchos|xros|visionos).*",
     TargetFamily.ARM: r"arm|arm(hf|el|eb)|thumb(eb)?|aarch64-(be|32)|armv[1-7].*",
     TargetFamily.RISCV: r"risc-?v32(be)?|riscv64be|rv32\w*",
 }
@@ -77,8 +80,8 @@ PATTERNS = {
 
 ARCHITECTURES = frozenset(map(architecture_of, TRIPLES.values()))
 
-NARROW_ABIS = ("x32", "ilp32", "abin32")
-"""Environments in which 64-bit processors have 32-bit addresses, such as ``gnux32``."""
+ALIASES = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
+"""Other names of architectures, with LLVM's."""
 
 OTHER_NAMES = {
     "native": HOST,
@@ -86,6 +89,10 @@ OTHER_NAMES = {
     **dict.fromkeys(("x86", "x64", "amd64", "x86_64"), "x86-64"),
     **dict.fromkeys(("arm64", "armv8", "armv8-a", "aarch64-unknown-linux-gnu", "raspberry-pi"), "aarch64"),
     **dict.fromkeys(("riscv", "risc-v", "rv64gc", "rv64", "riscv64-unknown-linux-gnu"), "riscv64"),
+    "m1": "apple-m1",
+    **dict.fromkeys(("m2", "apple-m2"), "apple-a15"),
+    **dict.fromkeys(("m3", "apple-m3"), "apple-a17"),
+    **{f"m{number}": f"apple-m{number}" for number in (4, 5)},
     "graviton2": "neoverse-n1",
     "graviton3": "neoverse-v1",
     "graviton4": "neoverse-v2",
@@ -111,19 +118,27 @@ def read_target(value: Any) -> Any:
     kind, name = value.get("kind"), value.get("preset")
     if isinstance(kind, str) and kind != "llvm" and _family(kind) is not None:
         raise _unsupported(kind)
-    if not isinstance(name, str) or name in PRESETS_BY_NAME or "mcpu" in value:
+    if not isinstance(name, str) or "mcpu" in value:
         return value
+    rest = {key: given for key, given in value.items() if key != "preset"}
+    if name in PRESETS_BY_NAME:
+        return _changed_preset(PRESETS_BY_NAME[name], rest) if rest.keys() - {"cores"} else value
     if name not in PROCESSORS:
         raise _refusal(name)
-    rest = {key: given for key, given in value.items() if key != "preset"}
     return {"mcpu": name, "triple": TRIPLES[name], **rest}
 
 
-def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
-    """The first field of an explicit target that LLVM's tables do not know, with the error; None if all do.
+def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
+    """An explicit target for a preset on another system, or with other features."""
+    if preset.mcpu is None:
+        return {"preset": preset.name, **rest}
+    added = rest.get("features", ())
+    features = [*preset.features, *added] if isinstance(added, list | tuple) else added
+    return {"mcpu": preset.mcpu, "triple": preset.triple, **rest, "features": features}
 
-    The features of other architectures than x86-64 are left to the worker's LLVM.
-    """
+
+def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
+    """The first field of an explicit target that cannot be, with the error; None if all can."""
     if not isinstance(target, ExplicitTarget):
         return None
     error = _triple_error(target.triple)
@@ -132,21 +147,11 @@ def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError]
     error = _processor_error(target)
     if error is not None:
         return "mcpu", error
-    if architecture_of(target.triple) != "x86_64":
-        return None
-    for index, feature in enumerate(target.features):
-        if feature[1:] not in X86_FEATURES:
-            near = did_you_mean(feature, sorted(feature[0] + name for name in X86_FEATURES))
-            return f"features[{index}]", ValueError(f"LLVM knows no feature '{feature}'{near}")
-    return None
-
-
-def unfit_system(triple: str) -> str | None:
-    """Why Bessemer makes no libraries for a triple's system; None if it does."""
-    if "linux" not in triple.split("-"):
-        return f"Bessemer builds for Linux only: use a triple such as {LINUX_X86_64}, not '{triple}'"
-    if triple.endswith(NARROW_ABIS):
-        return f"the triple '{triple}' has 32-bit addresses, the runtime has 64-bit ones: end it with gnu"
+    architecture = architecture_of(target.triple)
+    for index, reason in unfit_features(architecture, target.features):
+        return f"features[{index}]", ValueError(reason)
+    if target.mcpu == GENERIC.get(architecture) and lacks_doubles(architecture, target.features):
+        return "features", ValueError(_NO_DOUBLES)
     return None
 
 
@@ -156,8 +161,11 @@ def _triple_error(triple: str) -> PydanticCustomError | ValueError | None:
     if architecture not in ARCHITECTURES or family is not None:
         if family is not None:
             return _unsupported(triple)
-        return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{LINUX_X86_64}'?")
-    reason = unfit_system(triple)
+        meant = (
+            ALIASES[architecture] + triple[len(architecture) :] if architecture in ALIASES else LINUX_X86_64
+        )
+        return ValueError(f"LLVM knows no architecture '{architecture}'; did you mean '{meant}'?")
+    reason = unfit_triple(triple)
     return None if reason is None else ValueError(reason)
 
 

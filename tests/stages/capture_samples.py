@@ -11,8 +11,9 @@ from bessemer.contract.dynamic import parse_dimension
 from bessemer.contract.options import TranslateOptions, VerifyOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.target import HOST, LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.target import HOST, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import parse_input_spec
+from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.target import compile_target
 from worker.compiler.values import Captured, StageContext, Upload

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 from tvm import relax
 
-from bessemer.contract.target import LINUX_X86_64
+from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.optimize import default_phases

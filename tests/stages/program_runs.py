@@ -11,7 +11,7 @@ import torch
 import tvm
 from numpy.typing import NDArray
 
-from bessemer.contract.target import LINUX_X86_64
+from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.legalize.lowerings import register_lowerings

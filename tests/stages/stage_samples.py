@@ -14,8 +14,9 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import TuneResult
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate

@@ -13,7 +13,7 @@ from stage_samples import TARGET, capture_module, make_context, optimized
 from torch import nn
 from tvm import te
 
-from bessemer.contract.target import LINUX_X86_64
+from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.layout.blocked.compute import convolution
 from worker.compiler.layout.blocked.weight_packing import (
     Groups,

@@ -7,7 +7,8 @@ from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.target import PresetTarget, ResolvedTarget
+from bessemer.contract.triple import LINUX_X86_64
 from worker.protocol.messages import Compiled, Failed, Inspected, ProgressMade
 from worker.supervisor.outcome import JobOutcome, conclude, refuse_early_end
 from worker.supervisor.watch import Termination

@@ -7,10 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.llvm_processors import AARCH64, ARM_32, RISCV64, RISCV_SMALL, X86_32, X86_64
+from bessemer.contract.llvm_processors import AARCH64, APPLE, ARM_32, RISCV64, RISCV_SMALL, X86_32, X86_64
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import LINUX_AARCH64, LINUX_RISCV64, ExplicitTarget, PresetTarget
+from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED
+from bessemer.contract.triple import LINUX_AARCH64, LINUX_RISCV64, MACOS_AARCH64
 from bessemer.errors import InvalidArgumentError
 
 
@@ -32,12 +33,24 @@ def refusal(target: Any) -> tuple[str, str]:
     [
         ("host", PresetTarget(preset="host")),
         ("znver4", PresetTarget(preset="znver4")),
-        ("skylake-avx512", ExplicitTarget(mcpu="skylake-avx512")),
+        ("skylake-avx512", PresetTarget(preset="skylake-avx512")),
+        ("cascadelake", ExplicitTarget(mcpu="cascadelake")),
         ("core-avx2", ExplicitTarget(mcpu="core-avx2")),
         ("aarch64", PresetTarget(preset="aarch64")),
-        ("cortex-a72", ExplicitTarget(mcpu="cortex-a72", triple=LINUX_AARCH64)),
+        ("cortex-a78", ExplicitTarget(mcpu="cortex-a78", triple=LINUX_AARCH64)),
+        ("apple-a17", ExplicitTarget(mcpu="apple-a17", triple=MACOS_AARCH64)),
         ("sifive-u74", ExplicitTarget(mcpu="sifive-u74", triple=LINUX_RISCV64)),
         (PresetTarget(preset="haswell", cores=2), ExplicitTarget(mcpu="haswell", cores=2)),
+        (
+            {"preset": "apple-m1", "triple": LINUX_AARCH64},
+            ExplicitTarget(mcpu="apple-a14", triple=LINUX_AARCH64),
+        ),
+        (
+            {"preset": "riscv64", "features": ["+zba"]},
+            ExplicitTarget(
+                mcpu="generic-rv64", triple=LINUX_RISCV64, features=("+m", "+a", "+f", "+d", "+c", "+zba")
+            ),
+        ),
         (
             {"preset": "skylake", "features": ["+avx512f"]},
             ExplicitTarget(mcpu="skylake", features=("+avx512f",)),
@@ -49,7 +62,7 @@ def test_a_name_is_a_preset_or_one_of_llvms_processors(given: Any, target: objec
 
 
 def test_each_of_llvms_64_bit_names_is_a_target() -> None:
-    for name in (*(name for names in X86_64.values() for name in names), *AARCH64, *RISCV64):
+    for name in (*(name for names in X86_64.values() for name in names), *AARCH64, *APPLE, *RISCV64):
         target = request(name).target
         assert name in (getattr(target, "mcpu", None), getattr(target, "preset", None))
 
@@ -63,7 +76,7 @@ def test_a_processor_takes_options_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("a target with macOS or iOS", ("apple-m2", "M2", "arm64-apple-darwin", "apple-a14")),
+        ("an Apple target without macOS", ("arm64e", "arm64-apple-ios", "aarch64-apple-tvos")),
         ("an NVIDIA GPU target", ("cuda", "CUDA", "sm_90", "nvidia/tesla-p100", "nvptx64", "h100", "gpu")),
         ("neither supported nor planned", ("rocm", "vulkan", "opencl", "metal", "wasm", "c", "gfx1100")),
         ("neither supported nor planned", ("qcom/hexagon-v68", "apple/m2-gpu", "s390x")),
@@ -110,6 +123,8 @@ def test_an_unsupported_part_decides(given: Any, part: str) -> None:
         ("icelake", "did you mean 'icelake-client'?"),
         ("zen4", "did you mean 'znver4'?"),
         ("arm64", "did you mean 'aarch64'?"),
+        ("M1", "did you mean 'apple-m1'?"),
+        ("apple-m2", "did you mean 'apple-a15'?"),
         ("Graviton3", "did you mean 'neoverse-v1'?"),
         ("rv64gc", "did you mean 'riscv64'?"),
         ("raspberry-pi", "did you mean 'aarch64'?"),

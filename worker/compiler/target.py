@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,8 +15,16 @@ from tvm.target import codegen
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
-from bessemer.contract.target import LINUX_RISCV64, ResolvedTarget, architecture_of, platform_of
-from bessemer.contract.target_names import unfit_system
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target_features import unfit_features
+from bessemer.contract.triple import (
+    LINUX_RISCV64,
+    architecture_of,
+    not_runnable,
+    platform_of,
+    runs_on_workers,
+    unfit_triple,
+)
 from worker.candidates.program import Program
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.processors import Machine, machine_of
@@ -30,6 +39,12 @@ _INSTRUCTION_SETS = re.compile(
 
 _LONG_MODE = frozenset({"64bit", "64bit-mode", "sse", "sse2"})
 """Features that 64-bit x86 code requires: its functions return floating-point numbers in SSE registers."""
+_V_BY_PARTS = ("+zve64d", "+zvl128b", "-v")
+"""The extension V of RISC-V by the names of its parts.
+
+By its own name, TVM would split vectors of a known width into loops over vectors of an unknown one, whose
+sums stay in memory (TVM 0.27).
+"""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -81,6 +96,11 @@ class CompileTarget:
     def architecture(self) -> str:
         """The processor's architecture, such as ``x86_64``."""
         return architecture_of(self.resolved.triple)
+
+    @property
+    def platform(self) -> str:
+        """The architecture, with the C library or the system; see ``platform_of``."""
+        return platform_of(self.resolved.triple)
 
     @property
     def is_of_this_architecture(self) -> bool:
@@ -137,11 +157,9 @@ def _tvm_target(target: ResolvedTarget) -> tvm.target.Target:
         raise JobError(ErrorCode.BUILD_FAILED, detail)
     if not target.features:
         return _in_64_bits(target, plain)
-    unknown = [feature for feature in target.features if not _knows_feature(target, feature)]
-    if unknown:
-        named = ", ".join(f"{feature}{_near_feature(target, feature)}" for feature in unknown)
-        detail = f"LLVM knows no feature {named} for {target.triple}"
-        raise JobError(ErrorCode.BUILD_FAILED, detail)
+    unfit = [reason for _, reason in unfit_features(architecture_of(target.triple), target.features)]
+    if unfit:
+        raise JobError(ErrorCode.BUILD_FAILED, "; ".join(unfit))
     made = _make_target(target.triple, target.mcpu, target.features, target.cores)
     return _in_64_bits(target, made)
 
@@ -194,6 +212,8 @@ def refuse_unrunnable(target: CompileTarget) -> None:
     Raises:
         JobError: ``target-not-runnable`` with the missing features.
     """
+    if not runs_on_workers(target.resolved.triple):
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, not_runnable(target.resolved.triple))
     missing = missing_features(target)
     if missing and (target.is_of_this_architecture or target.launcher is None):
         detail = f"target '{target.resolved.name}' needs {', '.join(missing)}, which this processor lacks"
@@ -238,6 +258,24 @@ def dependents(triple: str) -> dict[str, frozenset[str]]:
     }
 
 
+def implied_features(triple: str, mcpu: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Features of a triple's architecture, each with those that it adds, too.
+
+    Args:
+        triple: the triple.
+        mcpu: a processor with few features.
+        names: the features; those that add no others are left out.
+    """
+    of_processor = _features(_make_target(triple, mcpu, (), 1))
+    removed = tuple(sorted(f"-{name}" for name in of_processor if not name.startswith("64bit")))
+    without = _features(_make_target(triple, mcpu, removed, 1))
+    implied = {
+        name: _features(_make_target(triple, mcpu, (*removed, f"+{name}"), 1)) - without - {name}
+        for name in names
+    }
+    return {name: others for name, others in implied.items() if others}
+
+
 def host_triple() -> str:
     """LLVM's name of this machine's architecture and system."""
     return str(codegen.llvm_get_system_triple())
@@ -254,12 +292,15 @@ def _detected_features() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _instruction_sets(target: tvm.target.Target) -> frozenset[str]:
-    features = (str(feature) for feature in codegen.llvm_get_cpu_features(target))
-    return frozenset(feature for feature in features if _INSTRUCTION_SETS.match(feature))
+    return frozenset(feature for feature in _features(target) if _INSTRUCTION_SETS.match(feature))
+
+
+def _features(target: tvm.target.Target) -> frozenset[str]:
+    return frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
 
 
 def _check_triple(triple: str) -> None:
-    reason = unfit_system(triple)
+    reason = unfit_triple(triple)
     if reason is not None:
         raise JobError(ErrorCode.BUILD_FAILED, reason)
     if architecture_of(triple) not in known_architectures():
@@ -274,24 +315,14 @@ def known_processors(triple: str) -> frozenset[str]:
     return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target))
 
 
-def _near_feature(target: ResolvedTarget, feature: str) -> str:
-    """The nearest feature of the processor, since LLVM lists a processor's features only."""
-    known = {
-        str(name) for name in codegen.llvm_get_cpu_features(_make_target(target.triple, target.mcpu, (), 1))
-    }
-    return did_you_mean(feature, {feature[0] + name for name in known})
-
-
-def _knows_feature(target: ResolvedTarget, feature: str) -> bool:
-    name = feature[1:]
-    enabled = _make_target(target.triple, target.mcpu, (f"+{name}",), target.cores)
-    return name in {str(known) for known in codegen.llvm_get_cpu_features(enabled)}
-
-
 def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
-    if architecture_of(triple) == "riscv64":
-        config["mabi"] = "lp64d"
-    return tvm.target.Target(config)
+    if architecture_of(triple) != "riscv64":
+        return tvm.target.Target(config)
+    config["mabi"] = "lp64d"
+    target = tvm.target.Target(config)
+    if "v" not in _features(target):
+        return target
+    return tvm.target.Target({**config, "mattr": [*features, *_V_BY_PARTS]})

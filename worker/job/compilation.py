@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from bessemer.bundle.manifest import LIBRARY, PARAMETERS, REPORT
+from bessemer.bundle.manifest import PARAMETERS, REPORT
 from bessemer.contract.base import now
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
@@ -184,7 +184,7 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
     built = made_from(reached.value, Built)
     if built is None:
         return (REPORT,)
-    return (REPORT, LIBRARY) if built.parameters is None else (REPORT, LIBRARY, PARAMETERS)
+    return (REPORT, built.library.name, *(() if built.parameters is None else (PARAMETERS,)))
 
 
 def refuse_search(request: CompilationRequest, target: CompileTarget) -> None:
@@ -207,7 +207,7 @@ def check_names(request: CompilationRequest, target: CompileTarget) -> None:
             ``strategy-unknown``, with the nearest name if there is one; ``schedule-failed``.
     """
     rewrite_book().chosen(request.optimize)
-    check_choices(request.kernels, kernel_book(), target.architecture)
+    check_choices(request.kernels, kernel_book(), target.platform)
     if request.tune.spaces:
         check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))
     check_strategy(request.tune.strategy, (*STRATEGIES, *strategy_book()))

@@ -6,12 +6,15 @@ share it. It runs no compiled code: no parallel region may start before a fork.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import tvm
 from torch import nn
 
 from bessemer.contract.capability import Capability
-from bessemer.contract.target import architecture_of
+from bessemer.contract.target import PRESETS
+from bessemer.contract.triple import architecture_of
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
@@ -61,6 +64,20 @@ def warm_up_compiler() -> None:
         compile_module(module, target)
 
 
+def nearest_preset(mcpu: str, present: frozenset[str], needed: Mapping[str, frozenset[str]]) -> str:
+    """The preset of a processor, or else the one that it can run with the most instruction sets.
+
+    Args:
+        mcpu: LLVM's name of the processor.
+        present: its instruction sets.
+        needed: those of each processor of its architecture.
+    """
+    by_processor = {one.mcpu: one.name for one in PRESETS if one.mcpu is not None}
+    runnable = [name for name in by_processor if name in needed and needed[name] <= present]
+    nearest = max(runnable, key=lambda name: (name == mcpu, len(needed[name])), default=None)
+    return "" if nearest is None else by_processor[nearest]
+
+
 def capability() -> Capability:
     """What this machine can and cannot run: a worker gets only jobs that it can measure."""
     triple = host_triple()
@@ -70,6 +87,7 @@ def capability() -> Capability:
     lacking = frozenset().union(*needed.values()) - present
     return Capability(
         architecture=architecture,
+        preset=nearest_preset(host_mcpu(), present, needed),
         programs=foreign_platforms(),
         foreign=tuple(sorted(known_architectures() - {architecture})),
         processors={name: tuple(sorted(sets - present)) for name, sets in needed.items() if sets - present},

@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bessemer.bundle.manifest import (
-    PROGRAM,
     REFERENCE_FOLDER,
     STATE_FOLDER,
     BundleFile,
@@ -237,7 +236,8 @@ def reference_of(entry: Captured) -> Reference:
 def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
     """What the runner needs, and every other file of the bundle."""
     upload = benchmarked.captured.upload
-    parameters = benchmarked.verified.built.parameters
+    built = benchmarked.verified.built
+    parameters = built.parameters
     first, *others = _entry_points(benchmarked)
     return Manifest(
         **dict(first),
@@ -246,11 +246,10 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         verified=upload.request.is_verified,
         entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
-        functions=benchmarked.verified.built.functions,
-        program=None if benchmarked.verified.built.program is None else PROGRAM,
-        runtime_libraries=runtime_libraries(benchmarked.verified.built.imports)
-        if upload.target.is_native
-        else (),
+        functions=built.functions,
+        library=built.library.name,
+        program=None if built.program is None else built.program.name,
+        runtime_libraries=runtime_libraries(built.imports) if upload.target.is_native else (),
         versions=versions(),
         files=files,
         created_at=created_at,

@@ -10,8 +10,6 @@ from typing import Any
 from bessemer.bundle.manifest import (
     FFI_LIBRARY,
     LIBRARIES_FOLDER,
-    LIBRARY,
-    PROGRAM,
     RUNNER,
     RUNTIME_EXTRA_LIBRARY,
     RUNTIME_LIBRARY,
@@ -45,10 +43,10 @@ def make_sbom(manifest: Manifest, request: CompilationRequest) -> Component:
     files = {file.path: file for file in manifest.files}
     models = [_model(digest, request) for digest in request.models]
     libraries = [_library(files[path]) for path in sorted(files) if path.startswith(f"{LIBRARIES_FOLDER}/")]
-    programs = [_file("application", files[path]) for path in (PROGRAM, RUNNER) if path in files]
+    programs = [_file("application", files[path]) for path in (manifest.program, RUNNER) if path in files]
     needed = [_package(name) | {"scope": "optional"} for name in RUNNER_NEEDS] if RUNNER in files else []
-    library = _file("library", files[LIBRARY])
-    made = f"{files[LIBRARY].digest} {manifest.created_at.isoformat()}"
+    library = _file("library", files[manifest.library])
+    made = f"{files[manifest.library].digest} {manifest.created_at.isoformat()}"
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPECIFICATION,
@@ -61,14 +59,17 @@ def make_sbom(manifest: Manifest, request: CompilationRequest) -> Component:
         },
         "components": [*models, *libraries, *programs, *needed],
         "dependencies": [
-            {"ref": LIBRARY, "dependsOn": [each["bom-ref"] for each in (*models, *libraries)]},
-            *({"ref": each["bom-ref"], "dependsOn": list(_needs(each, needed))} for each in programs),
+            {"ref": manifest.library, "dependsOn": [each["bom-ref"] for each in (*models, *libraries)]},
+            *(
+                {"ref": each["bom-ref"], "dependsOn": list(_needs(each, manifest.library, needed))}
+                for each in programs
+            ),
         ],
     }
 
 
-def _needs(program: Component, needed: list[Component]) -> Iterator[str]:
-    yield LIBRARY
+def _needs(program: Component, library: str, needed: list[Component]) -> Iterator[str]:
+    yield library
     if program["bom-ref"] == RUNNER:
         yield from (each["bom-ref"] for each in needed)
 

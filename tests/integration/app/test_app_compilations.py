@@ -113,7 +113,7 @@ async def test_a_constant_that_no_library_holds_is_refused(
 
 
 @pytest.mark.parametrize(
-    "target", ["apple-m2", "nvidia/tesla-p100", "llvm -mcpu=cortex-m4", {"kind": "cuda", "arch": "sm_90"}]
+    "target", ["arm64e", "nvidia/tesla-p100", "llvm -mcpu=cortex-m4", {"kind": "cuda", "arch": "sm_90"}]
 )
 async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_supported_and_planned(
     api: httpx.AsyncClient, model: str, target: object
@@ -126,28 +126,54 @@ async def test_a_target_that_is_not_compiled_for_is_answered_with_what_is_suppor
     assert [error["field"] for error in problem["errors"]] == ["target"]
 
 
+ARM = {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"}
+RISCV = {"mcpu": "generic-rv64", "triple": "riscv64-unknown-linux-gnu"}
+
+
 @pytest.mark.parametrize(
     ("target", "code", "field", "part"),
     [
         ({"mcpu": "znver9"}, "request-invalid", "mcpu", "did you mean 'znver5'?"),
         ({"mcpu": "cuda"}, "target-unsupported", "mcpu", "'cuda' is an NVIDIA GPU target"),
         ({"mcpu": "cortex-a72"}, "request-invalid", "mcpu", "no processor 'cortex-a72' for x86_64"),
+        ({"mcpu": "cortex-m4"}, "target-unsupported", "mcpu", "'cortex-m4' is an Arm target"),
         ({"mcpu": "i686"}, "target-unsupported", "mcpu", "an x86 processor without 64-bit code"),
         ({"mcpu": "native"}, "request-invalid", "mcpu", "LLVM knows no processor 'native'"),
         ({"triple": "llvm"}, "request-invalid", "triple", "did you mean 'x86_64-unknown-linux-gnu'?"),
         ({"triple": "x86-64-linux-gnu"}, "request-invalid", "triple", "no architecture 'x86'"),
-        (
-            {"triple": "wasm32-unknown-linux-gnu"},
-            "target-unsupported",
-            "triple",
-            "linux-gnu' is neither",
-        ),
+        ({"triple": "wasm32-unknown-linux-gnu"}, "target-unsupported", "triple", "is neither"),
         ({"triple": "i686-unknown-linux-gnu"}, "target-unsupported", "triple", "without 64-bit code"),
-        ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "Bessemer builds for Linux"),
+        ({"triple": "x86_64-apple-darwin"}, "request-invalid", "triple", "write 'x86_64-apple-macos11.0'"),
+        ({"triple": "x86_64-unknown-freebsd"}, "request-invalid", "triple", "Linux, macOS and Windows"),
+        ({"triple": "x86_64-unknown-linux-android"}, "request-invalid", "triple", "gnu.2.28 or musl"),
+        ({"triple": "x86_64-unknown-linux-gnu.2.5"}, "request-invalid", "triple", "with gnu.2.17"),
+        ({"triple": "arm64-apple-macos11.0"}, "request-invalid", "triple", "mean 'aarch64-apple-macos11.0'"),
+        ({"triple": "x86_64-apple-macos10.9"}, "request-invalid", "triple", "need macOS 11.0 or newer"),
+        ({"triple": "aarch64-apple-ios"}, "target-unsupported", "triple", "an Apple target without macOS"),
+        ({"triple": "aarch64-pc-windows-gnu"}, "request-invalid", "triple", "builds for x86_64 only"),
+        ({"triple": "x86_64-pc-windows"}, "request-invalid", "triple", "write 'x86_64-pc-windows-gnu'"),
+        ({"triple": "mips64-unknown-linux-gnu"}, "target-unsupported", "triple", "neither supported nor"),
+        ({"triple": "powerpc64le-unknown-linux-gnu"}, "target-unsupported", "triple", "neither supported"),
         ({"triple": "x86_64-unknown-linux-gnux32"}, "request-invalid", "triple", "end it with gnu"),
         ({"triple": "aarch64-unknown-linux-gnu"}, "request-invalid", "mcpu", "no processor 'znver4'"),
         ({"features": ["+avx2", "+avx9"]}, "request-invalid", "features[1]", "did you mean '+avx'?"),
         ({"features": ["-help"]}, "request-invalid", "features[0]", "LLVM knows no feature '-help'"),
+        ({"features": ["-avx2", "+avx512f"]}, "request-invalid", "features[1]", "contradicts '-avx2'"),
+        ({"features": ["+fma", "-fma"]}, "request-invalid", "features[0]", "contradicts '-fma'"),
+        ({"features": ["-sse2"]}, "request-invalid", "features[0]", "every library for x86_64 uses sse2"),
+        ({"features": ["+soft-float"]}, "request-invalid", "features[0]", "leave it out"),
+        (ARM | {"features": ["+sve", "-neon"]}, "request-invalid", "features[1]", "aarch64 uses neon"),
+        (ARM | {"features": ["-fp-armv8"]}, "request-invalid", "features[0]", "aarch64 uses fp-armv8"),
+        (
+            ARM | {"features": ["+sve2", "-sve"]},
+            "request-invalid",
+            "features[0]",
+            "needs sve and contradicts",
+        ),
+        (ARM | {"features": ["+avx2"]}, "request-invalid", "features[0]", "LLVM knows no feature '+avx2'"),
+        (RISCV | {"features": []}, "request-invalid", "features", "add '+d', or name the preset 'riscv64'"),
+        (RISCV | {"features": ["+v", "-d"]}, "request-invalid", "features[0]", "needs d and contradicts"),
+        (RISCV | {"features": ["+d", "+zfinx"]}, "request-invalid", "features[1]", "leave it out"),
     ],
 )
 async def test_a_target_that_llvm_does_not_know_is_refused_before_it_is_queued(
@@ -167,13 +193,37 @@ async def test_a_target_that_llvm_does_not_know_is_refused_before_it_is_queued(
     [
         {"mcpu": "znver4", "features": ["-avx512f", "+prefer-256-bit"]},
         {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"},
-        {"mcpu": "generic-rv64", "triple": "riscv64-unknown-linux-gnu"},
+        {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu.2.28", "features": ["+dotprod"]},
+        {"mcpu": "neoverse-v2", "triple": "aarch64-unknown-linux-musl"},
+        {"mcpu": "generic-rv64", "triple": "riscv64-unknown-linux-gnu", "features": ["+v"]},
     ],
 )
 async def test_a_target_in_llvms_own_words_is_queued(
     api: httpx.AsyncClient, model: str, target: dict[str, object]
 ) -> None:
     assert (await api.post("/v1/compilations", json=request(target=target))).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "apple-m1",
+        {"preset": "x86-64-v3", "triple": "x86_64-pc-windows-msvc"},
+        {"preset": "aarch64", "triple": "aarch64-apple-macos14.2", "features": ["+dotprod"]},
+    ],
+)
+async def test_a_target_without_workers_is_queued_only_without_verification(
+    api: httpx.AsyncClient, model: str, target: object
+) -> None:
+    refused = await api.post("/v1/compilations", json=request(target=target))
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (422, "target-not-runnable")
+    assert problem["errors"][0]["field"] == "verification"
+    assert "cannot be run by any worker here: ask for `verification: none`" in problem["detail"]
+
+    for accepted in ({"verification": "none"}, {"stop_after": "build"}):
+        response = await api.post("/v1/compilations", json=request(target=target, **accepted))
+        assert response.status_code == 202
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from bessemer.bundle.manifest import LIBRARY, MANIFEST
 from bessemer.contract.options import VerifyOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import LINUX_X86_64, PresetTarget, ResolvedTarget
+from bessemer.contract.target import PresetTarget, ResolvedTarget
+from bessemer.contract.triple import LINUX_X86_64
 from tests.integration.malicious_models import Bomb, malicious_model, payload
 from worker.protocol.order import CheckWork, CompileWork, ExtensionFile, InspectWork, InvokeWork, Work
 

@@ -16,7 +16,8 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import LINUX_X86_64, ResolvedTarget
+from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.triple import LINUX_X86_64
 from tests.tenant_data import own
 from worker.protocol.messages import Compiled
 

@@ -195,6 +195,11 @@ def _remove(path: Path) -> None:
         file.unlink()
 
 
+_CONFIG = {"tirx.enable_buffer_level_predication": False}
+"""By default, TVM masks loads and stores of the borders of tiles where vectors are scalable (SVE, RVV), and
+fails in some functions (TVM 0.27)."""
+
+
 def write_object(
     module: tvm.IRModule, target: tvm.target.Target, path: Path, with_sources: bool = False
 ) -> None:
@@ -206,7 +211,7 @@ def write_object(
         path: the object to write.
         with_sources: also write LLVM IR and assembly beside it.
     """
-    with tvm.transform.PassContext(opt_level=3):
+    with tvm.transform.PassContext(opt_level=3, config=_CONFIG):
         compiled = tirx.build(module, target=target, pipeline=PIPELINE)
     compiled.write_to_file(str(path))
     if with_sources:

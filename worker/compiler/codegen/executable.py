@@ -21,12 +21,12 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
-from bessemer.contract.target import architecture_of
+from bessemer.contract.triple import platform_of
 from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
-from worker.compiler.codegen.link import LinkError, link_shared
+from worker.compiler.codegen.link import LinkError
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,
     Interface,
@@ -36,7 +36,7 @@ from worker.compiler.codegen.standalone.emit import (
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
-from worker.compiler.codegen.standalone.stubs import stubs_of
+from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
     kernels_among,
@@ -45,7 +45,7 @@ from worker.compiler.kernels.registry import (
     place_beside,
 )
 from worker.compiler.layout.memory.share_storage import share_storage
-from worker.compiler.platforms import has_runtime, libc_of
+from worker.compiler.platforms import has_runtime
 from worker.errors import failure_of
 
 
@@ -211,20 +211,21 @@ class _Linker:
 
     object_format = "o"
 
-    def __init__(self, triple: str, kernels: tuple[Kernel, ...], own: tuple[Path, ...]) -> None:
+    def __init__(self, triple: str, kernels: tuple[Kernel, ...], own: tuple[Path, ...], folder: Path) -> None:
         self._triple = triple
         self._kernels = kernels
         self._own = own
+        self._folder = folder
 
     def get_target_triple(self) -> str:
         """The triple of the object that holds the instructions."""
         return self._triple
 
     def __call__(self, output: str, objects: list[str], options: object = None) -> None:
-        compiled = [path for path in objects if path.endswith(".o")]
-        kernels = objects_of(self._kernels, architecture_of(self._triple))
-        libraries = [str(library.path) for library in libraries_of(self._kernels)]
-        link_shared(output, [*compiled, *map(str, self._own), *map(str, kernels)], libraries)
+        compiled = [Path(path) for path in objects if path.endswith(".o")]
+        kernels = objects_of(self._kernels, platform_of(self._triple))
+        libraries = [library.path for library in libraries_of(self._kernels)]
+        link_library(Path(output), [*compiled, *self._own, *kernels], self._triple, self._folder, libraries)
 
 
 def _kernels_of(module: tvm.IRModule) -> tuple[Kernel, ...]:
@@ -256,17 +257,15 @@ def _link(
     """
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
-    libc = libc_of(triple)
     try:
         own = write_objects(interface, parameters, triple, compiler.objects)
-        stubs = () if libc is None else stubs_of(libc, triple, compiler.objects)
         compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
-        link = _Linker(triple, kernels, (*own, *stubs))
+        link = _Linker(triple, kernels, own, compiler.objects)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
             link(str(library), list(map(str, compiled)))
-        return (*compiled, *own, *objects_of(kernels, architecture_of(triple)))
+        return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

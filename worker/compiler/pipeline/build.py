@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from bessemer.bundle.manifest import LIBRARY, PROGRAM, STATIC_LIBRARY
+from bessemer.bundle.manifest import STATIC_LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Estimate
 from bessemer.contract.request import Parameters
@@ -26,7 +26,7 @@ from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.own_memory import own_memory
-from worker.compiler.platforms import libc_of
+from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError, failure_of
 from worker.snapshots.machine_code import join_sources
@@ -46,7 +46,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             function that neither the runtime nor an extension has.
     """
     target = tuned.captured.upload.target.llvm
-    library = context.output / LIBRARY
+    library = context.output / library_name(tuned.captured.upload.target.resolved.triple)
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
     compiler = Compiler(
         target=target,
@@ -105,10 +105,10 @@ def _write_archive(path: Path, linked: Linked) -> None:
 
 def _write_program(library: Path, linked: Linked, compiler: Compiler) -> Path | None:
     """Link the program that runs the library."""
-    triple = str(compiler.target.attrs["mtriple"])
-    if linked.no_c_interface is not None or libc_of(triple) is None:
+    if linked.no_c_interface is not None:
         return None
-    program = library.parent / PROGRAM
+    triple = str(compiler.target.attrs["mtriple"])
+    program = library.parent / program_name(triple)
     write_runner(library, triple, compiler.objects, program)
     return program
 

@@ -18,11 +18,11 @@ from bessemer.bundle.manifest import (
     DATABASE_FILES,
     EXAMPLES_FOLDER,
     HEADER,
-    LIBRARY,
+    IMPORT_LIBRARY,
+    LIBRARIES,
     LICENSES_FOLDER,
     MANIFEST,
     PARAMETERS,
-    PROGRAM,
     README,
     RECORDS_FOLDER,
     REPORT,
@@ -37,6 +37,7 @@ from bessemer.contract.base import Document, now
 from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.triple import runs_on_workers
 from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
 from worker.compiler.kernels.registry import bundle_paths, kernels_among, libraries_of
@@ -62,7 +63,7 @@ from worker.package.sbom import make_sbom
 from worker.report.pictures import Picture, draw_picture
 from worker.report.render import render
 
-ARTIFACTS = (ARCHIVE, LIBRARY, MANIFEST, REPORT, REPORT_PAGE, RUNNER, SBOM, CHECKSUMS, REFERENCE)
+ARTIFACTS = (ARCHIVE, *LIBRARIES, MANIFEST, REPORT, REPORT_PAGE, RUNNER, SBOM, CHECKSUMS, REFERENCE)
 """Files that can be downloaded singly. The archive lacks the last and adds the runtime and the licenses."""
 
 _RUNNER_SOURCE = Path(bessemer.bundle.__path__[0]) / RUNNER
@@ -103,7 +104,8 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
     """Write the bundle's files and their archive. The same arguments give the same bytes."""
     folder = context.output
     built = benchmarked.verified.built
-    check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
+    if runs_on_workers(built.captured.upload.target.resolved.triple):
+        check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
     if built.tuned.records is not None:
         write_marks(built.tuned.records, context.extensions)
     paths = (
@@ -119,7 +121,7 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
 def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     built = benchmarked.verified.built
     sources = {
-        LIBRARY: built.library,
+        built.library.name: built.library,
         **({} if built.parameters is None else {PARAMETERS: built.parameters.path}),
         **_program_sources(built),
         **_python_sources(built),
@@ -147,13 +149,14 @@ def _program_sources(built: Built) -> dict[str, Path]:
     """What runs the library without TVM, and what a program in another language needs to call it."""
     if built.program is None:
         return {}
-    archive = built.program.parent / STATIC_LIBRARY
+    folder = built.program.parent
+    linked = [name for name in (STATIC_LIBRARY, IMPORT_LIBRARY) if (folder / name).exists()]
     return {
-        PROGRAM: built.program,
+        built.program.name: built.program,
         HEADER: SOURCES / HEADER,
         f"{CMAKE_FOLDER}/{CMAKE_PACKAGE.name}": CMAKE_PACKAGE,
         **{f"{EXAMPLES_FOLDER}/{path.name}": path for path in EXAMPLES},
-        **({STATIC_LIBRARY: archive} if archive.exists() else {}),
+        **{name: folder / name for name in linked},
     }
 
 

@@ -9,7 +9,7 @@ other rows follow the vendors' documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apar
 AVX2 = Processor(256, 16, 2, 4, 2, 32, 256, _COMMON)
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
+RVV = Processor(128, 31, 1, 4, 1, 32, 256, f"{_COMMON}; v0 holds masks")
+RVV_256 = replace(RVV, vector_bits=256)
+RVV_512 = replace(RVV, vector_bits=512)
+SCALAR = Processor(128, 8, 0.25, 4, 0.25, 32, 128, f"{_COMMON}; four registers stand for a vector")
 
 _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
@@ -121,8 +125,28 @@ PROCESSORS: dict[str, Processor] = {
 }
 """Processors by LLVM's name."""
 
-_LEVELS = (("avx512f", AVX512), ("fma", AVX2), ("avx", AVX), ("neon", NEON))
-"""Levels by their feature, the widest first."""
+LEVELS = {
+    "x86-64-v2": SSE,
+    "x86-64-v3": AVX2,
+    "x86-64-v4": AVX512,
+    "aarch64": NEON,
+    "riscv64": SCALAR,
+    "riscv64-v": RVV,
+}
+"""Processors by the presets that stand for many."""
+
+_FEATURES = (
+    ("avx512f", AVX512),
+    ("fma", AVX2),
+    ("avx", AVX),
+    ("sse2", SSE),
+    ("neon", NEON),
+    ("zvl512b", RVV_512),
+    ("zvl256b", RVV_256),
+    ("zve32f", RVV),
+    ("f", SCALAR),
+)
+"""The common processor of a level by the feature that shows it, the widest first."""
 
 
 def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
@@ -132,7 +156,7 @@ def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
         mcpu: LLVM's name.
         features: LLVM's features that code may use; they may lack some that ``mcpu`` implies.
     """
-    level = next((processor for feature, processor in _LEVELS if feature in features), SSE)
+    level = next((processor for feature, processor in _FEATURES if feature in features), SSE)
     known = PROCESSORS.get(mcpu)
     return known if known is not None and known.vector_bits == level.vector_bits else level
 

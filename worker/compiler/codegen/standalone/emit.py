@@ -20,7 +20,7 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.standalone.parameters import Parameters
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
-from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects
+from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
 
 _PAGE = 4096
 _PARAMETERS = """\
@@ -101,7 +101,7 @@ def write_objects(
     objects = tuple(folder / f"{source.name}.o" for source in own)
     for source, made in zip(own, objects, strict=True):
         compile_source(source, made, triple)
-    fixed = ("parameter.c", "threads.c", *(("model.c",) if interface.entries else ()))
+    fixed = library_sources(triple, with_entries=bool(interface.entries))
     return (*objects, *fixed_objects(fixed, triple, folder))
 
 

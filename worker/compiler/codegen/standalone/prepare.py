@@ -8,9 +8,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from worker.compiler.codegen.standalone.sources import OBJECTS, SOURCES, fixed_objects, prepared_folder
+from bessemer.contract.triple import System, system_of
+from worker.compiler.codegen.standalone.sources import (
+    OBJECTS,
+    fixed_objects,
+    library_sources,
+    prepared_folder,
+    program_sources,
+)
 from worker.compiler.codegen.standalone.stubs import stubs_of
-from worker.compiler.platforms import libc_of, linux_triples
+from worker.compiler.codegen.standalone.systems import import_libraries
+from worker.compiler.platforms import known_triples, libc_of
 
 
 def prepare(triple: str) -> Path:
@@ -19,17 +27,19 @@ def prepare(triple: str) -> Path:
     Raises:
         LinkError: the compiler or the linker failed.
     """
-    libc = libc_of(triple)
-    assert libc is not None
     folder = prepared_folder(triple)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    fixed_objects(sorted(path.name for path in SOURCES.glob("*.c")), triple, folder)
-    stubs_of(libc, triple, folder)
+    fixed_objects(sorted({*library_sources(triple, True), *program_sources(triple)}), triple, folder)
+    libc = libc_of(triple)
+    if libc is not None:
+        stubs_of(libc, triple, folder)
+    if system_of(triple) is System.WINDOWS:
+        import_libraries(folder)
     return folder
 
 
 if __name__ == "__main__":
-    for one in linux_triples():
+    for one in known_triples():
         print(f"compiled {prepare(one).relative_to(OBJECTS)}", file=sys.stderr)  # noqa: T201

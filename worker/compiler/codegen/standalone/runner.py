@@ -1,19 +1,11 @@
-"""Links ``run``, the program of a bundle that runs its library, without a libc for the target.
-
-The program has its own first instructions (``start.c``) and takes everything else from the libc that is there
-when it starts.
-"""
+"""Writes ``run``, the program of a bundle that runs its library without Python and TVM."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from worker.compiler.codegen.link import run_zig
-from worker.compiler.codegen.standalone.sources import fixed_objects
-from worker.compiler.codegen.standalone.stubs import stubs_of
-from worker.compiler.platforms import libc_of
-
-_SOURCES = ("run.c", "arrays.c", "start.c")
+from worker.compiler.codegen.standalone.sources import fixed_objects, program_sources
+from worker.compiler.codegen.standalone.systems import link_program
 
 
 def write_runner(library: Path, triple: str, folder: Path, output: Path) -> None:
@@ -21,17 +13,11 @@ def write_runner(library: Path, triple: str, folder: Path, output: Path) -> None
 
     Args:
         library: the model's, with a C interface.
-        triple: the target's, for which ``libc_of`` is not None.
+        triple: the target's.
         folder: for objects.
         output: the program to write.
 
     Raises:
         LinkError: the compiler or the linker failed.
     """
-    libc = libc_of(triple)
-    assert libc is not None
-    options = ("-pie", "--dynamic-linker", libc.loader, "-rpath", "$ORIGIN", "--no-as-needed")
-    linked = map(str, (*fixed_objects(_SOURCES, triple, folder), *stubs_of(libc, triple, folder)))
-    beside = (f"-L{library.parent}", f"-l:{library.name}", "--allow-shlib-undefined")
-    run_zig("ld.lld", *options, "-o", str(output), *linked, *beside)
-    output.chmod(0o755)
+    link_program(output, fixed_objects(program_sources(triple), triple, folder), library, triple, folder)

@@ -1,4 +1,4 @@
-"""The C that is the same for every model, and its compilation by zig, which needs no libc for the target."""
+"""The C that is the same for every model, and its compilation by zig, which needs no SDK."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from bessemer.contract.triple import (
+    OLDEST_GLIBC,
+    OLDEST_MACOS,
+    System,
+    architecture_of,
+    environment_of,
+    system_of,
+)
 from worker.compiler.codegen.link import run_zig
 
 SOURCES = Path(str(files(__package__).joinpath("c")))
@@ -13,11 +21,51 @@ SOURCES = Path(str(files(__package__).joinpath("c")))
 OBJECTS = Path(__file__).parent / "objects"
 """What ``prepare`` compiled, in one folder for each platform."""
 
+_LIBRARY_SOURCES = {
+    System.LINUX: ("parameter.c", "threads.c"),
+    System.MACOS: ("threads.c",),
+    System.WINDOWS: ("threads.c", "windows.c"),
+}
+_PROGRAM_SOURCES = {
+    System.LINUX: ("run.c", "arrays.c", "start.c"),
+    System.MACOS: ("run.c", "arrays.c"),
+    System.WINDOWS: ("run.c", "arrays.c", "start_windows.c", "windows.c"),
+}
+
+
+def library_sources(triple: str, with_entries: bool) -> tuple[str, ...]:
+    """What a library consists of besides its kernels and tables: on Linux, also for TVM's virtual machine."""
+    system = system_of(triple)
+    assert system is not None
+    return (*_LIBRARY_SOURCES[system], *(("model.c",) if with_entries else ()))
+
+
+def program_sources(triple: str) -> tuple[str, ...]:
+    """What the program that runs a library consists of."""
+    system = system_of(triple)
+    assert system is not None
+    return _PROGRAM_SOURCES[system]
+
 
 def zig_target(triple: str) -> str:
-    """zig's name of a triple: without the vendor."""
-    parts = triple.split("-")
-    return "-".join((parts[0], *parts[2:])) if len(parts) == 4 else triple
+    """zig's name of a triple, with the oldest version of its system or C library that Bessemer supports.
+
+    Objects for that version run on every newer one.
+    """
+    architecture = architecture_of(triple)
+    match system_of(triple):
+        case System.MACOS:
+            return f"{architecture}-macos.{_dotted(OLDEST_MACOS)}"
+        case System.WINDOWS:
+            return f"{architecture}-windows-gnu"
+        case _ if environment_of(triple) == "musl":
+            return f"{architecture}-linux-musl"
+        case _:
+            return f"{architecture}-linux-gnu.{_dotted(OLDEST_GLIBC[architecture])}"
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def prepared_folder(triple: str) -> Path:

@@ -14,8 +14,9 @@ from worker.compiler.platforms import Libc
 
 _LIBC_NAMES = (
     "__libc_start_main bcmp calloc clock_gettime exit fclose ferror fopen fprintf fputc fputs fread free "
-    "fseek ftell fwrite ldexp malloc memcmp memcpy memset open_memstream posix_memalign printf putchar puts "
-    "qsort rewind snprintf stderr stdout strchr strcmp strlen strncmp strrchr strstr strtod strtol"
+    "fseek ftell fwrite ldexp malloc memcmp memcpy memset posix_memalign printf putchar puts "
+    "qsort realloc rewind snprintf stderr stdout strchr strcmp strcpy strlen strncmp "
+    "strrchr strstr strtod strtol"
 )
 
 

@@ -111,16 +111,27 @@ static void put(FILE *file, uint32_t value, int bytes) {
   for (int i = 0; i < bytes; i++) fputc((int)(value >> (8 * i) & 255), file);
 }
 
-static void put_common(FILE *file, uint32_t crc, size_t bytes, size_t name_bytes) {
-  put(file, 20, 2), put(file, 0, 2), put(file, 0, 2), put(file, 0, 2), put(file, 0x21, 2), put(file, crc, 4);
-  put(file, (uint32_t)bytes, 4), put(file, (uint32_t)bytes, 4), put(file, (uint32_t)name_bytes, 2), put(file, 0, 2);
+static void put_common(FILE *file, const npz_entry *entry) {
+  put(file, 20, 2), put(file, 0, 2), put(file, 0, 2), put(file, 0, 2), put(file, 0x21, 2), put(file, entry->crc, 4);
+  put(file, entry->bytes, 4), put(file, entry->bytes, 4);
+  put(file, (uint32_t)strlen(entry->name) + 4, 2), put(file, 0, 2);
 }
 
 int npz_begin(npz_writer *writer, const char *path) {
   writer->count = 0;
+  writer->entries = NULL;
   writer->file = fopen(path, "wb");
-  writer->directory = writer->file ? open_memstream(&writer->listed, &writer->listed_bytes) : NULL;
-  return writer->directory ? 0 : -1;
+  return writer->file ? 0 : -1;
+}
+
+static npz_entry *add_entry(npz_writer *writer, const char *name) {
+  npz_entry *grown = realloc(writer->entries, (writer->count + 1u) * sizeof(npz_entry));
+  if (!grown) return NULL;
+  writer->entries = grown;
+  grown[writer->count].name = malloc(strlen(name) + 1);
+  if (!grown[writer->count].name) return NULL;
+  strcpy(grown[writer->count].name, name);
+  return &grown[writer->count++];
 }
 
 static const char *descr_of(const char *dtype) {
@@ -142,30 +153,32 @@ int npz_add(npz_writer *writer, const char *name, const char *dtype, const int64
   text[used++] = '\n';
   memcpy(header, "\x93NUMPY\1\0", 8);
   header[8] = (unsigned char)(used & 255), header[9] = (unsigned char)(used >> 8);
-  size_t header_bytes = (size_t)used + NPY_START, whole = header_bytes + bytes, name_bytes = strlen(name) + 4;
-  uint32_t crc = crc32_of(crc32_of(0, header, header_bytes), data, bytes);
-  long start = ftell(writer->file);
-  put(writer->file, 0x04034B50, 4), put_common(writer->file, crc, whole, name_bytes);
+  size_t header_bytes = (size_t)used + NPY_START;
+  npz_entry *entry = add_entry(writer, name);
+  if (!entry) return -1;
+  entry->crc = crc32_of(crc32_of(0, header, header_bytes), data, bytes);
+  entry->bytes = (uint32_t)(header_bytes + bytes);
+  entry->start = (uint32_t)ftell(writer->file);
+  put(writer->file, 0x04034B50, 4), put_common(writer->file, entry);
   fprintf(writer->file, "%s.npy", name);
   fwrite(header, 1, header_bytes, writer->file), fwrite(data, 1, bytes, writer->file);
-  put(writer->directory, 0x02014B50, 4), put(writer->directory, 20, 2);
-  put_common(writer->directory, crc, whole, name_bytes);
-  put(writer->directory, 0, 2), put(writer->directory, 0, 2), put(writer->directory, 0, 2);
-  put(writer->directory, 0, 4), put(writer->directory, (uint32_t)start, 4);
-  fprintf(writer->directory, "%s.npy", name);
-  writer->count++;
-  return ferror(writer->file) || ferror(writer->directory) ? -1 : 0;
+  return ferror(writer->file) ? -1 : 0;
 }
 
 int npz_end(npz_writer *writer) {
-  long start = ftell(writer->file);
-  int failed = fclose(writer->directory);
-  fwrite(writer->listed, 1, writer->listed_bytes, writer->file);
-  put(writer->file, 0x06054B50, 4), put(writer->file, 0, 4);
-  put(writer->file, writer->count, 2), put(writer->file, writer->count, 2);
-  put(writer->file, (uint32_t)writer->listed_bytes, 4), put(writer->file, (uint32_t)start, 4);
-  put(writer->file, 0, 2);
-  free(writer->listed);
-  failed |= ferror(writer->file);
-  return fclose(writer->file) || failed ? -1 : 0;
+  FILE *file = writer->file;
+  uint32_t start = (uint32_t)ftell(file);
+  for (uint32_t i = 0; i < writer->count; i++) {
+    const npz_entry *entry = &writer->entries[i];
+    put(file, 0x02014B50, 4), put(file, 20, 2), put_common(file, entry);
+    put(file, 0, 2), put(file, 0, 2), put(file, 0, 2), put(file, 0, 4), put(file, entry->start, 4);
+    fprintf(file, "%s.npy", entry->name);
+    free(entry->name);
+  }
+  free(writer->entries);
+  uint32_t end = (uint32_t)ftell(file);
+  put(file, 0x06054B50, 4), put(file, 0, 4), put(file, writer->count, 2), put(file, writer->count, 2);
+  put(file, end - start, 4), put(file, start, 4), put(file, 0, 2);
+  int failed = ferror(file);
+  return fclose(file) || failed ? -1 : 0;
 }

@@ -22,10 +22,15 @@ file_content npz_member(file_content archive, const char *name);
 
 /* Writes an .npz file: begin, then each array, then end. Returns 0, or -1. */
 typedef struct {
+  char *name;
+  uint32_t crc;
+  uint32_t bytes;
+  uint32_t start;
+} npz_entry;
+
+typedef struct {
   FILE *file;
-  FILE *directory;
-  char *listed;
-  size_t listed_bytes;
+  npz_entry *entries;
   uint16_t count;
 } npz_writer;
 

@@ -5,15 +5,19 @@
  */
 #include "arrays.h"
 #include "bessemer_model.h"
+#include "system.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096
 #define SHOWN 8
+
+#if defined(_WIN32)
+#define SEPARATOR '\\'
+#else
+#define SEPARATOR '/'
+#endif
 
 static const char USAGE[] =
     "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--outputs FILE.npz]\n"
@@ -99,7 +103,7 @@ static void list_entries(const bessemer_entry *entries, int32_t count) {
 
 /* The folder of this program, where the bundle is. */
 static void bundle_folder(char *folder, const char *program) {
-  const char *slash = strrchr(program, '/');
+  const char *slash = strrchr(program, SEPARATOR);
   size_t bytes = slash ? (size_t)(slash - program) : 1;
   snprintf(folder, PATH_BYTES, "%.*s", (int)(bytes < PATH_BYTES ? bytes : PATH_BYTES - 1), slash ? program : ".");
 }
@@ -122,7 +126,7 @@ static int load_input(void **made, const bessemer_tensor *tensor, const options 
     fprintf(stderr, "run: input %s: %s\n", tensor->name, error);
     return 1;
   }
-  if (posix_memalign(made, 64, tensor->bytes ? tensor->bytes : 1)) return stop("out of memory", "");
+  if (!(*made = system_allocate(tensor->bytes))) return stop("out of memory", "");
   memcpy(*made, data, tensor->bytes);
   if (path) free(file.content);
   return 0;
@@ -183,7 +187,7 @@ static int compare(const bessemer_tensor *tensor, const void *output, file_conte
   size_t wrong = 0, count = element_count(tensor);
   for (size_t i = 0; i < count; i++) {
     double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
-    if (found == wanted || (isnan(found) && isnan(wanted))) continue;
+    if (found == wanted || (found != found && wanted != wanted)) continue;
     double difference = fabs(found - wanted);
     if (!(difference <= absolute + relative * fabs(wanted))) wrong++;
     if (!(difference <= largest)) largest = difference;
@@ -200,12 +204,6 @@ static void print_output(const bessemer_tensor *tensor, const void *output) {
   printf(shown < count ? " ... (%zu elements)\n" : "\n", count);
 }
 
-static double now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
 static int by_value(const void *left, const void *right) {
   double a = *(const double *)left, b = *(const double *)right;
   return (a > b) - (a < b);
@@ -215,9 +213,9 @@ static int time_runs(bessemer_model *model, int32_t entry, const void *const *in
   double *times = malloc((size_t)runs * sizeof(double));
   if (!times) return stop("out of memory", "");
   for (long i = 0; i < runs; i++) {
-    double start = now_ms();
+    double start = system_now_ms();
     if (bessemer_model_run(model, entry, inputs, outputs)) return stop("the model failed", bessemer_model_error());
-    times[i] = now_ms() - start;
+    times[i] = system_now_ms() - start;
   }
   qsort(times, (size_t)runs, sizeof(double), by_value);
   printf("latency over %ld runs: least %.4f ms, median %.4f ms, largest %.4f ms\n", runs, times[0], times[runs / 2],
@@ -253,12 +251,12 @@ static int load_inputs(void **inputs, const bessemer_entry *entry, const options
 static void **pointers(const bessemer_tensor *tensors, int32_t count, int allocate) {
   void **made = calloc((size_t)count + 1, sizeof(void *));
   for (int32_t i = 0; made && allocate && i < count; i++)
-    if (posix_memalign(&made[i], 64, tensors[i].bytes + 64)) return NULL;
+    if (!(made[i] = system_allocate(tensors[i].bytes + ALIGNMENT))) return NULL;
   return made;
 }
 
 static void release(void **made, int32_t count) {
-  for (int32_t i = 0; i < count; i++) free(made[i]);
+  for (int32_t i = 0; i < count; i++) system_free(made[i]);
   free(made);
 }
 

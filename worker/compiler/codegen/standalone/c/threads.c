@@ -8,20 +8,10 @@
  * Threads spin for a while before they sleep, since the kernels of a run follow each other within microseconds.
  */
 #include "plan.h"
+#include "system.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#if defined(_WIN32)
-#include <malloc.h>
-#include <windows.h>
-#else
-#include <unistd.h>
-#endif
-
-#define ALIGNMENT 64
 #define SPINS 20000
 #define ERROR_BYTES 1024
 #define MAX_THREADS 256
@@ -37,15 +27,15 @@ typedef int (*parallel_task)(int, parallel_environment *, void *);
 typedef struct {
   bessemer_pool *pool;
   int32_t task;
-  pthread_t thread;
+  system_thread thread;
 } worker;
 
 struct bessemer_pool {
   int32_t threads;
   int32_t started;
   worker *workers;
-  pthread_mutex_t mutex;
-  pthread_cond_t wake;
+  system_mutex mutex;
+  system_condition wake;
   int sleeping;
   int stop;
   int failed;
@@ -68,32 +58,22 @@ static void pause_briefly(void) {
 
 const char *bessemer_model_error(void) { return last_error; }
 
+static size_t append(size_t used, const char *text) {
+  size_t room = ERROR_BYTES - 1 - used, bytes = strlen(text);
+  if (bytes > room) bytes = room;
+  memcpy(last_error + used, text, bytes);
+  last_error[used + bytes] = 0;
+  return used + bytes;
+}
+
 void bessemer_set_error(const char *kind, const char *const *parts, int32_t count) {
-  size_t used = (size_t)snprintf(last_error, ERROR_BYTES, "%s: ", kind);
-  for (int32_t i = 0; i < count && used + 1 < ERROR_BYTES; i++)
-    used += (size_t)snprintf(last_error + used, ERROR_BYTES - used, "%s", parts[i]);
+  size_t used = append(append(0, kind), ": ");
+  for (int32_t i = 0; i < count; i++) used = append(used, parts[i]);
 }
 
-#if defined(_WIN32)
-void *bessemer_allocate(size_t bytes) { return _aligned_malloc(bytes ? bytes : 1, ALIGNMENT); }
+void *bessemer_allocate(size_t bytes) { return system_allocate(bytes); }
 
-void bessemer_free(void *memory) { _aligned_free(memory); }
-
-static int32_t processors(void) {
-  SYSTEM_INFO system;
-  GetSystemInfo(&system);
-  return (int32_t)system.dwNumberOfProcessors;
-}
-#else
-void *bessemer_allocate(size_t bytes) {
-  void *memory = NULL;
-  return posix_memalign(&memory, ALIGNMENT, bytes ? bytes : 1) ? NULL : memory;
-}
-
-void bessemer_free(void *memory) { free(memory); }
-
-static int32_t processors(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
-#endif
+void bessemer_free(void *memory) { system_free(memory); }
 
 typedef struct {
   void *memory;
@@ -134,16 +114,16 @@ static unsigned await_number(bessemer_pool *pool, unsigned seen) {
     if (number != seen || __atomic_load_n(&pool->stop, __ATOMIC_ACQUIRE)) return number;
     pause_briefly();
   }
-  pthread_mutex_lock(&pool->mutex);
+  system_lock(&pool->mutex);
   pool->sleeping++;
-  while (pool->number == seen && !pool->stop) pthread_cond_wait(&pool->wake, &pool->mutex);
+  while (pool->number == seen && !pool->stop) system_wait(&pool->wake, &pool->mutex);
   pool->sleeping--;
   unsigned number = pool->number;
-  pthread_mutex_unlock(&pool->mutex);
+  system_unlock(&pool->mutex);
   return number;
 }
 
-static void *work(void *argument) {
+SYSTEM_THREAD(work) {
   worker *self = argument;
   bessemer_pool *pool = self->pool;
   unsigned seen = 0;
@@ -155,24 +135,23 @@ static void *work(void *argument) {
     __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELEASE);
   }
   release_workspaces();
-  return NULL;
+  return (system_result)0;
 }
 
 bessemer_pool *bessemer_pool_open(int32_t threads) {
-  if (threads <= 0) threads = processors();
+  if (threads <= 0) threads = system_processors();
   if (threads < 1) threads = 1;
   if (threads > MAX_THREADS) threads = MAX_THREADS;
   bessemer_pool *pool = calloc(1, sizeof(bessemer_pool));
   if (!pool) return NULL;
   pool->threads = threads;
-  pthread_mutex_init(&pool->mutex, NULL);
-  pthread_cond_init(&pool->wake, NULL);
+  system_prepare(&pool->mutex, &pool->wake);
   pool->workers = calloc((size_t)threads, sizeof(worker));
   for (int32_t i = 1; pool->workers && i < threads; i++) {
     worker *one = &pool->workers[i];
     one->pool = pool;
     one->task = i;
-    if (pthread_create(&one->thread, NULL, work, one)) break;
+    if (system_start(&one->thread, work, one)) break;
     pool->started = i;
   }
   if (!pool->workers || pool->started != threads - 1) {
@@ -183,18 +162,17 @@ bessemer_pool *bessemer_pool_open(int32_t threads) {
 }
 
 static void wake_workers(bessemer_pool *pool) {
-  pthread_mutex_lock(&pool->mutex);
-  if (pool->sleeping) pthread_cond_broadcast(&pool->wake);
-  pthread_mutex_unlock(&pool->mutex);
+  system_lock(&pool->mutex);
+  if (pool->sleeping) system_wake_all(&pool->wake);
+  system_unlock(&pool->mutex);
 }
 
 void bessemer_pool_close(bessemer_pool *pool) {
   if (!pool) return;
   __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
   wake_workers(pool);
-  for (int32_t i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
-  pthread_cond_destroy(&pool->wake);
-  pthread_mutex_destroy(&pool->mutex);
+  for (int32_t i = 1; i <= pool->started; i++) system_join(pool->workers[i].thread);
+  system_discard(&pool->mutex, &pool->wake);
   free(pool->workers);
   free(pool);
   release_workspaces();
@@ -214,10 +192,10 @@ static int launch(parallel_task task, void *data, int tasks) {
   pool->data = data;
   pool->failed = 0;
   __atomic_store_n(&pool->pending, pool->threads - 1, __ATOMIC_RELAXED);
-  pthread_mutex_lock(&pool->mutex);
+  system_lock(&pool->mutex);
   __atomic_add_fetch(&pool->number, 1, __ATOMIC_RELEASE);
-  if (pool->sleeping) pthread_cond_broadcast(&pool->wake);
-  pthread_mutex_unlock(&pool->mutex);
+  if (pool->sleeping) system_wake_all(&pool->wake);
+  system_unlock(&pool->mutex);
   parallel_environment environment = {NULL, pool->threads};
   current_pool = NULL; /* a parallel loop inside this one runs alone */
   int failed = task(0, &environment, data);
@@ -226,10 +204,16 @@ static int launch(parallel_task task, void *data, int tasks) {
   return failed || pool->failed ? -1 : 0;
 }
 
-/* Kernels call these through pointers, which TVM's loader sets where TVM runs the library. */
-extern __attribute__((weak)) void *__TVMBackendParallelLaunch;
-extern __attribute__((weak)) void *__TVMBackendAllocWorkspace;
-extern __attribute__((weak)) void *__TVMBackendFreeWorkspace;
+/* Kernels call these through pointers, which TVM's loader sets where TVM runs the library. A library may have no
+ * kernels that do; where its format has no symbols that may be missing, it has the pointers here as well. */
+#if defined(__ELF__)
+#define POINTER extern __attribute__((weak))
+#else
+#define POINTER __attribute__((weak))
+#endif
+POINTER void *__TVMBackendParallelLaunch;
+POINTER void *__TVMBackendAllocWorkspace;
+POINTER void *__TVMBackendFreeWorkspace;
 
 static void point_to(void **pointer, void *function) {
   if (pointer && !*pointer) *pointer = function;
@@ -242,7 +226,11 @@ void bessemer_connect_kernels(void) {
 }
 
 /* Where TVM runs the library, it wants the error itself. */
+#if defined(__ELF__)
 extern __attribute__((weak)) void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
+#else
+static void (*const TVMFFIErrorSetRaisedFromCStr)(const char *, const char *) = 0;
+#endif
 
 __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(const char *kind,
                                                                              const char **parts,
