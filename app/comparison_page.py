@@ -33,7 +33,7 @@ body {
   margin: 0; background: var(--paper); color: var(--ink); font-variant-numeric: tabular-nums;
   font: 400 15px/1.5 "Inter", "Segoe UI", system-ui, -apple-system, "Helvetica Neue", Arial, sans-serif;
 }
-.wrap { max-width: 1180px; margin: 0 auto; padding: 0 28px; }
+.wrap { max-width: 1240px; margin: 0 auto; padding: 0 28px; }
 header { background: #1a1f25; color: #f3f1ed; }
 header::after {
   content: ""; display: block; height: 4px;

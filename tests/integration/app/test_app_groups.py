@@ -12,6 +12,7 @@ from app.settings import AppSettings
 from bessemer.contract.group import Comparison, Group
 from bessemer.contract.job import CompilationPage, JobState
 from bessemer.contract.problem import ErrorCode, make_problem
+from bessemer.store.rows.tenant_models import TenantModels
 from tests.inspections import inspected
 
 KEY = {"Idempotency-Key": "build 17"}
@@ -100,6 +101,15 @@ async def test_a_rejected_model_is_refused_for_all_targets(
     inspected(front.store, model, make_problem(ErrorCode.MODEL_DAMAGED, "no"))
     response = await api.post("/v1/compilations", json=request(target=TARGETS))
     assert (response.status_code, response.json()["code"]) == (422, "model-damaged")
+    assert await count(api) == 0
+
+
+async def test_a_model_that_is_deleted_meanwhile_withdraws_all_compilations(
+    api: httpx.AsyncClient, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TenantModels, "touch", lambda _rows, _digest: False)
+    response = await api.post("/v1/compilations", json=request(target=TARGETS))
+    assert (response.status_code, response.json()["code"]) == (422, "model-missing")
     assert await count(api) == 0
 
 
