@@ -63,7 +63,8 @@ class TargetResult(Document):
         description="Latency of the library on the reference inputs; null if it was not measured."
     )
     estimate: Estimate | None = Field(
-        default=None, description="As in the report: what one run takes at least, computed from the code."
+        default=None,
+        description="As in the report: what one run takes at least, computed from the code; null if unknown.",
     )
     unsteady: str = Field(description="Why the latency is unreliable; empty if it is reliable.")
     peer: BaselineResult | None = Field(
@@ -79,7 +80,8 @@ class TargetResult(Document):
         description="The tolerance of the output whose error is closest to its bound; null before `verify`."
     )
     error_share: float | None = Field(
-        description="That output's error as a share of its bound: 1 is the most that verification allows."
+        description="That output's error as a share of its bound: 1 is the most that verification allows. "
+        "Null before `verify`, and if it is not finite."
     )
     seconds: float | None = Field(
         description="From the first start on a worker to the end; null while it has not both started and "
