@@ -266,11 +266,11 @@ def implied_features(triple: str, mcpu: str, names: Sequence[str]) -> dict[str, 
         mcpu: a processor with few features.
         names: the features; those that add no others are left out.
     """
-    of_processor = _features(_make_target(triple, mcpu, (), 1))
+    of_processor = _features(_named_target(triple, mcpu, (), 1))
     removed = tuple(sorted(f"-{name}" for name in of_processor if not name.startswith("64bit")))
-    without = _features(_make_target(triple, mcpu, removed, 1))
+    without = _features(_named_target(triple, mcpu, removed, 1))
     implied = {
-        name: _features(_make_target(triple, mcpu, (*removed, f"+{name}"), 1)) - without - {name}
+        name: _features(_named_target(triple, mcpu, (*removed, f"+{name}"), 1)) - without - {name}
         for name in names
     }
     return {name: others for name, others in implied.items() if others}
@@ -316,13 +316,16 @@ def known_processors(triple: str) -> frozenset[str]:
 
 
 def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
+    target = _named_target(triple, mcpu, features, cores)
+    if architecture_of(triple) != "riscv64" or "v" not in _features(target):
+        return target
+    return _named_target(triple, mcpu, (*features, *_V_BY_PARTS), cores)
+
+
+def _named_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
-    if architecture_of(triple) != "riscv64":
-        return tvm.target.Target(config)
-    config["mabi"] = "lp64d"
-    target = tvm.target.Target(config)
-    if "v" not in _features(target):
-        return target
-    return tvm.target.Target({**config, "mattr": [*features, *_V_BY_PARTS]})
+    if architecture_of(triple) == "riscv64":
+        config["mabi"] = "lp64d"
+    return tvm.target.Target(config)

@@ -26,6 +26,7 @@ _PAGE = 4096
 _PARAMETERS = """\
 #if defined(__APPLE__)
 .section __DATA,__const
+.private_extern _bessemer_parameters
 #define NAME _bessemer_parameters
 #elif defined(_WIN32)
 .section .rdata,"dr"
