@@ -19,7 +19,12 @@ from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 
 REJECTED_STATUS = 422
-BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
+BY_EXTENSIONS = (
+    ErrorCode.MODEL_LOAD_FAILED,
+    ErrorCode.MODEL_LEAF_UNAVAILABLE,
+    ErrorCode.MODEL_MODULE_INVALID,
+    ErrorCode.LIBRARY_FUNCTION_MISSING,
+)
 """Why an inspection, which loads no extension, may reject a model whose operators or classes one defines."""
 
 

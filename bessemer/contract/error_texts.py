@@ -134,8 +134,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,
         "Unrecognized model format",
-        "Upload a file written by `torch.export.save` or `torch.jit.save`, or by `torch.save` of an FX "
-        "GraphModule.",
+        "Upload a file written by `torch.export.save` or `torch.jit.save`, by `torch.save` of an FX "
+        "GraphModule, or a Python file or the JSON of an IRModule of TVM.",
     ),
     ErrorCode.MODEL_DAMAGED: ErrorText(
         422,

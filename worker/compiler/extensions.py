@@ -144,7 +144,7 @@ class ExtensionPoint(Generic[Kind]):
     def _checked(self, value: Any, source: str) -> tuple[Kind, ...]:
         items = self.read(value)
         if not isinstance(items, tuple) or not all(isinstance(item, self.kinds) for item in items):
-            names = " or ".join(kind.__name__ for kind in self.kinds)
+            names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in self.kinds)
             raise ExtensionError(f"{source} is not {self.form or f'a tuple of {names}'}")
         return items
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
 from random import Random
@@ -25,7 +24,7 @@ from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.strategies import Strategy, strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
-from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
+from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -38,9 +37,6 @@ _ATTEMPTS = 4
 """Draws for each point that is wanted, since points repeat and a space may raise."""
 
 _SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation")
-
-_PRIMITIVE = re.compile(r"schedule primitive '([^']+)'")
-_MESSAGE = "Error message:"
 
 
 class Proposals(Protocol):
@@ -281,13 +277,3 @@ def _forgetting(changed: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 def _identity(schedule: s_tir.Schedule) -> str:
     return json.dumps(schedule.trace.as_json(), default=str)
-
-
-def refusal(error: BaseException) -> str:
-    """A schedule primitive's error, reduced to the first and last line of its reason."""
-    head, marker, reason = str(error).partition(_MESSAGE)
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    primitive = _PRIMITIVE.search(head)
-    if not (marker and lines and primitive):
-        return short_message(error)
-    return f"{primitive.group(1)}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"
