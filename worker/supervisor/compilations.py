@@ -54,15 +54,19 @@ class CompilationTask(RowTask[Compilation]):
             damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
             if damage is not None:
                 return damage
-        uploads = await self._runner.fetch_extensions(attempt.tenant, row.request.uploads, folder, slot)
-        if isinstance(uploads, Problem):
-            return uploads
+        extensions = await self._runner.fetch_extensions(attempt.tenant, row.request, folder, slot)
+        if isinstance(extensions, Problem):
+            return extensions
+        for digest in set(row.request.tune.records) - set(row.request.extensions):
+            found = await self._runner.fetch_extension(attempt.tenant, digest, {}, folder, slot)
+            if isinstance(found, Problem):
+                return found
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
-            extensions=tuple(file for file in uploads if file.digest in row.request.extensions),
+            extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
@@ -85,7 +89,7 @@ class CompilationTask(RowTask[Compilation]):
         record = CheckRecord(self._jobs, row.id, attempt)
         async with runner.folder(f"check-{row.id}", slot) as fresh:
             await runner.fetch(BlobKey(attempt.tenant, bundle.digest), fresh.model, slot)
-            extensions = await runner.fetch_extensions(attempt.tenant, row.request.extensions, fresh, slot)
+            extensions = await runner.fetch_extensions(attempt.tenant, row.request, fresh, slot)
             if isinstance(extensions, Problem):
                 return extensions
             work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)

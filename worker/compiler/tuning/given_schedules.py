@@ -150,7 +150,11 @@ def _others(file: _File) -> str:
         for name, value in vars(file.module).items()
         if inspect.isfunction(value) and value.__module__ == file.module.__name__
     ]
-    return f"; name one of its functions, such as {file.uploaded.name}:{own[0]} ({', '.join(own)})" if own else ""
+    return (
+        f"; name one of its functions, such as {file.uploaded.name}:{own[0]} ({', '.join(own)})"
+        if own
+        else ""
+    )
 
 
 def _apply(name: str, function: tirx.PrimFunc, assignment: Assignment, session: TuningSession) -> _Applied:
@@ -161,7 +165,9 @@ def _apply(name: str, function: tirx.PrimFunc, assignment: Assignment, session: 
     applied = _Applied(name, source, assignment, workload)
     try:
         if own is None:
-            detail = f"{file.uploaded.name} defines neither `{SCHEDULE}` nor a function `{name}`{_others(file)}"
+            detail = (
+                f"{file.uploaded.name} defines neither `{SCHEDULE}` nor a function `{name}`{_others(file)}"
+            )
             raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
         schedule = _run(getattr(file.module, own), file, applied, session)
     except JobError as error:
