@@ -356,6 +356,10 @@ class Client(ClientOperations[Job], Blocking):
             )
         )
 
+    def extensions(self) -> Iterator[Extension]:
+        """List the uploaded extensions and files of records, newest first, page by page."""
+        return self._transport.items(operations.extension_page)
+
     def jobs(
         self,
         state: JobState | None = None,
@@ -444,6 +448,10 @@ class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
                 created_before=created_before,
             )
         )
+
+    def extensions(self) -> AsyncIterator[Extension]:
+        """See ``Client.extensions``."""
+        return self._transport.items(operations.extension_page)
 
     async def jobs(
         self,
