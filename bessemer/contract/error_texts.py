@@ -329,7 +329,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "error is acceptable.",
     ),
     ErrorCode.VERIFY_CRASHED: ErrorText(
-        422, "The compiled library crashed on the reference inputs", "Report it, with the model if you can."
+        422,
+        "The compiled library crashed on the reference inputs",
+        "Correct the functions of extensions that `detail` names, or else report it, with the model.",
     ),
     ErrorCode.BENCHMARK_FAILED: ErrorText(
         422, "The benchmark failed", "Try again, and report it if it fails again.", True
