@@ -375,6 +375,21 @@ def test_an_inspection_shows_the_signature(context: StageContext) -> None:
     assert [str(axis) for axis in found.signature.dynamic.inputs if axis.tensor == "w0"] == ["n", "m"]
 
 
+BUILT_ODDLY = """
+    from tvm import relax, topi
+
+    def f(a):
+        return topi.nn.relu(a)
+
+    f.__name__ = {function!r}
+    builder = relax.BlockBuilder()
+    x = relax.Var({argument!r}, relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.emit_te(f, x))
+        builder.emit_func_output(y)
+    Module = builder.get()
+"""
 HEAD = "from tvm.script import ir as I, relax as R, tirx as T\nimport tvm\n"
 MAIN_OF_ONE = "@I.ir_module\nclass Module:\n    @R.function\n    def main(x: {type}):\n        {body}\n"
 
@@ -404,6 +419,15 @@ MAIN_OF_ONE = "@I.ir_module\nclass Module:\n    @R.function\n    def main(x: {ty
             "the library takes tensors and tuples of tensors",
         ),
         ('{"root_index":3,"nodes":[]}', "cannot read the JSON"),
+        (f"{HEAD}x = 1{' + 1' * 50_000}\n", "RecursionError"),
+        (
+            script(BUILT_ODDLY.format(argument='x"; int y;', function="f")),
+            "the argument 'x\"; int y;' has a name",
+        ),
+        (
+            script(BUILT_ODDLY.format(argument="x", function="f\n#include")),
+            "has a name that a library cannot",
+        ),
         (b"import tvm\n\xff\n", "the script is not UTF-8"),
         (archive(OLD_NETWORK, weights={"w9": np.zeros(3, np.float32)}), "the weights have 'w9'"),
         (archive(OLD_NETWORK, weights={"b0": np.zeros((3, 3), np.float32)}), r"'b0' is float32\[3, 3\]"),

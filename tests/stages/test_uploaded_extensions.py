@@ -20,6 +20,7 @@ from worker.compiler.pipeline.pipeline import run_pipeline
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
+from worker.compiler.target import compile_target
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.values import Upload
@@ -268,7 +269,7 @@ IN_COMPILER = """
 def test_what_a_file_defines_is_named_with_its_line_if_it_raises(
     tmp_path: Path, definition: str, code: ErrorCode, detail: str
 ) -> None:
-    torch.export.save(torch.export.export(Perceptron(), (torch.randn(2, 8),)), tmp_path / "model.pt2")
+    torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(2, 16),)), tmp_path / "model.pt2")
     request = CompilationRequest.model_validate(
         {"model": "a" * 64, "target": "host", "stop_after": "optimize"}
     )
@@ -276,7 +277,7 @@ def test_what_a_file_defines_is_named_with_its_line_if_it_raises(
         fork_server(tmp_path) as candidates,
         uploaded(tmp_path, mine=IN_COMPILER.format(definition=definition)),
     ):
-        upload = Upload(path=tmp_path / "model.pt2", request=request, target=TARGET)
+        upload = Upload(path=tmp_path / "model.pt2", request=request, target=compile_target(TARGET))
         with pytest.raises(JobError) as caught:
             run_pipeline(upload, make_context(tmp_path, candidates))
     assert (caught.value.code, detail in caught.value.detail) == (code, True), caught.value.detail

@@ -84,6 +84,8 @@ def run_script(source: str) -> Script:
         names = _run(text, stand_ins(lacking))
     except SyntaxError as error:
         raise _failed(f"{error.msg}", error.lineno) from error
+    except (ValueError, RecursionError) as error:  # a NUL, or deeper nesting than Python's parser takes
+        raise failure_of(ErrorCode.MODEL_MODULE_INVALID, error) from error
     module = _module_of(names)
     if module is None:
         raise _failed("the file defines no IRModule; write one as a class with the decorator @I.ir_module")
