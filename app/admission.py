@@ -23,7 +23,6 @@ BY_EXTENSIONS = (
     ErrorCode.MODEL_LOAD_FAILED,
     ErrorCode.MODEL_LEAF_UNAVAILABLE,
     ErrorCode.MODEL_MODULE_INVALID,
-    ErrorCode.LIBRARY_FUNCTION_MISSING,
 )
 """Why an inspection, which loads no extension, may reject a model whose operators or classes one defines."""
 

@@ -226,6 +226,9 @@ def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
     chosen = next((each for each in candidates if _has_records(each)), None)
     if chosen is None:
         raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
+    empty = next((name for name in DATABASE_FILES if not (chosen / name).stat().st_size), None)
+    if empty is not None:
+        raise InvalidArgumentError(f"{chosen / empty} is empty: its search kept no records")
     digests = []
     for name in (*DATABASE_FILES, RECORD_EXTENSIONS):
         if (chosen / name).is_file():
