@@ -21,7 +21,11 @@ from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.contract.triple import not_runnable, runs_on_workers
 
 REJECTED_STATUS = 422
-BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
+BY_EXTENSIONS = (
+    ErrorCode.MODEL_LOAD_FAILED,
+    ErrorCode.MODEL_LEAF_UNAVAILABLE,
+    ErrorCode.MODEL_MODULE_INVALID,
+)
 """Why an inspection, which loads no extension, may reject a model whose operators or classes one defines."""
 
 

@@ -492,6 +492,7 @@ def test_an_extension_is_deleted_by_its_digest_together_with_a_model_of_the_same
     file = tmp_path / "rules.py"
     file.write_text("RULES = ()  # deleted")
     digest = client.upload_extension(file).digest
+    assert f"{digest}  rules.py" in bessemer(server, "extensions").stdout
     assert bessemer(server, "delete", digest[:12]).stdout == f"{digest}: deleted\n"
     assert (client.upload(file).digest, client.upload_extension(file).digest) == (digest, digest)
     ambiguous = bessemer(server, "delete", digest[:12])
