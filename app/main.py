@@ -32,6 +32,7 @@ from app.routes import (
     artifacts,
     audit,
     compilations,
+    devices,
     events,
     extensions,
     health,
@@ -71,6 +72,7 @@ TAGS = [
     {"name": "usage", "description": "What your tenant uses, and its limits."},
     {"name": "targets", "description": "The targets to compile for."},
     {"name": "workers", "description": "The processes that compile."},
+    {"name": "devices", "description": "The machines that verify and measure libraries for other platforms."},
     {"name": "keys", "description": "API keys and the audit log, for administrators."},
     {"name": "health", "description": "Health and metrics of the service."},
 ]
@@ -123,6 +125,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         targets,
         usage,
         workers,
+        devices,
         keys,
         audit,
         health,
@@ -144,7 +147,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             quotas: Quotas = app.state.quotas
             positions = QueuePositions(
-                store, queue, settings.worker_liveness_seconds, lambda tenant: quotas.of(tenant).running_jobs
+                store,
+                queue,
+                settings.worker_liveness_seconds,
+                lambda tenant: quotas.of(tenant).running_jobs,
+                settings.device_lost_seconds,
             )
             broadcaster = EventBroadcaster(
                 store.jobs,
