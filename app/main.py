@@ -147,11 +147,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             quotas: Quotas = app.state.quotas
             positions = QueuePositions(
-                store,
-                queue,
-                settings.worker_liveness_seconds,
-                lambda tenant: quotas.of(tenant).running_jobs,
-                settings.device_lost_seconds,
+                store, queue, settings.worker_liveness_seconds, lambda tenant: quotas.of(tenant).running_jobs
             )
             broadcaster = EventBroadcaster(
                 store.jobs,

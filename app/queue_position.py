@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 
@@ -46,7 +46,7 @@ class QueueSnapshot:
     workers: tuple[Worker, ...]
     at: datetime
     turns: Mapping[QueueName, Turns]
-    devices: LivePlatforms = LivePlatforms()
+    devices: LivePlatforms = field(default_factory=LivePlatforms)
 
     def rank(self, tenant: Tenant, job: Compilation) -> int:
         """A queued job's rank in its tenant; one submitted since is behind all of its priority or higher."""
@@ -222,18 +222,12 @@ class QueuePositions:
     """Adds their positions to queued compilations. Its methods block and may run in any thread."""
 
     def __init__(
-        self,
-        store: Store,
-        queue: Queue,
-        liveness_seconds: float,
-        most_running: MostRunning,
-        device_seconds: float = 30.0,
+        self, store: Store, queue: Queue, liveness_seconds: float, most_running: MostRunning
     ) -> None:
         self._store = store
         self._queue = queue
         self._most_running = most_running
         self._liveness_seconds = liveness_seconds
-        self._device_seconds = device_seconds
         self._snapshot: QueueSnapshot | None = None
         self._stale_at = 0.0
         self._recent: dict[tuple[Tenant, TaskKind], tuple[float, ...]] = {}
@@ -277,7 +271,7 @@ class QueuePositions:
             workers=self._store.workers.live(self._liveness_seconds),
             at=now(),
             turns={name: self._queue.turns(name) for name in QueueName},
-            devices=self._store.device_tasks.live_platforms(self._device_seconds),
+            devices=self._store.device_tasks.live_platforms(),
         )
         ended = time.monotonic()
         self._stale_at = ended + max(FRESH_SECONDS, REST_SHARE * (ended - began))

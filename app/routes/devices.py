@@ -95,7 +95,7 @@ HELD = (*KNOWN, ErrorCode.STATE_CONFLICT)
 )
 def list_devices(service: ServiceDep) -> DeviceList:
     """List the live devices that your compilations may use: your tenant's and the shared ones."""
-    return DeviceList(items=service.data.devices.live(service.settings.device_lost_seconds))
+    return DeviceList(items=service.data.devices.live())
 
 
 @router.post(
@@ -115,7 +115,7 @@ def register_device(
     scope `shared-device` or `admin`.
     """
     shared = caller.scope.includes(Scope.SHARED_DEVICE)
-    device = service.data.devices.register(request, shared, service.settings.device_lost_seconds)
+    device = service.data.devices.register(request, shared)
     response.headers["Location"] = f"/v1/devices/{device.id}"
     return device
 

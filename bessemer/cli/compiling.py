@@ -11,6 +11,7 @@ from rich.console import Console
 from bessemer.bundle.manifest import REPORT
 from bessemer.cli.arguments import (
     ConstantsOption,
+    DeviceOption,
     DimensionsOption,
     EntriesOption,
     ExtensionsOption,
@@ -69,6 +70,7 @@ def compile_model(
     schedules: SchedulesOption = None,
     records: RecordsOption = None,
     options: FieldsOption = None,
+    device: DeviceOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
     output: Annotated[
@@ -96,7 +98,7 @@ def compile_model(
         draft = read_draft(
             target,
             inputs,
-            options,
+            options if device is None else [*(options or ()), f"device={device}"],
             labels,
             dimensions,
             name,

@@ -13,6 +13,7 @@ from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
 from bessemer.contract.capability import needs_of
+from bessemer.contract.device import DeviceList, platforms_of
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
@@ -72,6 +73,11 @@ def get_workers() -> Flow[WorkerList]:
     return fetch(WorkerList, Call("GET", "/v1/workers"))
 
 
+def get_devices() -> Flow[DeviceList]:
+    """List the live devices that the caller's compilations may use."""
+    return fetch(DeviceList, Call("GET", "/v1/devices"))
+
+
 def require_worker(request: CompilationRequest) -> Flow[None]:
     """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
     try:
@@ -80,7 +86,9 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         if error.problem.code is ErrorCode.FORBIDDEN:
             return
         raise
-    lacking = missing(needs_of(request.target), QUEUES[job_kind(request)], workers.items)
+    devices = yield from get_devices()
+    queue, platforms = QUEUES[job_kind(request)], platforms_of(devices.items)
+    lacking = missing(needs_of(request.target), queue, workers.items, platforms)
     if lacking is not None:
         raise NoWorkerError(lacking)
 

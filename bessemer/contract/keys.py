@@ -21,8 +21,8 @@ class KeyRequest(Document):
     )
     scope: Scope = Field(
         default=Scope.COMPILE,
-        description="What the key allows: `read`, `compile` (also upload, submit, cancel, delete, and act as a "
-        "device), `device` (only act as a device of the tenant), `shared-device` (only act as a device of all "
+        description="What the key allows: `read`, `compile` (also upload, submit, cancel, delete, and be a "
+        "device), `device` (only be a device of the tenant), `shared-device` (only be a device of all "
         "tenants), or `admin` (also keys, the audit log, workers and metrics).",
     )
     name: Name | None = Field(

@@ -55,8 +55,8 @@ class StoreSettings(BaseSettings):
     device_lost_seconds: float = Field(
         default=30.0,
         ge=1.0,
-        description="A device's lease on its task, the same in every process: a device that is silent for this "
-        "long is lost, and another device gets its task.",
+        description="A device's lease on its task, the same in every process: a device that is silent for "
+        "this long is lost, and another device gets its task.",
     )
 
     quotas: Path | None = Field(

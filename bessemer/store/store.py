@@ -81,7 +81,7 @@ class Store:
             invocations=TenantInvocations(self.database, tenant),
             artifacts=self.artifacts.for_tenant(tenant),
             usage=TenantUsage(self.database, tenant),
-            devices=TenantDevices(self.database, tenant),
+            devices=TenantDevices(self.database, tenant, self.device_tasks.lease_seconds),
         )
 
     def secret(self, name: str) -> bytes:
@@ -139,7 +139,7 @@ def open_store(settings: StoreSettings) -> Store:
             logs=Logs(database),
             models=Models(database),
             workers=Workers(database),
-            device_tasks=DeviceTasks(database),
+            device_tasks=DeviceTasks(database, settings.device_lost_seconds),
             worker_time=WorkerTime(database),
             removal=Removal(database),
             keys=Keys(database),

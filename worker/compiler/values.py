@@ -57,7 +57,8 @@ class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
-    ``records`` the files of tuning records that the request gives.
+    ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
+    ``by_device`` says that a device verifies the bundle.
     """
 
     scratch: Path
@@ -69,6 +70,7 @@ class StageContext:
     extensions: tuple[LoadedExtension, ...] = ()
     records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
+    by_device: bool = False
 
 
 @dataclass(frozen=True)
@@ -416,13 +418,15 @@ class Built:
 class Verified:
     """The library, whose outputs are within the tolerances: those of the first entry point and the others.
 
-    ``captured`` is the model with the references that the first outputs agree with.
+    ``captured`` is the model with the references that the first outputs agree with. ``ran`` is
+    false if only a device can run the library.
     """
 
     built: Built
     captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
+    ran: bool = True
 
     @property
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:

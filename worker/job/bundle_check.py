@@ -49,7 +49,10 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
     if manifest.functions:
         load_extensions(work.extensions, folder)
     target = compile_target(manifest.target)
-    refuse_unrunnable(target)
+    refuse_unrunnable(target, work.by_device)
+    if not target.runs_here:
+        _refuse_tolerances(bundle, manifest, work.verify)
+        return Checked(check=None)
     if not target.is_native:
         return Checked(check=_checked_by_program(bundle, manifest, target, work.verify))
     use_threads(target.threads)
@@ -62,8 +65,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, turns: Turns) -> Checked:
             model.reset()
             outputs = model.run(model.reference_inputs(entry.name), entry.name)
             comparisons += model.compare(outputs, entry.name)
-        for point in manifest.entry_points:
-            _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), work.verify)
+        _refuse_tolerances(bundle, manifest, work.verify)
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
     _refuse_mismatches(comparisons)
@@ -77,8 +79,7 @@ def _checked_by_program(
     """Run the bundle's program on the reference inputs; it compares the outputs itself."""
     if manifest.program is None or target.launcher is None:
         raise JobError(ErrorCode.VERIFY_CRASHED, "the bundle has no program that this machine can run")
-    for point in manifest.entry_points:
-        _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), options)
+    _refuse_tolerances(bundle, manifest, options)
     command = (*target.launcher.command, str(bundle / manifest.program), "--threads", str(target.threads))
     try:
         text = execute(command, "the bundle's program")
@@ -104,6 +105,16 @@ def _refuse_mismatches(comparisons: Iterable[run.Comparison]) -> None:
                 f"differ from the bundle's reference, by up to {comparison.max_absolute_error:.3g}"
             )
             raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
+
+
+def _refuse_tolerances(bundle: Path, manifest: Manifest, options: VerifyOptions) -> None:
+    try:
+        references = [run.load_arrays(bundle / point.reference.outputs) for point in manifest.entry_points]
+    except Exception as error:  # NumPy raises many kinds for damaged bytes
+        detail = f"the bundle's references cannot be read: {error}"
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, detail) from error
+    for point, arrays in zip(manifest.entry_points, references, strict=True):
+        _refuse_wide_tolerances(point, arrays, options)
 
 
 def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, options: VerifyOptions) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
 from worker.protocol.messages import (
+    Amended,
     Checked,
     Compiled,
     Confined,
@@ -25,7 +26,7 @@ FIRST_MESSAGES = 2_000
 MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
-LastMessage = Compiled | Checked | Inspected | Invoked | Failed
+LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Conversation:
                 return replace(self, turn=True)
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)
-            case Compiled() | Checked() | Inspected() | Invoked() | Failed():
+            case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
                 return replace(self, last=message)
         raise MisbehavedError(f"the job sent '{message.kind}' out of order")
 

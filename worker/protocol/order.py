@@ -12,6 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import VerifyOptions
+from bessemer.contract.report import DeviceRun
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
 
@@ -66,6 +67,9 @@ class CompileWork(Document):
     request: CompilationRequest
     extensions: Extensions = ()
     seconds: float = Field(description="The wall-clock time that the job may run.")
+    by_device: bool = Field(
+        default=False, description="Whether a device verifies a bundle that this machine cannot run."
+    )
 
 
 class InvokeWork(Document):
@@ -84,9 +88,22 @@ class CheckWork(Document):
     model: Digest = Field(description="The model that the bundle must name.")
     extensions: Extensions = ()
     verify: VerifyOptions
+    by_device: bool = Field(
+        default=False, description="Whether a device runs a bundle that this machine cannot run."
+    )
 
 
-Work = Annotated[ProbeWork | InspectWork | CompileWork | CheckWork | InvokeWork, Field(discriminator="kind")]
+class AmendWork(Document):
+    """Write what a device found into a bundle's report; the bundle takes the place of the upload."""
+
+    kind: Literal["amend"] = "amend"
+    model: Digest = Field(description="The model that the bundle must name.")
+    run: DeviceRun
+
+
+Work = Annotated[
+    ProbeWork | InspectWork | CompileWork | CheckWork | AmendWork | InvokeWork, Field(discriminator="kind")
+]
 
 
 class StartJob(Document):

@@ -26,6 +26,7 @@ from worker.errors import AttemptLostError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Message
 from worker.supervisor.job_runner import SLOTS, JobRunner
+from worker.supervisor.outcome import Delivered
 from worker.supervisor.retry import is_full, is_given_up, unless_lost, worker_lost
 from worker.supervisor.tracing import JobTrace, traced_job
 
@@ -162,11 +163,13 @@ class RowTask(TaskHandler, Generic[Row]):
     @abstractmethod
     async def _result(
         self, row: Row, attempt: Attempt, folder: JobFolder, trace: JobTrace
-    ) -> Message | Problem:
-        """Run the child, and return its last message or a problem."""
+    ) -> Message | Delivered | Problem:
+        """Run the child, and return its last message, what follows from it, or a problem."""
 
     @abstractmethod
-    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
+    def _write(
+        self, attempt: Attempt, folder: JobFolder, result: Message | Delivered | Problem
+    ) -> Problem | None:
         """Write how the task ended, and return its problem, if any."""
 
 

@@ -6,6 +6,7 @@ Runs only when every process of the job is gone: no file can be replaced between
 import os
 import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,6 +88,13 @@ def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
     if size_bytes > max_bytes:
         raise MisbehavedError(f"{name!r} has {size_bytes} bytes; the limit is {max_bytes}")
     return _store(name, path, artifacts)
+
+
+def collect_files(
+    folder: Path, names: Sequence[str], artifacts: TenantArtifacts, max_bytes: int
+) -> tuple[Artifact, ...]:
+    """Store files of a job's ``output`` folder; raises as ``collect_file``."""
+    return tuple(collect_file(folder, name, artifacts, max_bytes) for name in names)
 
 
 def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:

@@ -21,6 +21,7 @@ from worker.protocol.observer import JobObserver
 from worker.protocol.order import ExtensionFile, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
+from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import run_job
 from worker.supervisor.job_record import JobRecord
@@ -56,6 +57,9 @@ class JobRunner:
         self.settings = settings
         self.store = store
         self.store_retry = StoreRetry(settings.store_patience_seconds)
+        self.devices = DeviceRunner(
+            store.device_tasks, store.jobs, self.store_retry, settings.device_wait_seconds
+        )
         self._work_dir = work_dir
         self._zygote = zygote
         self._metrics = metrics

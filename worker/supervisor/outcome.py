@@ -4,16 +4,17 @@ import re
 import signal
 from dataclasses import dataclass
 
-from bessemer.contract.job import BundleCheck, Progress
+from bessemer.contract.job import Artifact, BundleCheck, Progress
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.report import DeviceRun
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.errors import signal_name, without_server_details
-from worker.protocol.messages import Checked, Compiled, Failed, Inspected, Invoked, Message
+from worker.protocol.messages import Amended, Checked, Compiled, Failed, Inspected, Invoked, Message
 from worker.supervisor.watch import Termination
 
-Result = Compiled | Checked | Inspected | Invoked
+Result = Compiled | Checked | Amended | Inspected | Invoked
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,
@@ -53,6 +54,26 @@ class JobOutcome:
     progress: Progress | None = None
 
 
+@dataclass(frozen=True)
+class Delivered:
+    """A compilation whose bundle a device ran.
+
+    Attributes:
+        compiled: the message of the child that compiled.
+        run: what the device found.
+        files: the artifacts with its findings, which replace those of the child.
+    """
+
+    compiled: Compiled
+    run: DeviceRun
+    files: tuple[Artifact, ...]
+
+    @property
+    def kind(self) -> str:
+        """As the child's message."""
+        return self.compiled.kind
+
+
 def conclude(outcome: JobOutcome) -> Result | Problem:
     """The result of a job, or its problem. What the supervisor itself knows overrides the child's message."""
     if outcome.termination is not None:
@@ -78,12 +99,12 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
     return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
 
 
-def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
-    """A compilation with the check of its bundle.
+def with_check(compiled: Compiled, check: BundleCheck | None) -> Compiled:
+    """A compilation with the check of its bundle, if this machine can run it.
 
     Its figures are unsteady if the library was not even half as fast in the fresh process.
     """
-    if compiled.figures is None or check.latency is None:
+    if compiled.figures is None or check is None or check.latency is None:
         return compiled
     claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
     unsteady = compiled.figures.unsteady
@@ -93,7 +114,7 @@ def with_check(compiled: Compiled, check: BundleCheck) -> Compiled:
     return compiled.model_copy(update={"figures": figures})
 
 
-def as_problem(result: Message | Problem) -> Problem:
+def as_problem(result: Message | Delivered | Problem) -> Problem:
     """The problem; a result at this point belongs to another kind of job than was ordered."""
     if isinstance(result, Problem):
         return result

@@ -63,7 +63,7 @@ class Wanted:
         return (
             device.platform == self.platform
             and self.name in (None, device.name)
-            and self.features <= frozenset(device.features)
+            and (device.emulated or self.features <= frozenset(device.features))
             and device.name not in self.unfit
         )
 
@@ -91,10 +91,16 @@ class DeviceTaskStatus:
 
 
 class DeviceTasks:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: the database of the rows.
+        lease_seconds: a device that is not heard from for this long is lost.
+    """
+
+    def __init__(self, database: Database, lease_seconds: float) -> None:
         self._database = database
+        self.lease_seconds = lease_seconds
 
     def submit(self, job_id: JobId, attempt: Attempt, task: DeviceTask, wanted: Wanted) -> None:
         """Offer a task for an attempt at a job; tasks of earlier attempts are withdrawn."""
@@ -153,17 +159,18 @@ class DeviceTasks:
         with self._database.write() as connection:
             return connection.execute(sa.delete(DEVICE_TASKS).where(~current)).rowcount
 
-    def live_devices(self, within_seconds: float, tenant: Tenant | None = None) -> tuple[Device, ...]:
-        """The live devices of a tenant, or of all tenants, with the shared ones."""
+    def fitting(self, wanted: Wanted) -> tuple[Device, ...]:
+        """The live devices that may do a task, by name."""
         with self._database.read() as connection:
-            return read_live_devices(self._database, connection, within_seconds, tenant)
+            live = read_live_devices(self._database, connection, self.lease_seconds, wanted.tenant)
+        return tuple(filter(wanted.fits, live))
 
-    def live_platforms(self, within_seconds: float) -> "LivePlatforms":
+    def live_platforms(self) -> "LivePlatforms":
         """The platforms of the live devices, by tenant."""
         with self._database.read() as connection:
             rows = connection.execute(
                 sa.select(DEVICES.c.tenant, DEVICES.c.shared, DEVICES.c.document).where(
-                    seen_within(self._database, connection, within_seconds, DEVICES.c.seen_at)
+                    seen_within(self._database, connection, self.lease_seconds, DEVICES.c.seen_at)
                 )
             ).all()
         return LivePlatforms(
@@ -208,14 +215,15 @@ def requeue(connection: sa.Connection, condition: sa.ColumnElement[bool], *, los
 
 
 def read_live_devices(
-    database: Database, connection: sa.Connection, within_seconds: float, tenant: Tenant | None
+    database: Database, connection: sa.Connection, lease_seconds: float, tenant: Tenant
 ) -> tuple[Device, ...]:
-    """The live devices that a tenant may use, or all, by name."""
-    query = sa.select(*SHOWN).where(seen_within(database, connection, within_seconds, DEVICES.c.seen_at))
-    if tenant is not None:
-        query = query.where(sa.or_(DEVICES.c.tenant == tenant, DEVICES.c.shared))
+    """The live devices that a tenant may use, by name."""
+    query = sa.select(*SHOWN).where(
+        seen_within(database, connection, lease_seconds, DEVICES.c.seen_at),
+        sa.or_(DEVICES.c.tenant == tenant, DEVICES.c.shared),
+    )
     rows: Sequence[sa.Row[Any]] = connection.execute(query.order_by(DEVICES.c.name, DEVICES.c.id)).all()
-    return tuple(shown_device(row, within_seconds) for row in rows)
+    return tuple(shown_device(row, lease_seconds) for row in rows)
 
 
 def shown_device(row: sa.Row[Any], lease_seconds: float) -> Device:

@@ -33,16 +33,17 @@ class TenantDevices:
     Each method is one transaction and raises ``StoreUnavailableError`` if the database cannot be reached.
     """
 
-    def __init__(self, database: Database, tenant: Tenant) -> None:
+    def __init__(self, database: Database, tenant: Tenant, lease_seconds: float) -> None:
         self._database = database
+        self._lease_seconds = lease_seconds
         self.tenant = tenant
 
-    def live(self, within_seconds: float) -> tuple[Device, ...]:
+    def live(self) -> tuple[Device, ...]:
         """The live devices that the tenant may use: its own and the shared ones, by name."""
         with self._database.read() as connection:
-            return read_live_devices(self._database, connection, within_seconds, self.tenant)
+            return read_live_devices(self._database, connection, self._lease_seconds, self.tenant)
 
-    def register(self, request: DeviceRequest, shared: bool, lease_seconds: float) -> Device:
+    def register(self, request: DeviceRequest, shared: bool) -> Device:
         """Add a device. One of the same name is replaced: its task, if any, is lost.
 
         Raises:
@@ -66,7 +67,7 @@ class TenantDevices:
             if connection.execute(count).scalar_one() >= MOST_DEVICES:
                 raise TooManyDevicesError(MOST_DEVICES)
             connection.execute(sa.insert(DEVICES).values(values))
-            return shown_device(self._row(connection, device_id), lease_seconds)
+            return shown_device(self._row(connection, device_id), self._lease_seconds)
 
     def remove(self, device_id: str) -> bool:
         """Remove a device that stops; another gets its task, if any. Whether it existed."""
@@ -171,7 +172,7 @@ class TenantDevices:
 
     def _candidates(self, connection: sa.Connection, device: sa.Row[Any]) -> list[sa.Row[Any]]:
         """Queued tasks that a device can do, oldest first."""
-        columns, shown = DEVICE_TASKS.c, shown_device(device, 0)
+        columns, shown = DEVICE_TASKS.c, shown_device(device, self._lease_seconds)
         query = sa.select(DEVICE_TASKS).where(
             columns.state == DeviceTaskState.QUEUED.value,
             columns.platform == shown.platform,
@@ -185,7 +186,7 @@ class TenantDevices:
 
     def _lease(self, connection: sa.Connection, device: sa.Row[Any]) -> DeviceTask | None:
         columns = DEVICE_TASKS.c
-        shown = shown_device(device, 0).model_dump(mode="json")
+        shown = shown_device(device, self._lease_seconds).model_dump(mode="json")
         for row in self._candidates(connection, device):
             values = {
                 "state": DeviceTaskState.LEASED.value,
