@@ -733,7 +733,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     return {
         "name": settings.name,
         "platform": settings.platform,
-        "processor": f"{settings.platform}, emulated" if settings.emulated else _processor(),
+        "processor": "" if settings.emulated else _processor(),
         "features": [] if settings.emulated else _features(),
         "cores": min(settings.cores, 1024),
         "memory_bytes": _memory_bytes(),

@@ -8,6 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bessemer.bundle.manifest import OutputTolerance
 from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
@@ -418,20 +419,35 @@ class Built:
 class Verified:
     """The library, whose outputs are within the tolerances: those of the first entry point and the others.
 
-    ``captured`` is the model with the references that the first outputs agree with. ``ran`` is
-    false if only a device can run the library.
+    ``captured`` is the model with the references that the first outputs agree with. If only a device can run
+    the library, there are no comparisons, and ``for_device`` has the tolerances of each entry
+    point.
     """
 
     built: Built
     captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
-    ran: bool = True
+    for_device: tuple[tuple[OutputTolerance, ...], ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether the library ran here."""
+        return not self.for_device
 
     @property
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
         """Those of each entry point."""
         return (self.comparisons, *self.other_comparisons)
+
+    @property
+    def tolerances(self) -> tuple[tuple[OutputTolerance, ...], ...]:
+        """Those of each entry point; of several runs of an output, the first."""
+        return self.for_device or tuple(map(_tolerances, self.all_comparisons))
+
+
+def _tolerances(comparisons: tuple[OutputComparison, ...]) -> tuple[OutputTolerance, ...]:
+    return tuple(OutputTolerance(name=one.name, **one.tolerance.model_dump()) for one in comparisons)
 
 
 @dataclass(frozen=True)

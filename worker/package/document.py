@@ -13,7 +13,6 @@ from bessemer.bundle.manifest import (
     BundleFile,
     EntryPoint,
     Manifest,
-    OutputTolerance,
     Reference,
     StateTensor,
 )
@@ -172,7 +171,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
     states, own = kept_state(captured), verified.built.own_memory
-    for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
+    for entry, tolerances in zip(captured.entries, verified.tolerances, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
             name=entry.name,
@@ -187,14 +186,7 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
-            tolerances=tuple(
-                OutputTolerance(
-                    name=comparison.name,
-                    relative=comparison.tolerance.relative,
-                    absolute=comparison.tolerance.absolute,
-                )
-                for comparison in comparisons[: len(passed.output_specs)]
-            ),
+            tolerances=tolerances[: len(passed.output_specs)],
         )
 
 

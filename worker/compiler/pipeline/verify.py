@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bessemer.bundle.manifest import OutputTolerance
 from bessemer.bundle.run import Column, Sizes, order_ties
+from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from bessemer.contract.tensor import TensorSpec
@@ -70,8 +72,33 @@ def verify(built: Built, context: StageContext) -> Verified:
 def _left_to_device(built: Built) -> Verified:
     if built.program is None:
         raise _no_program(built)
-    others = tuple(() for _ in built.captured.others)
-    return Verified(built=built, captured=built.captured, comparisons=(), other_comparisons=others, ran=False)
+    return Verified(
+        built=built,
+        captured=built.captured,
+        comparisons=(),
+        other_comparisons=tuple(() for _ in built.captured.others),
+        for_device=tuple(map(_tolerances, built.captured.entries)),
+    )
+
+
+def _tolerances(captured: Captured) -> tuple[OutputTolerance, ...]:
+    """The request's tolerances, widened by the references' own rounding: a device cannot ask for it later."""
+    options, sample = captured.upload.request.verify, captured.example
+    given = [options.tolerance(spec.dtype) for spec in captured.output_specs]
+    exact = None if options.absolute is not None else _exact(captured, sample)
+    if exact is not None:
+        exact, _ = _order_ties(exact, captured, sample)
+        given = [_widened(*each) for each in zip(given, sample.references, exact, strict=True)]
+    return tuple(
+        OutputTolerance(name=spec.name, **tolerance.model_dump())
+        for spec, tolerance in zip(captured.output_specs, given, strict=True)
+    )
+
+
+def _widened(tolerance: Tolerance, reference: Array, exact: Array) -> Tolerance:
+    if exact.dtype != np.float64 or exact.shape != reference.shape:
+        return tolerance
+    return widen(tolerance, own_rounding(reference, exact, tolerance), scale_of(exact))
 
 
 def _no_program(built: Built) -> JobError:
