@@ -695,17 +695,7 @@ def own_folder(settings: Settings) -> Iterator[Path]:
         StoppedError: the folder cannot be used, or a device of this name runs already.
     """
     folder = settings.folder / f"bessemer-device-{os.geteuid()}-{settings.name}"
-    try:
-        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-            raise StoppedError(f"{folder} belongs to another user")
-        lock = (folder / "lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise StoppedError(f"another device works in {folder}: choose another --name") from error
-        raise StoppedError(f"{folder} cannot be used: {error}") from error
-    with lock:
+    with _locked(folder):
         for left in folder.glob("task-*"):
             log.info("removing what an earlier device left: %s", left)
             remove(left)
@@ -713,6 +703,22 @@ def own_folder(settings: Settings) -> Iterator[Path]:
             yield folder
         finally:
             remove(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                raise StoppedError(f"{folder} belongs to another user")
+            lock = stack.enter_context((folder / "lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno == errno.EWOULDBLOCK:
+                raise StoppedError(f"another device works in {folder}: choose another --name") from error
+            raise StoppedError(f"{folder} cannot be used: {error}") from error
+        yield
 
 
 def remove(folder: Path) -> None:

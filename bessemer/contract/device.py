@@ -16,7 +16,7 @@ from bessemer.contract.request import MAX_ENTRIES, EntryName
 from bessemer.contract.target import MAX_CORES
 from bessemer.contract.tensor import TensorName
 
-DEVICE_ID_PATTERN = r"^[0-9a-f]{32}$"
+DEVICE_ID_PATTERN = r"^[0-9a-f]{1,32}$"
 MAX_OUTPUTS = 256
 MAX_TIMES = 1000
 MAX_DETAIL = 2000

@@ -79,7 +79,7 @@ async def consuming(
     settings: StoreSettings,
     handle: Callable[[Task], object],
     worker_id: str = "worker",
-    can_take: CanTake = lambda _needs: True,
+    can_take: CanTake = lambda _queue, _tenant, _needs: True,
     most_running: MostRunning = lambda _tenant: None,
 ) -> AsyncIterator[None]:
     consumer = DbosConsumer(settings.engine, worker_id, can_take, most_running)
@@ -153,7 +153,7 @@ async def test_what_is_handed_over_keeps_its_needs(settings: StoreSettings, queu
     async with consuming(settings, held, "worker-1"):
         await until(lambda: held.begun == [task])
     await enqueue(queue, plain)
-    async with consuming(settings, other, "worker-2", lambda _needs: False):
+    async with consuming(settings, other, "worker-2", lambda *_: False):
         await until(lambda: plain in other.ended)
         await asyncio.sleep(0.3)
     async with consuming(settings, able, "worker-3"):
