@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=DocumentR
 
 MAX_WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.5
-SEEN_SECONDS = 5.0
+SIGHTS_PER_LEASE = 5
 CHUNK_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 1 << 27
 TAR = "application/x-tar"
@@ -147,9 +147,10 @@ async def take_device_task(
 
     The request also says that the device is live.
     """
-    devices, deadline, seen_at = service.data.devices, monotonic() + wait, -SEEN_SECONDS
+    devices, deadline, seen_at = service.data.devices, monotonic() + wait, 0.0
+    every_seconds = service.settings.device_lost_seconds / SIGHTS_PER_LEASE
     while True:
-        if monotonic() - seen_at >= SEEN_SECONDS:
+        if not seen_at or monotonic() - seen_at >= every_seconds:
             await run_in_threadpool(devices.seen, device_id)
             seen_at = monotonic()
         task = await run_in_threadpool(devices.take, device_id)

@@ -208,6 +208,7 @@ def requeue(connection: sa.Connection, condition: sa.ColumnElement[bool], *, los
         "state": DeviceTaskState.QUEUED.value,
         "lost_attempts": columns.lost_attempts + int(lost),
         "device": None,
+        "device_document": None,
         "renewed_at": None,
     }
     leased = sa.and_(condition, columns.state == DeviceTaskState.LEASED.value)
