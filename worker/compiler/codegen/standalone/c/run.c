@@ -201,7 +201,7 @@ static int compare(const bessemer_tensor *tensor, const void *output, file_conte
     double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
     if (found == wanted || (isnan(found) && isnan(wanted))) continue;
     double difference = fabs(found - wanted);
-    if (!(difference <= absolute + relative * fabs(wanted))) wrong++;
+    if (!isfinite(wanted) || !(difference <= absolute + relative * fabs(wanted))) wrong++;
     if (!(difference <= largest)) largest = difference;
   }
   free(aligned);
