@@ -44,7 +44,13 @@ DevicePath = Annotated[
 TaskPath = Annotated[DeviceId, Path(alias="task", description="The task's id.", examples=["0" * 32])]
 Wait = Annotated[
     float,
-    Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False, description="Seconds to wait for a task."),
+    Query(
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        allow_inf_nan=False,
+        description="Seconds to wait for a task.",
+        examples=[20],
+    ),
 ]
 TASK = DeviceTask(
     id="5d41402abc4b2a76b9719d911017c592",

@@ -86,9 +86,11 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         if error.problem.code is ErrorCode.FORBIDDEN:
             return
         raise
-    devices = yield from get_devices()
-    queue, platforms = QUEUES[job_kind(request)], platforms_of(devices.items)
-    lacking = missing(needs_of(request.target), queue, workers.items, platforms)
+    needs, queue = needs_of(request.target), QUEUES[job_kind(request)]
+    lacking = missing(needs, queue, workers.items)
+    if lacking is not None and workers.items:
+        devices = yield from get_devices()
+        lacking = missing(needs, queue, workers.items, platforms_of(devices.items))
     if lacking is not None:
         raise NoWorkerError(lacking)
 

@@ -26,7 +26,6 @@ from worker.errors import AttemptLostError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Message
 from worker.supervisor.job_runner import SLOTS, JobRunner
-from worker.supervisor.outcome import Delivered
 from worker.supervisor.retry import is_full, is_given_up, unless_lost, worker_lost
 from worker.supervisor.tracing import JobTrace, traced_job
 
@@ -163,13 +162,11 @@ class RowTask(TaskHandler, Generic[Row]):
     @abstractmethod
     async def _result(
         self, row: Row, attempt: Attempt, folder: JobFolder, trace: JobTrace
-    ) -> Message | Delivered | Problem:
-        """Run the child, and return its last message, what follows from it, or a problem."""
+    ) -> Message | Problem:
+        """Run the child, and return its last message or a problem."""
 
     @abstractmethod
-    def _write(
-        self, attempt: Attempt, folder: JobFolder, result: Message | Delivered | Problem
-    ) -> Problem | None:
+    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         """Write how the task ended, and return its problem, if any."""
 
 

@@ -22,7 +22,7 @@ from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect_file
 from worker.supervisor.job_record import InvocationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
-from worker.supervisor.outcome import Delivered, as_problem, conclude
+from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.tracing import JobTrace
 
 
@@ -71,9 +71,7 @@ class InvocationTask(RowTask[Invocation]):
     def _job(self, tenant: Tenant, compilation: JobId) -> Compilation | None:
         return self._runner.store.for_tenant(tenant).jobs.get(compilation)
 
-    def _write(
-        self, attempt: Attempt, folder: JobFolder, result: Message | Delivered | Problem
-    ) -> Problem | None:
+    def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
         limit_bytes = self._runner.settings.limit_disk_bytes
         if isinstance(result, Invoked):

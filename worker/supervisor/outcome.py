@@ -4,10 +4,9 @@ import re
 import signal
 from dataclasses import dataclass
 
-from bessemer.contract.job import Artifact, BundleCheck, Progress
+from bessemer.contract.job import BundleCheck, Progress
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
-from bessemer.contract.report import DeviceRun
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.errors import signal_name, without_server_details
@@ -54,26 +53,6 @@ class JobOutcome:
     progress: Progress | None = None
 
 
-@dataclass(frozen=True)
-class Delivered:
-    """A compilation whose bundle a device ran.
-
-    Attributes:
-        compiled: the message of the child that compiled.
-        run: what the device found.
-        files: the artifacts with its findings, which replace those of the child.
-    """
-
-    compiled: Compiled
-    run: DeviceRun
-    files: tuple[Artifact, ...]
-
-    @property
-    def kind(self) -> str:
-        """As the child's message."""
-        return self.compiled.kind
-
-
 def conclude(outcome: JobOutcome) -> Result | Problem:
     """The result of a job, or its problem. What the supervisor itself knows overrides the child's message."""
     if outcome.termination is not None:
@@ -114,7 +93,7 @@ def with_check(compiled: Compiled, check: BundleCheck | None) -> Compiled:
     return compiled.model_copy(update={"figures": figures})
 
 
-def as_problem(result: Message | Delivered | Problem) -> Problem:
+def as_problem(result: Message | Problem) -> Problem:
     """The problem; a result at this point belongs to another kind of job than was ordered."""
     if isinstance(result, Problem):
         return result
