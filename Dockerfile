@@ -76,8 +76,11 @@ EXPOSE 8000
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["answers", "BESSEMER_PORT", "/healthz"]
 CMD ["python", "-m", "app"]
 
+FROM python AS device-source
+COPY worker worker
+
 FROM python AS device
-COPY worker/device.py /srv/bessemer/device.py
+COPY --from=device-source /srv/bessemer/worker/device.py device.py
 USER 10001
 ENTRYPOINT ["python", "/srv/bessemer/device.py"]
 

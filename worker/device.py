@@ -48,6 +48,7 @@ TIMEOUT_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
 RENEWALS_PER_LEASE = 5
+DOWNLOADS = 5
 POLL_SECONDS = 0.05
 COPY_BYTES = 1 << 18
 MAX_FILES = 4096
@@ -100,6 +101,10 @@ class UnfitError(Exception):
 
 class RefusedError(Exception):
     """The service refused a request."""
+
+
+class BadBundleError(Exception):
+    """The bundle is not one that a device unpacks."""
 
 
 @dataclass(frozen=True)
@@ -345,11 +350,11 @@ def _do_next(service: Service, settings: Settings, path: str, folder: Path, leas
     bundle = Path(tempfile.mkdtemp(prefix="task-", dir=folder))
     try:
         result = _done(service, settings, path, task, bundle, lease_seconds)
-        if result is not None:
-            _finish(service, path, task["id"], result)
-            log.info("task %s: %s in %.1f s", task["id"], _words(result), time.monotonic() - began)
+        _finish(service, path, task["id"], result)
+        log.info("task %s: %s in %.1f s", task["id"], _words(result), time.monotonic() - began)
     except GoneError as error:
         log.warning("task %s is not this device's any more: %s", task["id"], error)
+        time.sleep(FIRST_RETRY_SECONDS)
     finally:
         remove(bundle)
     return True
@@ -394,23 +399,38 @@ def _done(
     task: Any,
     bundle: Path,
     lease_seconds: float,
-) -> dict[str, Any] | None:
-    """The result of a task; None if it could not be fetched, and comes again.
+) -> dict[str, Any]:
+    """The result of a task.
 
     Raises:
         GoneError: the device no longer has the task.
     """
     lease = Lease(service, f"{path}/tasks/{task['id']}/lease", lease_seconds)
     try:
-        with service.opened("GET", f"{path}/tasks/{task['id']}/bundle", timeout=lease_seconds / 2) as stream:
-            unpack(stream, bundle, min(task["disk_bytes"], settings.disk_bytes), lease)
+        _fetch(service, f"{path}/tasks/{task['id']}/bundle", task, settings, bundle, lease)
         return run_program(bundle, task, settings, lease)
     except UnfitError as error:
         return {"failure": str(error)[:TAIL_CHARACTERS], "unfit": True}
-    except (AwayError, RefusedError) as error:
-        log.warning("the bundle did not arrive whole; trying again: %s", error)
+    except (AwayError, RefusedError, BadBundleError) as error:
+        return {"failure": f"the bundle could not be fetched: {error}"[:TAIL_CHARACTERS]}
+
+
+def _fetch(service: Service, path: str, task: Any, settings: Settings, bundle: Path, lease: Lease) -> None:
+    """Download and unpack a bundle, a few times if the connection breaks."""
+    most_bytes = min(task["disk_bytes"], settings.disk_bytes)
+    for number in range(1, DOWNLOADS + 1):
+        try:
+            with service.opened("GET", path, timeout=lease.seconds / 2) as stream:
+                unpack(stream, bundle, most_bytes, lease)
+            return
+        except AwayError as error:
+            if number == DOWNLOADS:
+                raise
+            log.warning("the bundle did not arrive whole; trying again: %s", error)
+        for left in bundle.iterdir():
+            remove(left) if left.is_dir() else left.unlink()
         time.sleep(FIRST_RETRY_SECONDS)
-        return None
+        lease.renew()
 
 
 class Lease:
@@ -419,6 +439,7 @@ class Lease:
     def __init__(self, service: Service, path: str, seconds: float) -> None:
         self._service = service
         self._path = path
+        self.seconds = seconds
         self._every_seconds = seconds / RENEWALS_PER_LEASE
         self._renewed = time.monotonic()
         self._stop = threading.Event()
@@ -461,6 +482,7 @@ def unpack(stream: IO[bytes], folder: Path, most_bytes: int, lease: Lease) -> No
 
     Raises:
         UnfitError: it does not fit on this machine's disk.
+        BadBundleError: it has a path that is not plain.
         AwayError: it is no archive, or ends early.
         GoneError: the device no longer has the task.
     """
@@ -474,7 +496,7 @@ def unpack(stream: IO[bytes], folder: Path, most_bytes: int, lease: Lease) -> No
                 if total > most_bytes or count > MAX_FILES:
                     raise UnfitError(f"the bundle has more than {most_bytes} bytes or {MAX_FILES} files")
                 if PATH.fullmatch(member.name) is None:
-                    raise AwayError(f"the bundle has the unsafe path {member.name!r}")
+                    raise BadBundleError(f"the bundle has the unsafe path {member.name!r}")
                 _write(archive, member, folder / member.name, lease)
     except tarfile.TarError as error:
         raise AwayError(f"the bundle is damaged: {error}") from error

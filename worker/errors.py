@@ -24,6 +24,7 @@ AwayError                     the service does not answer
 GoneError                     the device is unknown, or no longer has its task
 UnfitError                    this machine cannot run a bundle
 RefusedError                  the service refused a request
+BadBundleError                the bundle is not one that a device unpacks
 
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py

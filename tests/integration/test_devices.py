@@ -21,7 +21,7 @@ import zstandard
 
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
-from bessemer.contract.device import DeviceTask
+from bessemer.contract.device import DeviceRequest, DeviceTask
 from bessemer.contract.keys import KeyRequest
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.report import DeviceRun
@@ -94,11 +94,15 @@ class World:
         return Offer(job_id, started(self.store.jobs, job_id), task, wanted, required)
 
     def run(
-        self, offer: Offer, wait_seconds: float = WAIT_SECONDS, act: Callable[[], object] = lambda: None
+        self,
+        offer: Offer,
+        wait_seconds: float = WAIT_SECONDS,
+        act: Callable[[], object] = lambda: None,
+        hold_seconds: float = WAIT_SECONDS,
     ) -> DeviceRun | Problem | None:
         """Have devices run a bundle, and meanwhile act in another thread."""
         tasks, jobs = self.store.device_tasks, self.store.jobs
-        runner = DeviceRunner(tasks, jobs, StoreRetry(5.0), wait_seconds)
+        runner = DeviceRunner(tasks, jobs, StoreRetry(5.0), wait_seconds, hold_seconds)
 
         async def both() -> DeviceRun | Problem | None:
             async with asyncio.TaskGroup() as group:
@@ -165,9 +169,9 @@ def a_worker(name: str) -> Worker:
     return Worker.model_validate({"id": name, "sandbox": sandbox, "seen_at": now(), **facts})
 
 
-def archive(script: str) -> bytes:
+def archive(script: str, manifest: str = "manifest.json") -> bytes:
     made = io.BytesIO()
-    files = {"run": f"#!/bin/sh\n{script}".encode(), "manifest.json": b'{"program": "run"}'}
+    files = {"run": f"#!/bin/sh\n{script}".encode(), manifest: b'{"program": "run"}'}
     with tarfile.open(fileobj=made, mode="w") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
@@ -315,6 +319,36 @@ def test_a_bundle_that_kills_its_devices_is_given_up(world: World) -> None:
         ErrorCode.DEVICE_LOST,
         "3 attempts were lost with their devices (board, board, board)",
     )
+
+
+def test_a_device_that_keeps_a_task_for_too_long_is_lost_though_it_renews_its_lease(world: World) -> None:
+    offer = world.offer(FINDS)
+    offer = replace(offer, task=offer.task.model_copy(update={"timeout_seconds": 0.1}))
+    devices = world.store.for_tenant(DEFAULT_TENANT).devices
+    board = DeviceRequest(name="greedy", platform="aarch64", cores=1, memory_bytes=1)
+    device = devices.register(board, shared=False)
+
+    def keep() -> None:
+        for _ in range(3):
+            eventually(lambda: devices.take(device.id))
+            while devices.renew(device.id, offer.task.id):
+                time.sleep(0.1)
+
+    result = world.run(offer, act=keep, hold_seconds=0.2)
+    devices.remove(device.id)
+    assert isinstance(result, Problem)
+    assert result.code is ErrorCode.DEVICE_LOST
+
+
+def test_a_bundle_that_no_device_unpacks_is_a_failure(world: World) -> None:
+    offer = world.offer(FINDS)
+    hostile = world.folder / "hostile.tar.zst"
+    hostile.write_bytes(zstandard.compress(archive(FINDS, manifest="../manifest.json")))
+    digest = world.store.for_tenant(DEFAULT_TENANT).artifacts.put_file(hostile).digest
+    with world.device("board"):
+        result = world.run(replace(offer, task=offer.task.model_copy(update={"digest": digest})))
+    assert isinstance(result, Problem)
+    assert result.code is ErrorCode.VERIFY_CRASHED
 
 
 def test_without_a_device_a_bundle_waits_says_so_and_fails(world: World) -> None:

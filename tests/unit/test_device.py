@@ -20,7 +20,16 @@ import pytest
 
 from bessemer.contract.device import DeviceRequest, DeviceResult
 from worker import device
-from worker.device import AwayError, GoneError, Lease, Service, Settings, StoppedError, UnfitError
+from worker.device import (
+    AwayError,
+    BadBundleError,
+    GoneError,
+    Lease,
+    Service,
+    Settings,
+    StoppedError,
+    UnfitError,
+)
 
 PROGRAM = "#!/bin/sh\n"
 REPORT = {
@@ -225,7 +234,7 @@ def test_what_is_no_file_is_not_unpacked(tmp_path: Path, kind: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", ".hidden", "a//b"])
 def test_an_unsafe_path_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(AwayError, match="unsafe path"):
+    with pytest.raises(BadBundleError, match="unsafe path"):
         device.unpack(archive((name, b"x", 0o644)), tmp_path / "bundle", 100, HeldLease())
 
 

@@ -24,6 +24,7 @@ from worker.measure.statistics import latency
 from worker.supervisor.retry import MAX_LOST_ATTEMPTS, StoreRetry
 
 POLL_SECONDS = 0.25
+HOLD_SECONDS = 900.0
 STAGE = Stage.PACKAGE
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class DeviceWait:
         unfit: what the devices said that could not run the bundle.
         idle_since: since when no device that may do the task is live; None if one is.
         last: the device that had the task last.
+        held: the attempt of the device that has the task, and since when.
         said: the last progress that was recorded.
     """
 
@@ -82,6 +84,7 @@ class DeviceWait:
     unfit: list[str] = field(default_factory=list)
     idle_since: float | None = None
     last: str = ""
+    held: tuple[int, float] = (0, 0.0)
     said: str = ""
 
 
@@ -93,9 +96,18 @@ class DeviceRunner:
         jobs: the rows of the compilations.
         retry: how long to wait for the store.
         wait_seconds: how long a compilation waits while no device for it is live.
+        hold_seconds: how long a device may have a task beyond the time of its program: to fetch the bundle.
     """
 
-    def __init__(self, tasks: DeviceTasks, jobs: Jobs, retry: StoreRetry, wait_seconds: float) -> None:
+    def __init__(
+        self,
+        tasks: DeviceTasks,
+        jobs: Jobs,
+        retry: StoreRetry,
+        wait_seconds: float,
+        hold_seconds: float = HOLD_SECONDS,
+    ) -> None:
+        self._hold_seconds = hold_seconds
         self._tasks = tasks
         self._jobs = jobs
         self._retry = retry
@@ -180,7 +192,10 @@ class DeviceRunner:
         assert status.device is not None
         wait.last, wait.idle_since = status.device.name, None
         await self._say(offer, wait, f"device '{wait.last}' runs the bundle")
-        if lease.is_lost(status):
+        if wait.held[0] != status.attempt:
+            wait.held = (status.attempt, time.monotonic())
+        held_seconds = time.monotonic() - wait.held[1]
+        if lease.is_lost(status) or held_seconds > offer.task.timeout_seconds + self._hold_seconds:
             log.warning("device %s is lost; its task goes to another", wait.last)
             await self._retry.call(partial(self._tasks.take_back, offer.task.id, status.attempt))
 
