@@ -1,4 +1,4 @@
-# Two images: `app` (no torch, no TVM) and `worker`. See docs/containers.md.
+# Three images: `app` (no torch, no TVM), `worker`, and `device` for other machines. See docs/containers.md.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 # An image with wheels in its root, for builds without an index. Default: none.
 ARG WHEELS_IMAGE=scratch
@@ -83,6 +83,14 @@ ENV BESSEMER_HOST=0.0.0.0 BESSEMER_PORT=8000 BESSEMER_DATA=/var/lib/bessemer
 EXPOSE 8000
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s CMD ["answers", "BESSEMER_PORT", "/healthz"]
 CMD ["python", "-m", "app"]
+
+FROM python AS device-source
+COPY worker worker
+
+FROM python AS device
+COPY --from=device-source /srv/bessemer/worker/device.py device.py
+USER 10001
+ENTRYPOINT ["python", "/srv/bessemer/device.py"]
 
 FROM python AS worker
 # hadolint ignore=DL3008

@@ -32,6 +32,7 @@ from app.routes import (
     artifacts,
     audit,
     compilations,
+    devices,
     events,
     extensions,
     groups,
@@ -73,6 +74,7 @@ TAGS = [
     {"name": "usage", "description": "What your tenant uses, and its limits."},
     {"name": "targets", "description": "The targets to compile for."},
     {"name": "workers", "description": "The processes that compile."},
+    {"name": "devices", "description": "The machines that verify and measure libraries for other platforms."},
     {"name": "keys", "description": "API keys and the audit log, for administrators."},
     {"name": "health", "description": "Health and metrics of the service."},
 ]
@@ -126,6 +128,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         targets,
         usage,
         workers,
+        devices,
         keys,
         audit,
         health,

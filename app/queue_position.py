@@ -10,8 +10,8 @@ workers that can take this one take those ahead of it as well. It does not fores
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 
@@ -23,6 +23,7 @@ from bessemer.contract.queue import QUEUES, QueueName, QueuePlace, TaskKind, job
 from bessemer.contract.service import Worker, missing, takers_of
 from bessemer.contract.tenant_turns import Standing, Turns
 from bessemer.store.queue_port import MostRunning, Queue
+from bessemer.store.rows.device_tasks import LivePlatforms
 from bessemer.store.rows.queued_jobs import QueuedGroup
 from bessemer.store.store import Store
 
@@ -37,6 +38,7 @@ class QueueSnapshot:
         workers: the live workers.
         at: when this was read.
         turns: the turns of the tenants in each queue.
+        devices: the platforms of the live devices.
     """
 
     groups: Sequence[QueuedGroup]
@@ -44,6 +46,7 @@ class QueueSnapshot:
     workers: tuple[Worker, ...]
     at: datetime
     turns: Mapping[QueueName, Turns]
+    devices: LivePlatforms = field(default_factory=LivePlatforms)
 
     def rank(self, tenant: Tenant, job: Compilation) -> int:
         """A queued job's rank in its tenant; one submitted since is behind all of its priority or higher."""
@@ -87,13 +90,14 @@ def queue_place(
     kind = job_kind(job.request)
     queue = QUEUES[kind]
     needs = job.request.needs
-    takers = takers_of(needs, queue, snapshot.workers)
+    on_devices = snapshot.devices.of(tenant)
+    takers = takers_of(needs, queue, snapshot.workers, on_devices)
     rank = snapshot.rank(tenant, job)
     competing = {
         owner: [
             ranks
             for (name, others), ranks in of_tenant.items()
-            if name is queue and competes(others, takers, needs)
+            if name is queue and competes(others, takers, needs, snapshot.devices.of(owner))
         ]
         for owner, of_tenant in snapshot.ranks.items()
     }
@@ -114,19 +118,22 @@ def queue_place(
             own, ahead, start_seconds(ahead + first + len(rivals) * ahead, busy, recent), recent
         ),
         explanation=explain(kind, len(takers), ahead, len(rivals), own.most, recent),
-        waiting_for=missing(needs, queue, snapshot.workers),
+        waiting_for=missing(needs, queue, snapshot.workers, on_devices),
     )
 
 
-def competes(others: str | None, takers: Sequence[Worker], needs: Needs | None) -> bool:
+def competes(
+    others: str | None, takers: Sequence[Worker], needs: Needs | None, on_devices: Container[str] = ()
+) -> bool:
     """Whether a worker that can take this job can also take one that needs ``others``.
 
-    If no worker can take this job, jobs with equal needs compete.
+    If no worker can take this job, jobs with equal needs compete. ``on_devices`` are the platforms of the
+    devices that the owner of the others may use.
     """
     parsed = None if others is None else Needs.parse(others)
     if not takers:
         return parsed == needs
-    return any(not lacks(worker.capability, parsed) for worker in takers)
+    return any(not lacks(worker.capability, parsed, on_devices) for worker in takers)
 
 
 def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
@@ -264,6 +271,7 @@ class QueuePositions:
             workers=self._store.workers.live(self._liveness_seconds),
             at=now(),
             turns={name: self._queue.turns(name) for name in QueueName},
+            devices=self._store.device_tasks.live_platforms(),
         )
         ended = time.monotonic()
         self._stale_at = ended + max(FRESH_SECONDS, REST_SHARE * (ended - began))

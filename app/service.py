@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -12,6 +13,8 @@ from app.identity.caller import Caller, CallerDep
 from app.observability.metrics import AppMetrics
 from app.queue_position import QueuePositions
 from app.settings import AppSettings
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import Digest
 from bessemer.contract.job import Compilation
 from bessemer.contract.service import Worker
 from bessemer.store.errors import StoreError
@@ -91,6 +94,10 @@ class TenantService:
             StoreUnavailableError: the database cannot be reached.
         """
         return self._service.store.workers.live(self.settings.worker_liveness_seconds)
+
+    def bundle_chunks(self, owner: Tenant, digest: Digest) -> Iterator[bytes]:
+        """The bytes of a bundle that a shared device of this tenant runs for another tenant. Blocks."""
+        return self._service.store.for_tenant(owner).artifacts.stream(digest)
 
     def try_enqueue(self, rows: TenantTasks, name: str) -> None:
         """Put a row's task in the queue. If that fails, the sweeper does it later. Blocks."""

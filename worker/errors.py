@@ -19,11 +19,21 @@ WorkerError                   the worker itself cannot work
 never caught, so that the zygote ends during warm-up and the worker does not start:
 ExtensionError                an entry point has the wrong type or is duplicated extensions.py
 
+raised on a device, which is a program of its own                                device.py:
+StoppedError                  the device cannot work
+AwayError                     the service does not answer
+GoneError                     the device is unknown, or no longer has its task
+UnfitError                    this machine cannot run a bundle
+RefusedError                  the service refused a request
+BadBundleError                the bundle is not one that a device unpacks
+
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py
 LinkError                     the linker failed                                  codegen/link.py
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
+NotPlannableError             the calls of a function cannot be made by C        standalone/plan.py
+ProgramFailedError            a program ended with another status than 0       candidates/execute.py
 NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
 NoProductError                a search space does not fit a function             spaces/matmul_block.py
 ControlFlowError              a branch or a loop cannot be a part of a program   torchscript/nested_values.py

@@ -102,6 +102,12 @@ class WorkerSettings(BaseSettings):
         description="How long a running job waits for an unavailable database or artifact store; then its "
         "attempt ends, and the task starts again later.",
     )
+    device_wait_seconds: float = Field(
+        default=600.0,
+        ge=0,
+        description="How long a compilation that only a device can verify waits while no device for it is "
+        "live; then it fails.",
+    )
     measuring_lock: Path = Field(
         default_factory=_default_measuring_lock,
         description="The lock file that lets only one job on a host measure at a time. Use the same file for "

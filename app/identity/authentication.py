@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.http.problems import TOO_MANY_STATUS, RefusalError, problem_response, store_problem
 from app.identity.caller import Caller
 from app.identity.login import Login
-from app.identity.scopes import READING, required_scope
+from app.identity.scopes import is_audited, required_scope
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import StoreError
 from bessemer.store.rows.audit import Audit
@@ -58,10 +58,10 @@ class Authentication:
             await problem_response(request, store_problem(error))(scope, receive, send)
         else:
             add_log_fields(caller=caller.subject, tenant=caller.tenant)
-            if request.method in READING:
-                await self._app(scope, receive, send)
-            else:
+            if is_audited(request.method, scope["path"]):
                 await recorder.run(self._app, scope, receive)
+            else:
+                await self._app(scope, receive, send)
 
 
 async def _admitted(request: Request, login: Login) -> Caller:

@@ -1,11 +1,23 @@
 """Which scope a request needs: a pure function of its method and path."""
 
+import re
+
 from bessemer.contract.access import Scope
 
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})
 """Paths that anyone may read: they contain nothing of any tenant."""
 OPERATOR = ("/metrics", "/v1/workers", "/v1/keys", "/v1/audit")
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+DEVICES = "/v1/devices"
+UNRECORDED = re.compile(r"/v1/devices/[0-9a-f]+/(task|tasks/[0-9a-f]+/lease)")
+"""The paths of heartbeats, which are sent every few seconds and change nothing of a user's."""
+
+
+def is_audited(method: str, path: str) -> bool:
+    """Whether the audit log keeps a request."""
+    return method not in READING and UNRECORDED.fullmatch(path) is None
 
 
 def required_scope(method: str, path: str) -> Scope | None:
@@ -18,4 +30,6 @@ def required_scope(method: str, path: str) -> Scope | None:
     is_operators = any(path == root or path.startswith(f"{root}/") for root in OPERATOR)
     if is_operators or not path.startswith("/v1/"):
         return Scope.ADMIN
+    if path.startswith(f"{DEVICES}/") or (path == DEVICES and method not in READING):
+        return Scope.DEVICE
     return Scope.READ if method in READING else Scope.COMPILE

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from app.http.problems import PROBLEM_MEDIA_TYPE
 from app.identity.scopes import required_scope
 from bessemer.contract.capability import Capability
+from bessemer.contract.device import Device, DeviceRequest
 from bessemer.contract.extension import Extension, ExtensionPage
 from bessemer.contract.group import Group, group_of
 from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
@@ -153,6 +154,23 @@ NEW_MODEL = MODEL.model_copy(update={"state": ModelState.INSPECTING, "inspection
 MODELS = ModelPage(items=(MODEL,))
 EXTENSION = Extension(digest=OTHER_DIGEST, name="my_rewrites.py", size_bytes=612, created_at=_AT)
 EXTENSIONS = ExtensionPage(items=(EXTENSION,))
+DEVICE_REQUEST = DeviceRequest(
+    name="pi-4",
+    platform="aarch64",
+    processor="ARM Cortex-A72 (Raspberry Pi 4 Model B)",
+    features=("fp", "asimd", "crc32"),
+    cores=4,
+    memory_bytes=8_589_934_592,
+    libc="glibc 2.36",
+)
+DEVICE = Device(
+    **DEVICE_REQUEST.model_dump(),
+    id="8277e0910d750195b448797616e091ad",
+    shared=False,
+    registered_at=_AT,
+    seen_at=_AT,
+    lease_seconds=30.0,
+)
 WORKERS = WorkerList(
     items=(
         Worker(

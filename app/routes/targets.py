@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.service import ServiceDep
+from bessemer.contract.device import platforms_of
 from bessemer.contract.fleet import TargetList, offered
 from bessemer.contract.llvm_processors import AARCH64, APPLE, RISCV64, X86_64
 from bessemer.contract.problem import ErrorCode
@@ -28,4 +29,7 @@ def list_targets(service: ServiceDep) -> TargetList:
     For each preset, `fleet` says how the live workers can build, verify and measure libraries for it now:
     natively, by emulation, or not at all. NVIDIA GPUs (CUDA) are planned.
     """
-    return TargetList(items=offered(PRESETS, service.live_workers()), processors=PROCESSORS)
+    return TargetList(
+        items=offered(PRESETS, service.live_workers(), platforms_of(service.data.devices.live())),
+        processors=PROCESSORS,
+    )

@@ -9,6 +9,7 @@ import bessemer
 from bessemer.cli import (
     audit,
     compiling,
+    devices,
     gating,
     generating,
     invoking,
@@ -80,6 +81,7 @@ application.command("ir")(jobs.ir)
 application.command("targets")(models.targets)
 application.command("usage")(usage.usage)
 application.command("workers")(workers.workers)
+application.command("devices")(devices.devices)
 application.command("models")(models.list_models)
 application.command("extensions")(models.list_extensions)
 application.command("inspect")(models.inspect)

@@ -86,6 +86,15 @@ FieldsOption = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="Field of the request, such as tune.trials=64."),
 ]
 
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Device that verifies and measures the bundle; see `devices`.",
+    ),
+]
+
 NameOption = Annotated[
     str | None,
     typer.Option(

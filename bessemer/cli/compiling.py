@@ -11,6 +11,7 @@ from rich.console import Console
 from bessemer.bundle.manifest import REPORT
 from bessemer.cli.arguments import (
     ConstantsOption,
+    DeviceOption,
     DimensionsOption,
     Draft,
     EntriesOption,
@@ -72,6 +73,7 @@ def compile_model(
     schedules: SchedulesOption = None,
     records: RecordsOption = None,
     options: FieldsOption = None,
+    device: DeviceOption = None,
     name: NameOption = None,
     labels: LabelsOption = None,
     output: Annotated[
@@ -102,7 +104,7 @@ def compile_model(
         draft = read_draft(
             target,
             inputs,
-            options,
+            options if device is None else [*(options or ()), f"device={device}"],
             labels,
             dimensions,
             name,

@@ -299,6 +299,8 @@ def _shown_tokens(per_second: float | None) -> str:
 
 def _figure_lines(figures: Figures) -> Iterator[str]:
     yield f"latency     {shown_latency(figures.latency)}{_shown_tokens(figures.tokens_per_second)}"
+    if figures.device is not None:
+        yield f"            verified and measured on device {figures.device}"
     if figures.unsteady:
         yield f"            unsteady: {figures.unsteady}"
     for baseline in figures.baselines:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -63,6 +64,11 @@ def shown_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def shown_ago(moment: datetime, at: datetime) -> str:
+    """How long before a moment another was, such as ``3.1 s ago``."""
+    return f"{shown_duration(max(0.0, (at - moment).total_seconds()))} ago"
 
 
 def shown_progress(progress: Progress) -> str:

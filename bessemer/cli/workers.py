@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from bessemer.cli.output import JsonOption, UrlOption, connected, print_result, table
-from bessemer.cli.timeline import shown_duration
+from bessemer.cli.timeline import shown_ago, shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 
@@ -23,7 +23,7 @@ def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:
     """The rows of the table; a worker with two running tasks has two."""
     for worker in found.items:
         first, *others = worker.running or (None,)
-        yield (*_facts(worker), _running(first, at), _versions(worker), _ago(worker.seen_at, at))
+        yield (*_facts(worker), _running(first, at), _versions(worker), shown_ago(worker.seen_at, at))
         for task in others:
             yield (*("" for _ in _facts(worker)), _running(task, at), "", "")
 
@@ -47,7 +47,3 @@ def _versions(worker: Worker) -> str:
         for name, shown in SHOWN_VERSIONS.items()
         if name in worker.versions
     )
-
-
-def _ago(moment: datetime, at: datetime) -> str:
-    return f"{shown_duration(max(0.0, (at - moment).total_seconds()))} ago"

@@ -21,6 +21,7 @@ from bessemer.client.sources import ExtensionSource, ModelSource, Progress
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
 from bessemer.contract.audit import AuditPage
+from bessemer.contract.device import DeviceList
 from bessemer.contract.extension import Extension
 from bessemer.contract.fleet import TargetList
 from bessemer.contract.group import Group as GroupDocument
@@ -162,6 +163,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
         benchmark: BenchmarkOptions | None = None,
         inspect: InspectOptions | None = None,
         stop_after: Stage | None = None,
+        device: str | None = None,
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int | None = None,
@@ -207,6 +209,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
             benchmark: how long to measure, and which baselines.
             inspect: which intermediate results to keep.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` makes it a preflight.
+            device: the device that verifies and measures the bundle.
             name: a name for people; defaults to the file's name or the module's class.
             labels: labels to filter lists by.
             priority: workers take queued jobs with a higher priority first; 0 by default.
@@ -233,6 +236,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
             "benchmark": benchmark,
             "inspect": inspect,
             "stop_after": stop_after,
+            "device": device,
             "name": name,
             "labels": None if labels is None else dict(labels),
             "priority": priority,
@@ -314,6 +318,11 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
     def workers(self) -> Flow[WorkerList]:
         """List the live workers and their tasks."""
         return operations.get_workers()
+
+    @operation
+    def devices(self) -> Flow[DeviceList]:
+        """List the live devices that your compilations may use."""
+        return operations.get_devices()
 
     @operation
     def audit(self, before: int | None = None) -> Flow[AuditPage]:

@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
+from bessemer.contract.device import DeviceList, platforms_of
 from bessemer.contract.extension import ExtensionPage
 from bessemer.contract.group import Comparison, Group
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
@@ -95,6 +96,11 @@ def get_workers() -> Flow[WorkerList]:
     return fetch(WorkerList, Call("GET", "/v1/workers"))
 
 
+def get_devices() -> Flow[DeviceList]:
+    """List the live devices that the caller's compilations may use."""
+    return fetch(DeviceList, Call("GET", "/v1/devices"))
+
+
 def require_worker(request: CompilationRequest) -> Flow[None]:
     """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
     try:
@@ -103,7 +109,11 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         if error.problem.code is ErrorCode.FORBIDDEN:
             return
         raise
-    lacking = missing(request.needs, QUEUES[job_kind(request)], workers.items)
+    needs, queue = request.needs, QUEUES[job_kind(request)]
+    lacking = missing(needs, queue, workers.items)
+    if lacking is not None and workers.items:
+        devices = yield from get_devices()
+        lacking = missing(needs, queue, workers.items, platforms_of(devices.items))
     if lacking is not None:
         raise NoWorkerError(lacking)
 

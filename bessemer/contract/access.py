@@ -13,13 +13,23 @@ Tenant = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[
 
 
 class Scope(StrEnum):
-    """What a caller may do; each scope includes the ones before it."""
+    """What a caller may do. ``includes`` says which scopes contain others."""
 
     READ = "read"
     COMPILE = "compile"
+    DEVICE = "device"
+    SHARED_DEVICE = "shared-device"
     ADMIN = "admin"
 
     def includes(self, other: "Scope") -> bool:
         """Whether a caller with this scope may do what the other allows."""
-        order = tuple(Scope)
-        return order.index(self) >= order.index(other)
+        return other is self or other in _INCLUDED[self]
+
+
+_INCLUDED: dict[Scope, frozenset[Scope]] = {
+    Scope.READ: frozenset(),
+    Scope.COMPILE: frozenset({Scope.READ, Scope.DEVICE}),
+    Scope.DEVICE: frozenset(),
+    Scope.SHARED_DEVICE: frozenset({Scope.DEVICE}),
+    Scope.ADMIN: frozenset(Scope),
+}

@@ -4,6 +4,7 @@ A worker runs and measures the code that it compiles, so it takes a compilation 
 run the target's code. These functions are pure: each worker reports its compiler's knowledge in advance.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Self
 
@@ -77,8 +78,13 @@ def needs_of(target: Target) -> Needs | None:
     return None if preset.mcpu is None else Needs(platform_of(preset.triple), preset.mcpu, preset.features)
 
 
-def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
+def lacks(capability: Capability, needs: Needs | None, on_devices: Container[str] = ()) -> tuple[str, ...]:
     """What a worker lacks to run code with these needs.
+
+    Args:
+        capability: the worker's.
+        needs: the target's.
+        on_devices: other platforms, for which live devices verify what the worker compiles.
 
     Returns:
         The missing instruction sets, or the architecture if it differs. Empty if the worker can run the code,
@@ -91,7 +97,7 @@ def lacks(capability: Capability, needs: Needs | None) -> tuple[str, ...]:
     if needs.platform != capability.architecture:
         architecture = needs.platform.partition("-")[0]
         known = architecture in (capability.architecture, *capability.foreign)
-        return (needs.platform,) if known else ()
+        return (needs.platform,) if known and needs.platform not in on_devices else ()
     lacking = set(capability.processors.get(needs.mcpu, ()))
     for feature in needs.features:  # the last of two contradicting features wins, as in LLVM
         sign, name = feature[0], feature[1:]

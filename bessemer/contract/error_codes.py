@@ -98,6 +98,10 @@ class ErrorCode(GrowingEnum):
     CHILD_KILLED = "child-killed"
     WORKER_DISK_FULL = "worker-disk-full"
     WORKER_LOST = "worker-lost"
+    # the device
+    DEVICE_UNAVAILABLE = "device-unavailable"
+    DEVICE_LOST = "device-lost"
+    # the user
     CANCELLED = "cancelled"
 
 

@@ -405,5 +405,18 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "The job may have crashed the workers that `detail` names: check their logs, then submit it again.",
         True,
     ),
+    ErrorCode.DEVICE_UNAVAILABLE: ErrorText(
+        503,
+        "No device for the target was live in time",
+        "Start a device of this platform (`bessemer devices` lists the live ones), then submit it again. "
+        "BESSEMER_DEVICE_WAIT_SECONDS on the worker says how long a compilation waits.",
+        True,
+    ),
+    ErrorCode.DEVICE_LOST: ErrorText(
+        503,
+        "The device was lost on every attempt",
+        "The bundle may have crashed the devices that `detail` names: check them, then submit it again.",
+        True,
+    ),
     ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),
 }

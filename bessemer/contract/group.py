@@ -18,6 +18,7 @@ OUTCOMES = {
     Execution.NATIVE: "verified natively",
     Execution.EMULATED: "verified under emulation",
     Execution.PROGRAM: "verified by its own program",
+    Execution.DEVICE: "verified on a device",
 }
 """How a library was verified, in words."""
 

@@ -159,6 +159,11 @@ class Figures(Document):
     entries: tuple[EntryFigures, ...] = Field(
         default=(), description="The entry points after the first, which `latency` and `baselines` are about."
     )
+    device: str | None = Field(
+        default=None,
+        description="The device that measured the library; null if the worker did. A device measures no "
+        "baselines.",
+    )
     check: BundleCheck | None = Field(
         default=None,
         description="The check of the bundle by a fresh process, which the verdict rests on; null if it did "

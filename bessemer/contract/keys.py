@@ -21,8 +21,9 @@ class KeyRequest(Document):
     )
     scope: Scope = Field(
         default=Scope.COMPILE,
-        description="What the key allows: `read`, `compile` (also upload, submit, cancel and delete), or "
-        "`admin` (also keys, the audit log, workers and metrics).",
+        description="What the key allows: `read`, `compile` (also upload, submit, cancel, delete, and be a "
+        "device), `device` (only be a device of the tenant), `shared-device` (only be a device of all "
+        "tenants), or `admin` (also keys, the audit log, workers and metrics).",
     )
     name: Name | None = Field(
         default=None, description="A name for people; null if it has none.", examples=["ci of acme/vision"]

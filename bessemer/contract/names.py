@@ -32,6 +32,8 @@ def _printable(name: str) -> str:
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+DeviceName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""A device's name, which is unique in its tenant."""
 
 
 def name_of_file(path: str) -> str | None:

@@ -5,6 +5,7 @@ from datetime import datetime
 from pydantic import Field, ValidationInfo, field_validator
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
+from bessemer.contract.device import DeviceOutput
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import SearchEnd, Tolerance
@@ -205,6 +206,47 @@ class Execution(GrowingEnum):
     NATIVE = "native"
     EMULATED = "emulated"
     PROGRAM = "program"
+    DEVICE = "device"
+
+
+class DeviceEntryRun(Document):
+    """An entry point on a device."""
+
+    name: str = Field(description="Its name in the request.")
+    outputs: tuple[DeviceOutput, ...] = Field(description="Each output on the reference inputs.")
+    open_ms: float | None = Field(description="The time to open the model; null if the device is emulated.")
+    first_ms: float | None = Field(description="The time of the first run; null if the device is emulated.")
+    latency: Latency | None = Field(
+        description="The latency of the runs after the first; null if the device is emulated or timed none."
+    )
+
+
+class DeviceRun(Document):
+    """How the bundle's program ran on a device."""
+
+    name: str = Field(description="The device's name.")
+    platform: str = Field(description="Its platform, such as `aarch64`.")
+    processor: str = Field(description="The model of its processor.")
+    cores: int = Field(description="Its cores.")
+    libc: str = Field(description="Its C library.")
+    emulated: bool = Field(description="Whether an emulator ran the program; then nothing is measured.")
+    threads: int = Field(description="The threads that the program used.")
+    peak_memory_bytes: int | None = Field(
+        description="The program's peak memory; null if the device is emulated."
+    )
+    entries: tuple[DeviceEntryRun, ...] = Field(description="The entry points, the first first.")
+
+    @property
+    def latency(self) -> Latency | None:
+        """The latency of the first entry point."""
+        return self.entries[0].latency if self.entries else None
+
+    @property
+    def max_absolute_error(self) -> float:
+        """The largest difference of any output."""
+        return max(
+            (out.max_absolute_error or 0.0 for entry in self.entries for out in entry.outputs), default=0.0
+        )
 
 
 class ReferenceSource(GrowingEnum):
@@ -543,8 +585,13 @@ class Report(Document):
     execution: Execution | None = Field(
         default=None,
         description="How the library ran to be verified: `native`, on the worker's processor; `emulated`, by "
-        "qemu; or `program`, on the worker's processor by the bundle's own program, since the target's C "
-        "library is another. Only `native` libraries are measured. Null before `verify`.",
+        "qemu; `program`, on the worker's processor by the bundle's own program, since the target's C "
+        "library is another; or `device`, on the device that `device` describes. Only `native` libraries are "
+        "measured by the worker. Null before `verify`.",
+    )
+    device: DeviceRun | None = Field(
+        default=None,
+        description="The device that verified the bundle, and its measurements; null if none did.",
     )
     reference: ReferenceSource = Field(
         default=ReferenceSource.MODEL,

@@ -20,7 +20,7 @@ from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.capability import Needs, needs_of
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.extension import MAX_EXTENSIONS
-from bessemer.contract.names import MAX_LABELS, LabelKey, LabelValue, Name
+from bessemer.contract.names import MAX_LABELS, DeviceName, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
     BenchmarkOptions,
     InspectOptions,
@@ -263,6 +263,12 @@ class Submission(Document):
         description="The last stage to run; null: run all stages. With `translate`, the compilation is a "
         "preflight: its report says what would not compile.",
     )
+    device: DeviceName | None = Field(
+        default=None,
+        description="The device that verifies and measures the bundle. Null: for another platform than the "
+        "worker's, any live device of that platform. `GET /v1/devices` lists them.",
+        examples=["pi-4"],
+    )
     name: Name | None = Field(
         default=None,
         description="A name for people, of up to 128 printable characters. Null: the model's name.",
@@ -314,6 +320,13 @@ class Submission(Document):
         if tune.schedules and not info.data.get("extensions", True):
             raise ValueError("`schedules` needs `extensions`: the files that define the schedules")
         return tune
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, device: str | None, info: ValidationInfo) -> str | None:
+        if device is not None and info.data.get("stop_after") not in (None, Stage.PACKAGE):
+            raise ValueError("a device runs the bundle: leave out `stop_after`")
+        return device
 
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""

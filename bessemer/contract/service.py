@@ -1,6 +1,6 @@
 """The service: readiness, workers, and which workers can run a compilation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from pydantic import Field
@@ -101,25 +101,44 @@ class WorkerList(Document):
     items: tuple[Worker, ...] = Field(description="The live workers, sorted by id.")
 
 
-def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """The workers that can run a job."""
+def takers_of(
+    needs: Needs | None, queue: QueueName, workers: Iterable[Worker], on_devices: Container[str] = ()
+) -> tuple[Worker, ...]:
+    """The workers that can do a job, given the platforms of the devices that it may use."""
+    platforms = usable_platforms(queue, on_devices)
     return tuple(
-        worker for worker in workers if queue in worker.queues and not lacks(worker.capability, needs)
+        worker
+        for worker in workers
+        if queue in worker.queues and not lacks(worker.capability, needs, platforms)
     )
 
 
-def missing(needs: Needs | None, queue: QueueName, workers: Sequence[Worker]) -> str | None:
-    """What live workers lack to run a job; None if one can run it."""
+def usable_platforms(queue: QueueName, on_devices: Container[str]) -> Container[str]:
+    """The platforms of devices that help with the jobs of a queue: they verify what is compiled."""
+    return on_devices if queue is QueueName.COMPILE else ()
+
+
+def missing(
+    needs: Needs | None, queue: QueueName, workers: Sequence[Worker], on_devices: Container[str] = ()
+) -> str | None:
+    """What live workers and devices lack to do a job; None if one can do it."""
     if not workers:
         return A_LIVE_WORKER
+    platforms = usable_platforms(queue, on_devices)
     lacking = {
-        f"{worker.id} ({worker.mcpu})": lacks(worker.capability, needs)
+        f"{worker.id} ({worker.mcpu})": lacks(worker.capability, needs, platforms)
         for worker in workers
         if queue in worker.queues
     }
     if any(not each for each in lacking.values()):
         return None
-    return f"a worker whose processor can run code for {needs}: {_grouped(lacking)}"
+    device = f", or a device of the platform {needs.platform}" if needs and _by_device(needs, lacking) else ""
+    return f"a worker whose processor can run code for {needs}{device}: {_grouped(lacking)}"
+
+
+def _by_device(needs: Needs, lacking: Mapping[str, Sequence[str]]) -> bool:
+    """Whether all that a worker lacks is the platform."""
+    return any(tuple(each) == (needs.platform,) for each in lacking.values())
 
 
 def _grouped(lacking: Mapping[str, Sequence[str]]) -> str:

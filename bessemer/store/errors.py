@@ -7,6 +7,8 @@ StoreError
 ├─ JobNotFinalError          the job has not ended
 ├─ ModelInUseError           jobs that have not ended need the model
 ├─ ExtensionInUseError       jobs that have not ended need the extension
+├─ DeviceUnknownError        the device is not registered
+├─ TooManyDevicesError       the tenant has as many devices as it may have
 ├─ CursorInvalidError        the cursor is not from a page
 ├─ TooLargeError             the upload exceeds the limit
 ├─ EmptyUploadError          the upload is empty
@@ -65,6 +67,20 @@ class ExtensionInUseError(ModelInUseError):
     """Jobs that have not ended need the extension."""
 
     noun = "extension"
+
+
+class DeviceUnknownError(StoreError):
+    """The tenant has no such device: it never registered, or another registered under its name."""
+
+    def __init__(self, device_id: str) -> None:
+        super().__init__(f"Device {device_id} is not registered: register it again.")
+
+
+class TooManyDevicesError(StoreError):
+    """The tenant has as many devices as it may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The tenant has {most} devices, the most that it may have. Stop one of them.")
 
 
 class CursorInvalidError(StoreError):

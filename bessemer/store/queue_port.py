@@ -90,8 +90,8 @@ class PostponedError(Exception):
 
 
 Handle = Callable[[Task], Awaitable[None]]
-CanTake = Callable[[str], bool]
-"""Whether a worker meets a task's needs."""
+CanTake = Callable[[QueueName, Tenant, str], bool]
+"""Whether a worker, with the devices that a tenant may use, meets the needs of its task in a queue."""
 MostRunning = Callable[[Tenant], int | None]
 """How many tasks of a tenant may be in flight in one queue; None if there is no limit."""
 

@@ -52,6 +52,13 @@ class StoreSettings(BaseSettings):
         "heartbeat for this long is lost, and other workers take its tasks.",
     )
 
+    device_lost_seconds: float = Field(
+        default=30.0,
+        ge=1.0,
+        description="A device's lease on its task, the same in every process: a device that is silent for "
+        "this long is lost, and another device gets its task.",
+    )
+
     quotas: Path | None = Field(
         default=None,
         description="A TOML file with the quotas of some tenants, the same in every process: see "

@@ -12,6 +12,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
 from bessemer.store.queue_port import TaskKind
 from bessemer.store.rows.audit import Audit
+from bessemer.store.rows.device_tasks import DeviceTasks
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs, Logs
 from bessemer.store.rows.keys import Keys
@@ -20,6 +21,7 @@ from bessemer.store.rows.models import Models
 from bessemer.store.rows.queued_jobs import QueuedJobs
 from bessemer.store.rows.removal import Removal
 from bessemer.store.rows.secrets import shared_secret
+from bessemer.store.rows.tenant_devices import TenantDevices
 from bessemer.store.rows.tenant_extensions import TenantExtensions
 from bessemer.store.rows.tenant_invocations import TenantInvocations
 from bessemer.store.rows.tenant_jobs import TenantJobs
@@ -45,6 +47,7 @@ class TenantStore:
     invocations: TenantInvocations
     artifacts: TenantArtifacts
     usage: TenantUsage
+    devices: TenantDevices
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Store:
     logs: Logs
     models: Models
     workers: Workers
+    device_tasks: DeviceTasks
     worker_time: WorkerTime
     removal: Removal
     keys: Keys
@@ -77,6 +81,7 @@ class Store:
             invocations=TenantInvocations(self.database, tenant),
             artifacts=self.artifacts.for_tenant(tenant),
             usage=TenantUsage(self.database, tenant),
+            devices=TenantDevices(self.database, tenant, self.device_tasks.lease_seconds),
         )
 
     def secret(self, name: str) -> bytes:
@@ -134,6 +139,7 @@ def open_store(settings: StoreSettings) -> Store:
             logs=Logs(database),
             models=Models(database),
             workers=Workers(database),
+            device_tasks=DeviceTasks(database, settings.device_lost_seconds),
             worker_time=WorkerTime(database),
             removal=Removal(database),
             keys=Keys(database),

@@ -1,5 +1,6 @@
 """Bundles run by their own program, without Python and TVM, and called from C."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,32 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
     assert text in done.stdout + done.stderr
 
 
+def test_the_program_reports_comparisons_and_times_for_programs(perceptron_bundle: Path) -> None:
+    done = execute(["./run", "--repeat", "7", "--report", "report.json"], perceptron_bundle)
+
+    report = json.loads((perceptron_bundle / "report.json").read_text())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert report["peak_memory_bytes"] > 0
+    (entry,) = report["entries"]
+    (output,) = entry["outputs"]
+    assert (entry["name"], output["name"], output["elements"], output["mismatches"]) == (
+        *("main", "output_0", 4),
+        0,
+    )
+    assert 0 <= output["max_absolute_error"] < 1e-5
+    assert len(entry["times_ms"]) == 7
+    assert all(time > 0 for time in (entry["open_ms"], entry["first_ms"], *entry["times_ms"]))
+
+
+def test_the_program_starts_no_run_after_its_seconds(perceptron_bundle: Path) -> None:
+    execute(
+        ["./run", "--repeat", "100000000", "--seconds", "0.05", "--report", "report.json"], perceptron_bundle
+    )
+
+    (entry,) = json.loads((perceptron_bundle / "report.json").read_text())["entries"]
+    assert 50 <= sum(entry["times_ms"]) < 5000 or len(entry["times_ms"]) < 100_000_000
+
+
 @pytest.fixture(scope="module")
 def perceptron_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
     folder = tmp_path_factory.mktemp("perceptron")
@@ -152,6 +179,26 @@ def test_a_changed_output_fails_the_comparison(perceptron_bundle: Path, tmp_path
 
     assert done.returncode == 1
     assert "4 of 4 elements differ" in done.stdout
+
+
+def test_a_mismatch_is_reported_and_so_are_all_entry_points(
+    perceptron_bundle: Path, stateful_bundle: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied"
+    subprocess.run(["cp", "-r", str(perceptron_bundle), str(copied)], check=True)
+    with np.load(copied / "reference/outputs.npz") as arrays:
+        changed = {name: np.where(array > 0, np.inf, array) for name, array in arrays.items()}
+    np.savez(copied / "reference/outputs.npz", **changed)
+
+    done = execute(["./run", "--report", "report.json"], copied)
+    both = execute(["./run", "--report", "report.json"], stateful_bundle)
+
+    (entry,) = json.loads((copied / "report.json").read_text())["entries"]
+    assert done.returncode == 1
+    assert entry["outputs"][0]["mismatches"] == sum(int((array > 0).sum()) for array in changed.values())
+    assert entry["outputs"][0]["max_absolute_error"] is None
+    entries = json.loads((stateful_bundle / "report.json").read_text())["entries"]
+    assert (both.returncode, [one["name"] for one in entries]) == (0, ["add", "scale"])
 
 
 def test_calls_in_a_row_share_the_state_of_all_entry_points(stateful_bundle: Path) -> None:

@@ -131,6 +131,11 @@ class CompileTarget:
         return None if found is None else Program(path, found.command, self.threads)
 
     @property
+    def runs_here(self) -> bool:
+        """Whether this machine can run the library's own program, or load the library."""
+        return self.is_native or self.launcher is not None
+
+    @property
     def threads(self) -> int:
         """The threads that the library runs with here: the target may have more cores than this machine."""
         return threads_here(self.resolved.cores)
@@ -206,12 +211,18 @@ def missing_features(target: CompileTarget) -> tuple[str, ...]:
     return tuple(sorted(needed - host_instruction_sets(host_triple())))
 
 
-def refuse_unrunnable(target: CompileTarget) -> None:
+def refuse_unrunnable(target: CompileTarget, by_device: bool = False) -> None:
     """Refuse a target whose code this machine cannot run and hence cannot verify.
+
+    Args:
+        target: the target.
+        by_device: whether a device verifies what this machine cannot run.
 
     Raises:
         JobError: ``target-not-runnable`` with the missing features.
     """
+    if by_device and not target.runs_here:
+        return
     if not runs_on_workers(target.resolved.triple):
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, not_runnable(target.resolved.triple))
     missing = missing_features(target)
@@ -221,6 +232,43 @@ def refuse_unrunnable(target: CompileTarget) -> None:
     if not target.is_native and target.launcher is None:
         detail = f"this worker cannot run programs for {target.resolved.triple}"
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+
+
+_KERNEL_NAMES = {
+    "aarch64": {
+        "aes": "aes",
+        "bf16": "bf16",
+        "complxnum": "fcma",
+        "crc": "crc32",
+        "dotprod": "asimddp",
+        "fp16fml": "asimdfhm",
+        "fullfp16": "fphp",
+        "i8mm": "i8mm",
+        "lse": "atomics",
+        "neon": "asimd",
+        "rcpc": "lrcpc",
+        "rdm": "asimdrdm",
+        "sha2": "sha2",
+        "sha3": "sha3",
+        "sve": "sve",
+        "sve2": "sve2",
+    },
+    "x86_64": {
+        name: name
+        for name in ("avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+    },
+}
+"""LLVM's names of features that code may use, and the kernel's in ``/proc/cpuinfo``."""
+
+
+def device_features(target: CompileTarget) -> tuple[str, ...]:
+    """What the processor of a device must have to run a target's code, in the kernel's names.
+
+    A device without a feature that is not known here finds out when it meets the instruction.
+    """
+    names = _KERNEL_NAMES.get(target.architecture, {})
+    features = (str(feature) for feature in codegen.llvm_get_cpu_features(target.llvm))
+    return tuple(sorted({names[feature] for feature in features if feature in names}))
 
 
 @cache

@@ -8,6 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bessemer.bundle.manifest import OutputTolerance
 from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
@@ -58,7 +59,8 @@ class StageContext:
     """What stages work with besides their input: folders, processes, and an observer of their work.
 
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
-    ``records`` the files of tuning records that the request gives.
+    ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
+    ``by_device`` says that a device verifies the bundle.
     """
 
     scratch: Path
@@ -70,6 +72,7 @@ class StageContext:
     extensions: tuple[LoadedExtension, ...] = ()
     records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
+    by_device: bool = False
 
 
 @dataclass(frozen=True)
@@ -418,18 +421,35 @@ class Built:
 class Verified:
     """The library, whose outputs are within the tolerances: those of the first entry point and the others.
 
-    ``captured`` is the model with the references that the first outputs agree with.
+    ``captured`` is the model with the references that the first outputs agree with. If only a device can run
+    the library, there are no comparisons, and ``not_run`` has the tolerances of each entry
+    point.
     """
 
     built: Built
     captured: Captured
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
+    not_run: tuple[tuple[OutputTolerance, ...], ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether the library ran here."""
+        return not self.not_run
 
     @property
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
         """Those of each entry point."""
         return (self.comparisons, *self.other_comparisons)
+
+    @property
+    def tolerances(self) -> tuple[tuple[OutputTolerance, ...], ...]:
+        """Those of each entry point; of several runs of an output, the first."""
+        return self.not_run or tuple(map(_tolerances, self.all_comparisons))
+
+
+def _tolerances(comparisons: tuple[OutputComparison, ...]) -> tuple[OutputTolerance, ...]:
+    return tuple(OutputTolerance(name=one.name, **one.tolerance.model_dump()) for one in comparisons)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
             allows; ``verify-crashed``: the bundle cannot be loaded, or the library raises.
     """
     bundle = unpacked(folder, ErrorCode.VERIFY_CRASHED)
-    _report_files(bundle, sender)
+    report_files(bundle, sender)
     manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
     if manifest.model != work.model:
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
@@ -61,7 +61,10 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     if manifest.functions:
         load_extensions(work.extensions, folder)
     target = compile_target(manifest.target)
-    refuse_unrunnable(target)
+    refuse_unrunnable(target, work.by_device)
+    if not target.runs_here:
+        _refuse_tolerances(bundle, manifest, work.verify)
+        return Checked(check=None)
     if not target.is_native:
         return Checked(check=_checked_by_program(bundle, manifest, target, work.verify))
     use_threads(target.threads)
@@ -74,8 +77,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
             model.reset()
             outputs = model.run(model.reference_inputs(entry.name), entry.name)
             comparisons += model.compare(outputs, entry.name)
-        for point in manifest.entry_points:
-            _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), work.verify)
+        _refuse_tolerances(bundle, manifest, work.verify)
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
     _refuse_mismatches(comparisons)
@@ -86,7 +88,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
 
 
-def _report_files(bundle: Path, sender: Sender) -> None:
+def report_files(bundle: Path, sender: Sender) -> None:
     """Send the digest of every file, before anything of the bundle runs in this process."""
     paths = sorted(path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file())
     try:
@@ -105,8 +107,7 @@ def _checked_by_program(
     program = None if manifest.program is None else target.program(bundle / manifest.program)
     if program is None:
         raise JobError(ErrorCode.VERIFY_CRASHED, "the bundle has no program that this machine can run")
-    for point in manifest.entry_points:
-        _refuse_wide_tolerances(point, run.load_arrays(bundle / point.reference.outputs), options)
+    _refuse_tolerances(bundle, manifest, options)
     return BundleCheck(latency=None, max_absolute_error=_compared(program))
 
 
@@ -135,6 +136,16 @@ def _refuse_mismatches(comparisons: Iterable[run.Comparison]) -> None:
                 f"differ from the bundle's reference, by up to {comparison.max_absolute_error:.3g}"
             )
             raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
+
+
+def _refuse_tolerances(bundle: Path, manifest: Manifest, options: VerifyOptions) -> None:
+    try:
+        references = [run.load_arrays(bundle / point.reference.outputs) for point in manifest.entry_points]
+    except Exception as error:  # NumPy raises many kinds for damaged bytes
+        detail = f"the bundle's references cannot be read: {error}"
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, detail) from error
+    for point, arrays in zip(manifest.entry_points, references, strict=True):
+        _refuse_wide_tolerances(point, arrays, options)
 
 
 def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, options: VerifyOptions) -> None:

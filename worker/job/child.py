@@ -22,7 +22,16 @@ from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
-from worker.protocol.order import CheckWork, CompileWork, InspectWork, InvokeWork, ProbeWork, StartJob, Work
+from worker.protocol.order import (
+    AmendWork,
+    CheckWork,
+    CompileWork,
+    InspectWork,
+    InvokeWork,
+    ProbeWork,
+    StartJob,
+    Work,
+)
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 
@@ -94,6 +103,7 @@ def _work(
         InspectWork: lambda: _inspect(folder, order.cores),
         CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, turns),
         CheckWork: lambda: _check(order.work, folder, sender, turns),
+        AmendWork: lambda: _amend(order.work, folder, sender),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
     return works[type(order.work)]()
@@ -126,6 +136,14 @@ def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Messa
     if not isinstance(work, CheckWork):
         raise TypeError(f"{work.kind} is not a check")
     return check_bundle(work, folder, sender, turns)
+
+
+def _amend(work: Work, folder: JobFolder, sender: Sender) -> Message:
+    from worker.job.device_report import amend_bundle
+
+    if not isinstance(work, AmendWork):
+        raise TypeError(f"{work.kind} amends nothing")
+    return amend_bundle(work, folder, sender)
 
 
 def _invoke(work: Work, folder: JobFolder) -> Message:

@@ -24,11 +24,19 @@ from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import OWN_SPACES
-from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
+from worker.compiler.target import CompileTarget, compile_target, device_features, refuse_unrunnable
 from worker.compiler.tuning.assignment import check_spaces, check_strategy
 from worker.compiler.tuning.given_schedules import check_schedules
 from worker.compiler.tuning.strategies import strategy_book
-from worker.compiler.values import Benchmarked, Built, Captured, StageContext, Upload, made_from
+from worker.compiler.values import (
+    Benchmarked,
+    Built,
+    Captured,
+    StageContext,
+    Upload,
+    Verified,
+    made_from,
+)
 from worker.errors import JobError
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
@@ -74,8 +82,9 @@ def compile_model(
         raise TypeError(f"{order.work.kind} is not a compilation")
     request, seconds = order.work.request, order.work.seconds
     target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
+    by_device = order.work.by_device
     if request.is_verified:
-        refuse_unrunnable(target)
+        refuse_unrunnable(target, by_device)
     refuse_search(request, target)
     extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
@@ -96,6 +105,7 @@ def compile_model(
             extensions=extensions,
             records=tuple(folder.extension(digest) for digest in request.tune.records),
             observer=observer,
+            by_device=by_device,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
         upload = Upload(path=folder.model, request=request, target=target, own_models=own)
@@ -116,15 +126,19 @@ def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compile
     else:
         files = write_stopped(reached, context, now())
         stopped_after = reached.stage
-    benchmarked = made_from(reached.value, Benchmarked)
+    benchmarked, verified = made_from(reached.value, Benchmarked), made_from(reached.value, Verified)
     measured = None if benchmarked is None else benchmarked.result
+    left_to_device = upload.request.is_verified and verified is not None and not verified.ran
+    has_verdict = reached.stage.includes(Stage.VERIFY) and not left_to_device
     return Compiled(
         target=upload.target.resolved,
-        verified=upload.request.is_verified if reached.stage.includes(Stage.VERIFY) else None,
+        verified=upload.request.is_verified if has_verdict else None,
         figures=None if benchmarked is None or measured is None else _figures(benchmarked, measured),
         measured=benchmarked is None or measured is not None,
         files=(*files, *(name for name in KEPT if (context.output / name).is_file())),
         stopped_after=stopped_after,
+        left_to_device=left_to_device,
+        device_features=device_features(upload.target),
     )
 
 

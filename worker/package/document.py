@@ -12,7 +12,6 @@ from bessemer.bundle.manifest import (
     BundleFile,
     EntryPoint,
     Manifest,
-    OutputTolerance,
     Reference,
     StateTensor,
 )
@@ -43,7 +42,7 @@ from worker.measure.machine import processor, versions
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from bessemer.contract.report import Preflight
 
@@ -76,7 +75,6 @@ def make_report(
     verified, benchmarked = made_from(value, Verified), made_from(value, Benchmarked)
     if captured is None:
         raise ValueError("cannot report on a model that was not captured")
-    is_verified = verified is not None and captured.upload.request.is_verified
     counted, whole = optimized or translated, captured.with_complex
     return Report(
         bessemer=versions()["bessemer"],
@@ -93,8 +91,8 @@ def make_report(
         state=whole.input_specs[captured.own_inputs :],
         seed=captured.seed,
         dynamic=captured.dynamic,
-        verified=is_verified,
-        execution=captured.upload.target.execution if is_verified else None,
+        verified=verified is not None and verified.ran,
+        execution=captured.upload.target.execution if verified and verified.ran else None,
         reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
         operators=counted.operators if counted else {},
@@ -173,7 +171,7 @@ def kept_state(captured: Captured) -> dict[str, StateTensor]:
 def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
     captured, verified = benchmarked.captured, benchmarked.verified
     states, own = kept_state(captured), verified.built.own_memory
-    for entry, comparisons in zip(captured.entries, verified.all_comparisons, strict=True):
+    for entry, tolerances in zip(captured.entries, verified.tolerances, strict=True):
         passed = entry.passed_by_users
         yield EntryPoint(
             name=entry.name,
@@ -188,18 +186,8 @@ def _entry_points(benchmarked: Benchmarked) -> Iterator[EntryPoint]:
             ),
             dynamic=entry.dynamic,
             reference=reference_of(entry),
-            tolerances=tuple(_tolerances(entry, comparisons)),
+            tolerances=tolerances[: len(passed.output_specs)],
         )
-
-
-def _tolerances(entry: Captured, comparisons: Sequence[OutputComparison]) -> Iterator[OutputTolerance]:
-    """Those that the outputs passed; if they were not compared, those of the request."""
-    options = entry.upload.request.verify
-    for spec, found in zip_longest(entry.passed_by_users.output_specs, comparisons):
-        if spec is None:
-            return
-        tolerance = found.tolerance if found else options.tolerance(spec.dtype)
-        yield OutputTolerance(name=spec.name, relative=tolerance.relative, absolute=tolerance.absolute)
 
 
 def call_of(entry: Captured) -> CallStructure:

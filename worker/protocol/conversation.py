@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
 from worker.protocol.messages import (
+    Amended,
     BundleRead,
     Checked,
     Compiled,
@@ -26,7 +27,7 @@ FIRST_MESSAGES = 2_000
 MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
-LastMessage = Compiled | Checked | Inspected | Invoked | Failed
+LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Conversation:
                 return replace(self, turn=False)
             case BundleRead(last=last) if not (self.bundle_read or self.turn):
                 return replace(self, bundle_read=last)
-            case Compiled() | Checked() | Inspected() | Invoked() | Failed():
+            case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
                 return replace(self, last=message)
         raise MisbehavedError(f"the job sent '{message.kind}' out of order")
 

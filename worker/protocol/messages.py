@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 
 from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
+from bessemer.contract.device import DeviceFeature
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
@@ -176,7 +177,7 @@ class Compiled(Document):
     """A compilation succeeded; its files are in the job's ``output`` folder. Last message.
 
     If it stopped early, ``stopped_after`` is the last stage, and later results are missing. A library for
-    another platform is not ``measured``.
+    another platform is not ``measured``, and not verified either if that is ``left_to_device``.
     """
 
     kind: Literal["compiled"] = "compiled"
@@ -186,12 +187,14 @@ class Compiled(Document):
     files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_distinct)]
     stopped_after: Stage | None = None
     measured: bool = True
+    left_to_device: bool = False
+    device_features: Annotated[tuple[DeviceFeature, ...], Field(max_length=64)] = ()
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         last = self.stopped_after or Stage.PACKAGE
         if (
-            (self.verified is None) == last.includes(Stage.VERIFY)
+            (self.verified is None) == (last.includes(Stage.VERIFY) and not self.left_to_device)
             or (self.figures is not None) != (last.includes(Stage.BENCHMARK) and self.measured)
             or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
         ):
@@ -200,10 +203,20 @@ class Compiled(Document):
 
 
 class Checked(Document):
-    """A bundle's library computes what the bundle says; without a check, nothing ran it. Last message."""
+    """A bundle's library computes what the bundle says. Last message.
+
+    ``check`` is None if only a device can run it, or if the request asks for no verification.
+    """
 
     kind: Literal["checked"] = "checked"
     check: Annotated[BundleCheck, AfterValidator(_finite)] | None
+
+
+class Amended(Document):
+    """A bundle with what a device found is in the job's ``output`` folder. Last message."""
+
+    kind: Literal["amended"] = "amended"
+    files: Annotated[tuple[str, ...], Field(max_length=8), AfterValidator(_distinct)]
 
 
 class Invoked(Document):
@@ -227,6 +240,7 @@ Message = Annotated[
     | Inspected
     | Compiled
     | Checked
+    | Amended
     | Invoked,
     Field(discriminator="kind"),
 ]

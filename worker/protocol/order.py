@@ -12,6 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import VerifyOptions
+from bessemer.contract.report import DeviceRun
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
 
@@ -66,6 +67,9 @@ class CompileWork(Document):
     request: CompilationRequest
     extensions: Extensions = ()
     seconds: float = Field(description="The wall-clock time that the job may run.")
+    by_device: bool = Field(
+        default=False, description="Whether a device verifies a bundle that this machine cannot run."
+    )
 
 
 class InvokeWork(Document):
@@ -85,9 +89,22 @@ class CheckWork(Document):
     extensions: Extensions = ()
     verify: VerifyOptions
     runs: bool = Field(default=True, description="Whether to run the library; else the files are read only.")
+    by_device: bool = Field(
+        default=False, description="Whether a device runs a bundle that this machine cannot run."
+    )
 
 
-Work = Annotated[ProbeWork | InspectWork | CompileWork | CheckWork | InvokeWork, Field(discriminator="kind")]
+class AmendWork(Document):
+    """Write what a device found into a bundle's report; the bundle takes the place of the upload."""
+
+    kind: Literal["amend"] = "amend"
+    model: Digest = Field(description="The model that the bundle must name.")
+    run: DeviceRun
+
+
+Work = Annotated[
+    ProbeWork | InspectWork | CompileWork | CheckWork | AmendWork | InvokeWork, Field(discriminator="kind")
+]
 
 
 class StartJob(Document):

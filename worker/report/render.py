@@ -13,6 +13,8 @@ from worker.report.pictures import Picture
 from worker.report.view import make_view
 
 _PAGE = "report.html.j2"
+PARTS = ("verdict", "measured")
+"""The parts of the page that a device's findings change, each between comments with its name."""
 
 MAX_GRAPH_LETTERS = 1 << 18
 """A picture of some 300 nodes."""
@@ -45,6 +47,7 @@ def _environment() -> Environment:
         "verified_how": words.verified_how,
         "estimated": words.estimated,
         "not_measured": words.not_measured,
+        "device_error": words.device_error,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
     # compiling the templates takes longer than rendering, so it happens before jobs are forked
@@ -54,6 +57,11 @@ def _environment() -> Environment:
 
 
 _TEMPLATES = _environment()
+
+
+def render_part(name: str, report: Report) -> str:
+    """Render one of ``PARTS``."""
+    return _TEMPLATES.get_template(f"{name}.html.j2").render(view=make_view(report), report=report)
 
 
 def render(report: Report, graph: str = "", pictures: Sequence[Picture] = ()) -> str:

@@ -144,7 +144,7 @@ def make_view(report: Report) -> View:
         name=model_name(report),
         format=FORMATS[report.model_format],
         reference=REFERENCES[report.reference],
-        max_error=largest(row.found.max_absolute_error for row in _comparison_rows(report)),
+        max_error=largest(_errors(report)),
         measured=None if benchmark is None else _measurement(benchmark),
         stages=charts.stage_bars(report.stages),
         total_seconds=sum(stage.seconds for stage in report.stages),
@@ -157,6 +157,12 @@ def make_view(report: Report) -> View:
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
     )
+
+
+def _errors(report: Report) -> Iterator[float]:
+    yield from (row.found.max_absolute_error for row in _comparison_rows(report))
+    if report.device is not None:
+        yield report.device.max_absolute_error
 
 
 def _measurement(benchmark: BenchmarkResult) -> Measurement:

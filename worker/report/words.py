@@ -4,9 +4,11 @@ import math
 
 from bessemer.contract.report import (
     BaselineResult,
+    DeviceEntryRun,
     Estimate,
     Execution,
     GivenSchedule,
+    Report,
     Schedules,
     TuneResult,
     TuneTask,
@@ -172,16 +174,27 @@ def _looked_faster(task: TuneTask) -> bool:
     return task.found_ms is not None and (task.default_ms is None or task.found_ms < task.default_ms)
 
 
-def verified_how(execution: Execution | None) -> str:
-    """How the library ran, as the end of "Verified against …"."""
-    return ", under emulation" if execution is Execution.EMULATED else ""
+def verified_how(report: Report) -> str:
+    """How the library ran, as the end of "Verified …": "against the model" and, if need be, where."""
+    if report.device is None:
+        return ", under emulation" if report.execution is Execution.EMULATED else ""
+    how = "verified and measured" if report.device.latency else "verified"
+    where = f"{how} on {report.device.name}"
+    return f", {where}{', which is emulated' if report.device.emulated else ''}"
 
 
-def not_measured(execution: Execution | None) -> str:
+def device_error(entry: DeviceEntryRun) -> float:
+    """The largest error of an entry point on a device."""
+    return max((output.max_absolute_error or 0.0 for output in entry.outputs), default=0.0)
+
+
+def not_measured(report: Report) -> str:
     """Why there are no latencies."""
-    if execution is Execution.EMULATED:
+    if report.device is not None:
+        return "The device is emulated, and its times say nothing about the hardware."
+    if report.execution is Execution.EMULATED:
         return "The library was verified under emulation, whose times say nothing about the hardware."
-    if execution is None:
+    if report.execution is None:
         return "Nothing has run the library, as the request asked."
     return "The library was verified on the worker's processor with the target's own C library, not measured."
 

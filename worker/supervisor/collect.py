@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -104,6 +105,37 @@ def collect_content(name: str, content: bytes, artifacts: TenantArtifacts) -> Ar
     """Store a file that the supervisor itself made."""
     blob = artifacts.put_bytes(content)
     return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(name))
+
+
+def replace_files(folder: Path, names: Sequence[str], fresh: Path) -> None:
+    """Move files from the ``output`` folder of a fresh job into that of an earlier one, over files there.
+
+    Every process of both jobs is gone.
+
+    Raises:
+        MisbehavedError: a file is missing or not a regular file, or an ``output`` folder is not one.
+    """
+    for name in names:
+        _check(name, fresh / "output" / name)
+    try:
+        output = os.open(folder / "output", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise MisbehavedError("its folder of results is not a folder") from error
+    try:
+        for name in names:
+            os.rename(fresh / "output" / name, name, dst_dir_fd=output)
+    except OSError as error:
+        raise MisbehavedError(f"{name!r} cannot be replaced: {error.strerror}") from error
+    finally:
+        os.close(output)
+
+
+def size_of(folder: Path, name: str) -> int:
+    """The size of a file in a job's ``output`` folder, links not followed; 0 if there is none."""
+    try:
+        return (folder / "output" / name).lstat().st_size
+    except OSError:
+        return 0
 
 
 def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:

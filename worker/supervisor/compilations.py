@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 
 from bessemer.bundle.manifest import ARCHIVE
@@ -22,6 +23,7 @@ from worker.protocol.messages import Checked, Compiled, Message
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect, collect_content, collect_left
+from worker.supervisor.device_step import may_use_device, run_on_device
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
@@ -79,10 +81,12 @@ class CompilationTask(RowTask[Compilation]):
         kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
         making = Making(row, tuple(uploads), ready, self._runner.worker_id, settings.cores)
         self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
+        use_device = partial(may_use_device, row, attempt.tenant, self._runner.store)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
+            by_device=await self._runner.store_retry.call(use_device),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
@@ -109,20 +113,28 @@ class CompilationTask(RowTask[Compilation]):
                 verify=row.request.verify,
                 extensions=extensions,
                 runs=row.request.is_verified,
+                by_device=compiled.left_to_device,
             )
             limit_seconds = runner.settings.limit_invoke_seconds
             outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
         result = conclude(outcome)
         if not isinstance(result, Checked):
             return as_problem(result)
+        compiled = with_check(compiled, result.check)
         self._bundle = record.files
-        statement = make_statement(making, record.files, now())
+        if row.request.is_verified:
+            found = await run_on_device(runner, slot, row, attempt, folder, compiled, result)
+            if isinstance(found, Problem):
+                return found
+            compiled = found.compiled
+            self._bundle = found.amended or record.files
+        statement = make_statement(making, self._bundle, now())
         self._provenance = provenance_files(statement, runner.signing_key)
         try:
             await asyncio.to_thread(add_to_archive, folder.output / ARCHIVE, self._provenance)
         except MisbehavedError as error:
             return error.problem(None)
-        return with_check(compiled, result.check)
+        return compiled
 
     def _write(self, attempt: Attempt, folder: JobFolder, result: Message | Problem) -> Problem | None:
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)

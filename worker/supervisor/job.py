@@ -14,6 +14,7 @@ from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
 from worker.protocol.conversation import Conversation, LastMessage
 from worker.protocol.messages import (
+    Amended,
     BundleRead,
     Checked,
     Compiled,
@@ -138,7 +139,7 @@ async def _listen(
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
                         observe(message, observer)
-                case Compiled() | Checked() | Inspected() | Invoked() | Failed():
+                case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
                     pass
     except MisbehavedError as error:
         await job.kill()

@@ -24,6 +24,7 @@ from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file
+from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import run_job
 from worker.supervisor.job_record import JobRecord
@@ -60,6 +61,9 @@ class JobRunner:
         self.store = store
         self.signing_key = _signing_key(settings)
         self.store_retry = StoreRetry(settings.store_patience_seconds)
+        self.devices = DeviceRunner(
+            store.device_tasks, store.jobs, self.store_retry, settings.device_wait_seconds
+        )
         self._work_dir = work_dir
         self._zygote = zygote
         self._metrics = metrics

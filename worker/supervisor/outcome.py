@@ -10,10 +10,10 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.errors import signal_name, without_server_details
-from worker.protocol.messages import Checked, Compiled, Failed, Inspected, Invoked, Message
+from worker.protocol.messages import Amended, Checked, Compiled, Failed, Inspected, Invoked, Message
 from worker.supervisor.watch import Termination
 
-Result = Compiled | Checked | Inspected | Invoked
+Result = Compiled | Checked | Amended | Inspected | Invoked
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,
@@ -82,7 +82,7 @@ def refuse_early_end(result: Result | Problem, request: CompilationRequest) -> R
 
 
 def with_check(compiled: Compiled, check: BundleCheck | None) -> Compiled:
-    """A compilation with the check of its bundle.
+    """A compilation with the check of its bundle, if this machine can run it.
 
     Its figures are unsteady if the library was not even half as fast in the fresh process.
     """

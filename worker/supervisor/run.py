@@ -6,13 +6,17 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from bessemer.contract.access import Tenant
 from bessemer.contract.capability import Capability, Needs, lacks
+from bessemer.contract.queue import QueueName
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import usable_platforms
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.queue.reaper import CHECKS_PER_LEASE, Leases, Reaper
 from bessemer.store.quotas import read_quotas
+from bessemer.store.rows.device_tasks import DeviceTasks, LivePlatforms
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
@@ -27,6 +31,7 @@ from worker.supervisor.work_dir import claim_work_dir, sweep_abandoned
 from worker.supervisor.zygote_handle import ZygoteHandle
 
 SWEEP_SECONDS = 60.0
+DEVICES_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +94,8 @@ async def _work(
     lease_seconds = store_settings.worker_lost_seconds
     with closing(await asyncio.to_thread(open_queue, store_settings)) as queue:
         reaper = Reaper(store.workers, queue, Leases(lease_seconds), metrics.losses.worker)
-        can_take = partial(_can_take, heartbeat.ready.capability)
+        devices = LiveDevices(store.device_tasks)
+        can_take = partial(_can_take, heartbeat.ready.capability, devices)
         consumer = open_consumer(store_settings, supervisor.worker_id, can_take)
         # the worker takes no task before its lease is written
         await asyncio.to_thread(heartbeat.beat, store.workers)
@@ -98,6 +104,7 @@ async def _work(
                 group.create_task(heartbeat.keep(store.workers, lease_seconds))
                 group.create_task(_reap(reaper, lease_seconds / CHECKS_PER_LEASE))
                 group.create_task(_sweep(work_dir))
+                group.create_task(devices.keep())
                 group.create_task(consumer.run(supervisor.handle))
         finally:
             await asyncio.shield(asyncio.to_thread(_leave, reaper, supervisor.worker_id))
@@ -125,8 +132,30 @@ async def _reap(reaper: Reaper, interval_seconds: float) -> None:
         await asyncio.sleep(interval_seconds)
 
 
-def _can_take(capability: Capability, needs: str) -> bool:
-    return not lacks(capability, Needs.parse(needs))
+class LiveDevices:
+    """The platforms of the live devices, read often enough to claim what they can verify."""
+
+    def __init__(self, tasks: DeviceTasks) -> None:
+        self._tasks = tasks
+        self.platforms = LivePlatforms()
+
+    async def keep(self) -> None:
+        """Read the rows again and again until cancelled."""
+        while True:
+            try:
+                self.platforms = await asyncio.to_thread(self._tasks.live_platforms)
+            except StoreUnavailableError as error:
+                log.warning("cannot look for devices: %s", error)
+            except Exception:
+                log.exception("looking for devices failed; retrying")
+            await asyncio.sleep(DEVICES_SECONDS)
+
+
+def _can_take(
+    capability: Capability, devices: LiveDevices, queue: QueueName, tenant: Tenant, needs: str
+) -> bool:
+    platforms = usable_platforms(queue, devices.platforms.of(tenant))
+    return not lacks(capability, Needs.parse(needs), platforms)
 
 
 def _leave(reaper: Reaper, worker_id: str) -> None:

@@ -10,6 +10,7 @@ import logging
 from dbos import DBOS
 from sqlalchemy.engine import URL
 
+from bessemer.contract.access import Tenant
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
@@ -21,6 +22,7 @@ from bessemer.store.queue_port import (
     Handle,
     MostRunning,
     PostponedError,
+    QueueName,
     Task,
     TaskKind,
 )
@@ -154,7 +156,7 @@ def _register(kind: TaskKind, bridge: _Bridge) -> None:
     DBOS.workflow(name=kind.value)(workflow)
 
 
-def _takes_all(_needs: str) -> bool:
+def _takes_all(_queue: QueueName, _tenant: Tenant, _needs: str) -> bool:
     return True
 
 

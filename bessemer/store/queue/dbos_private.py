@@ -22,7 +22,7 @@ from dbos._sys_db import SystemDatabase
 
 from bessemer.contract.access import Tenant
 from bessemer.contract.tenant_turns import Turns, next_tenant
-from bessemer.store.queue_port import split_partition
+from bessemer.store.queue_port import CanTake, QueueName, split_partition
 
 PENDING, ENQUEUED, DELAYED = (
     status.value
@@ -96,9 +96,7 @@ def read_turns(client: DBOSClient, queue_name: str) -> Turns:
 
 
 @contextmanager
-def claiming_in_turn(
-    can_take: Callable[[str], bool], most_running: Callable[[Tenant], int | None]
-) -> Iterator[None]:
+def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | None]) -> Iterator[None]:
     """Inside the context, this process claims the first task of the tenant whose turn it is.
 
     Only tasks without needs count, and tasks whose needs the process can meet. ``turns`` has the order.
@@ -157,14 +155,14 @@ def _choose(
     database: SystemDatabase,
     connection: sa.Connection,
     queue_name: str,
-    can_take: Callable[[str], bool],
+    can_take: CanTake,
     most_running: Callable[[Tenant], int | None],
 ) -> tuple[Tenant, list[str]] | None:
     """The tenant whose turn it is, and the partitions of its tasks that this process can do."""
     waiting: dict[Tenant, list[str]] = {}
     for key in database.get_queue_partitions(queue_name):
         tenant, needs = split_partition(key)
-        if needs is None or can_take(needs):
+        if needs is None or can_take(QueueName(queue_name), tenant, needs):
             waiting.setdefault(tenant, []).append(key)
     turns = _read_turns(database, connection, queue_name)
     chosen = next_tenant(turns.standing(tenant, most_running(tenant)) for tenant in waiting)

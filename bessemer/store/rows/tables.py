@@ -209,6 +209,44 @@ WORKERS = sa.Table(
     sa.Column("seen_at", UtcTime, nullable=False),
 )
 
+DEVICES = sa.Table(
+    "devices",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("name", sa.String(64), nullable=False),
+    sa.Column("shared", sa.Boolean, nullable=False),
+    sa.Column("document", _document(), nullable=False),
+    sa.Column("registered_at", UtcTime, nullable=False),
+    sa.Column("seen_at", UtcTime, nullable=False),
+    sa.UniqueConstraint("tenant", "name", name="devices_once"),
+)
+
+DEVICE_TASKS = sa.Table(
+    "device_tasks",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("incarnation", sa.String(32), nullable=False),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("platform", sa.String(64), nullable=False),
+    sa.Column("device_name", sa.String(64)),
+    sa.Column("features", _document(), nullable=False),
+    sa.Column("document", _document(), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("lost_attempts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("device", sa.String(32)),
+    sa.Column("device_document", _document()),
+    sa.Column("unfit", _document(), nullable=False),
+    sa.Column("result", _document()),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("renewed_at", UtcTime),
+    sa.Index("device_tasks_waiting", "state", "platform", "created_at"),
+    sa.Index("device_tasks_of_device", "device"),
+    sa.Index("device_tasks_of_job", "job"),
+)
+
 WORKER_TIME = sa.Table(
     "worker_time",
     METADATA,

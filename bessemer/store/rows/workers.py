@@ -70,7 +70,12 @@ class Workers:
             yield connection.execute(named).one_or_none() is None
 
 
-def seen_within(database: Database, connection: sa.Connection, seconds: float) -> sa.ColumnElement[bool]:
-    """Whether a worker had a heartbeat within this time, by the database's clock."""
+def seen_within(
+    database: Database,
+    connection: sa.Connection,
+    seconds: float,
+    seen_at: sa.Column[datetime] = WORKERS.c.seen_at,
+) -> sa.ColumnElement[bool]:
+    """Whether a worker, or a device, was heard from within this time, by the database's clock."""
     moment = connection.execute(sa.select(sa.type_coerce(database.clock, UtcTime))).scalar_one()
-    return WORKERS.c.seen_at >= moment - timedelta(seconds=seconds)
+    return seen_at >= moment - timedelta(seconds=seconds)

@@ -79,7 +79,7 @@ async def consuming(
     settings: StoreSettings,
     handle: Callable[[Task], object],
     worker_id: str = "worker",
-    can_take: CanTake = lambda _needs: True,
+    can_take: CanTake = lambda _queue, _tenant, _needs: True,
     most_running: MostRunning = lambda _tenant: None,
 ) -> AsyncIterator[None]:
     consumer = DbosConsumer(settings.engine, worker_id, can_take, most_running)
@@ -137,7 +137,8 @@ async def test_a_task_is_taken_only_by_a_worker_that_can_do_it(settings: StoreSe
     plain = compile_task("plain")
     routed = [Task(TaskKind.COMPILE, name, 9, f"x86_64 {name}") for name in ("known", "foreign", "other")]
     await enqueue(queue, *routed, plain)
-    async with consuming(settings, narrow, "worker-1", lambda needs: needs == "x86_64 known"):
+    able = ("compile", "default", "x86_64 known")
+    async with consuming(settings, narrow, "worker-1", lambda *asked: asked == able):
         await until(lambda: plain in narrow.ended)
         await asyncio.sleep(0.3)
     assert narrow.begun == [routed[0], plain]
@@ -153,7 +154,7 @@ async def test_what_is_handed_over_keeps_its_needs(settings: StoreSettings, queu
     async with consuming(settings, held, "worker-1"):
         await until(lambda: held.begun == [task])
     await enqueue(queue, plain)
-    async with consuming(settings, other, "worker-2", lambda _needs: False):
+    async with consuming(settings, other, "worker-2", lambda *_: False):
         await until(lambda: plain in other.ended)
         await asyncio.sleep(0.3)
     async with consuming(settings, able, "worker-3"):

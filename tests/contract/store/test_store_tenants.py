@@ -12,11 +12,13 @@ import pytest
 import sqlalchemy as sa
 from store_samples import ARTIFACTS, DIGEST, a_problem, a_request
 
+from bessemer.contract.device import DeviceRequest, DeviceResult, DeviceTask
 from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.blobs.hashing import Blob
 from bessemer.store.blobs.sweep import SweepResult, sweep_blobs
-from bessemer.store.errors import BlobMissingError, IdempotencyConflictError
+from bessemer.store.errors import BlobMissingError, DeviceUnknownError, IdempotencyConflictError
+from bessemer.store.rows.device_tasks import Wanted, new_task_id
 from bessemer.store.rows.secrets import SECRET_BYTES
 from bessemer.store.rows.tables import METADATA
 from bessemer.store.settings import StoreSettings
@@ -28,6 +30,10 @@ VICTIM, ATTACKER = "victim", "attacker"
 CONTENT = b"a model of the victim's"
 DONE, QUEUED, RUNNING, RUN = "job-00000001", "job-00000002", "job-00000003", "invocation-1"
 GROUP, MEMBER = "group-000001", "job-00000004"
+BOARD = DeviceRequest(name="board", platform="aarch64", cores=4, memory_bytes=1)
+RESULT = DeviceResult(failure="it crashed")
+UNKNOWN = "unknown"
+"""The result of a call that raises ``DeviceUnknownError``."""
 MISSING = "missing"
 """The result of a call that raises ``BlobMissingError``."""
 CONFLICT = "conflict"
@@ -41,11 +47,15 @@ class World:
     Attributes:
         blob: the victim's model.
         folder: a place for files.
+        device: the victim's device.
+        task: what that device does for the victim.
     """
 
     store: Store
     blob: Blob
     folder: Path
+    device: str
+    task: str
 
 
 async def chunks() -> AsyncIterator[bytes]:
@@ -112,12 +122,22 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
         len(CONTENT),
     ),
+    "devices.live": (lambda own, _: own.devices.live(), ()),
+    "devices.register": (lambda own, _: own.devices.register(BOARD, False).name, "board"),
+    "devices.remove": (lambda own, world: own.devices.remove(world.device), False),
+    "devices.take": (lambda own, world: own.devices.take(world.device), UNKNOWN),
+    "devices.seen": (lambda own, world: own.devices.seen(world.device), UNKNOWN),
+    "devices.renew": (lambda own, world: own.devices.renew(world.device, world.task), UNKNOWN),
+    "devices.finish": (lambda own, world: own.devices.finish(world.device, world.task, RESULT), UNKNOWN),
+    "devices.bundle": (lambda own, world: own.devices.bundle(world.device, world.task), UNKNOWN),
     "usage.running_jobs": (lambda own, _: own.usage.running_jobs(), 0),
     "usage.queued_jobs": (lambda own, _: own.usage.queued_jobs(), 0),
     "usage.stored_bytes": (lambda own, _: own.usage.stored_bytes(), 0),
     "usage.worker_seconds": (lambda own, _: own.usage.worker_seconds(), 0),
 }
 """What each method gives a tenant that asks for another's data."""
+OWNERS_TOO = ("add", "put_file", "register")
+"""The methods that give the owner the same."""
 
 
 def of(world: World) -> Any:
@@ -130,7 +150,8 @@ def world(store: Store, tmp_path: Path) -> World:
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
-    found = World(store, blob, tmp_path)
+    device = victim.devices.register(BOARD, shared=False)
+    found = World(store, blob, tmp_path, device.id, new_task_id())
     victim.models.add(blob.digest, blob.size_bytes, "victims")
     victim.extensions.add(blob.digest, blob.size_bytes, "victims.py")
     inspected(store, blob.digest, make_problem(ErrorCode.WORKER_LOST, "no"), VICTIM)
@@ -143,7 +164,17 @@ def world(store: Store, tmp_path: Path) -> World:
     victim.jobs.submit_group(GROUP, {MEMBER: of(found)})
     victim.jobs.request_cancel(MEMBER)
     victim.jobs.submit(RUNNING, of(found))
-    started(store.jobs, RUNNING)
+    task = DeviceTask(
+        id=found.task,
+        digest=DIGEST,
+        repeat=1,
+        repeat_seconds=1,
+        timeout_seconds=1,
+        memory_bytes=1,
+        disk_bytes=1,
+    )
+    store.device_tasks.submit(RUNNING, started(store.jobs, RUNNING), task, Wanted(VICTIM, "aarch64"))
+    assert victim.devices.take(device.id) == task
     store.worker_time.add(VICTIM, 5.0)
     return found
 
@@ -184,7 +215,8 @@ def test_a_tenant_neither_sees_nor_changes_what_another_has(world: World, method
 
 
 @pytest.mark.parametrize(
-    "method", [name for name in ATTACKS if not name.endswith(("add", "put_file", "put_bytes"))]
+    "method",
+    [name for name in ATTACKS if not name.endswith(("add", "put_file", "put_bytes", "register"))],
 )
 def test_the_owner_gets_another_result(world: World, method: str) -> None:
     attack, expected = ATTACKS[method]
@@ -199,7 +231,7 @@ def test_the_owner_gets_another_result(world: World, method: str) -> None:
 
 
 def result_of(call: Callable[[], object]) -> object:
-    with contextlib.suppress(BlobMissingError, IdempotencyConflictError):
+    with contextlib.suppress(BlobMissingError, IdempotencyConflictError, DeviceUnknownError):
         return call()
     try:
         call()
@@ -207,6 +239,8 @@ def result_of(call: Callable[[], object]) -> object:
         return MISSING
     except IdempotencyConflictError:
         return CONFLICT
+    except DeviceUnknownError:
+        return UNKNOWN
     raise AssertionError
 
 

@@ -12,6 +12,12 @@ from app.settings import AppSettings
 
 PATHS = {
     "/v1/audit": {"get"},
+    "/v1/devices": {"get", "post"},
+    "/v1/devices/{device}": {"delete"},
+    "/v1/devices/{device}/task": {"post"},
+    "/v1/devices/{device}/tasks/{task}/bundle": {"get"},
+    "/v1/devices/{device}/tasks/{task}/lease": {"post"},
+    "/v1/devices/{device}/tasks/{task}/result": {"post"},
     "/v1/keys": {"get", "post"},
     "/v1/keys/{id}": {"delete"},
     "/v1/keys/{id}/rotate": {"post"},
@@ -44,7 +50,7 @@ PATHS = {
     "/readyz": {"get"},
     "/metrics": {"get"},
 }
-STATELESS = ("/keys", "/extensions")
+STATELESS = ("/keys", "/extensions", "/devices")
 """Resources without a state."""
 REQUEST_MODELS = (
     "CompilationRequest",
@@ -153,7 +159,7 @@ def test_every_body_of_a_request_has_an_example(document: dict[str, Any]) -> Non
         for media, content in operation.get("requestBody", {}).get("content", {}).items()
     }
     assert [place for place, examples in bodies.items() if not examples] == []
-    assert len(bodies) == 7
+    assert len(bodies) == 9
     assert len(bodies["post /v1/compilations", "application/json"]) == 7
 
 

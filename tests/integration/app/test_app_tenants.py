@@ -23,8 +23,10 @@ from app import routes
 from app.main import create_app
 from app.service import OperatorDep, Service
 from app.settings import AppSettings, AuthMode
+from bessemer.contract.device import DeviceTask
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
+from bessemer.store.rows.device_tasks import Wanted, new_task_id
 from tests.inspections import inspected
 from tests.tenant_data import started
 
@@ -47,6 +49,8 @@ class Names:
     queued: str
     run: str
     group: str
+    device: str
+    task: str
     cursor: str
 
     def shortened(self) -> "Names":
@@ -69,6 +73,8 @@ UNKNOWN = Names(
     queued="3" * 32,
     run="4" * 32,
     group="5" * 32,
+    device="6" * 32,
+    task="7" * 32,
     cursor="none",
 )
 
@@ -106,6 +112,13 @@ class NewExtension:
 
 
 @dataclass(frozen=True)
+class NewDevice:
+    """A device becomes the attacker's own, whatever the victim's are called."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Operators:
     """The answer is 403 to a caller who is not an administrator."""
 
@@ -131,7 +144,10 @@ RUN = JOB + "/invocations/{run}"
 MODEL = "/v1/models/{digest}"
 EXTENSION = "/v1/extensions/{extension}"
 GROUP = "/v1/groups/{group}"
-ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own] = {
+DEVICE = "/v1/devices/{device}"
+DEVICE_TASK = DEVICE + "/tasks/{task}"
+BOARD = {"name": "victims-board", "platform": "aarch64", "cores": 4, "memory_bytes": 1 << 30}
+ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | Operators | Shared | Own] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
     "GET /v1/models": Empty("/v1/models", ({}, {"name": NAME}, {"state": "ready"}, {"format": "pt2"})),
@@ -182,6 +198,13 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own
     "GET /v1/groups/{group}/report": Hidden(GROUP + "/report"),
     "POST /v1/groups/{group}/cancel": Hidden(GROUP + "/cancel"),
     "DELETE /v1/groups/{group}": Hidden(GROUP),
+    "GET /v1/devices": Own("/v1/devices"),
+    "POST /v1/devices": NewDevice("/v1/devices"),
+    "DELETE /v1/devices/{device}": Hidden(DEVICE),
+    "POST /v1/devices/{device}/task": Hidden(DEVICE + "/task"),
+    "POST /v1/devices/{device}/tasks/{task}/lease": Hidden(DEVICE_TASK + "/lease"),
+    "GET /v1/devices/{device}/tasks/{task}/bundle": Hidden(DEVICE_TASK + "/bundle"),
+    "POST /v1/devices/{device}/tasks/{task}/result": Hidden(DEVICE_TASK + "/result", json={"failure": "no"}),
     "GET /v1/targets": Shared("/v1/targets"),
     "GET /v1/usage": Own("/v1/usage"),
     "GET /v1/workers": Operators("/v1/workers"),
@@ -235,6 +258,7 @@ class World:
 
 READ = (
     *(
+        "/v1/devices",
         "/v1/models",
         "/v1/extensions",
         EXTENSION,
@@ -293,8 +317,27 @@ async def furnish(
     rows.succeed(run, started(rows, run), 1, None, (), artifacts[0])
     several = request(target=["host", "aarch64"], labels=LABELS)
     group = (await victim.post("/v1/compilations", json=several)).json()["id"]
+    device = (await victim.post("/v1/devices", json=BOARD)).json()["id"]
+    task = furnish_task(service, await submitted(), device)
     cursor = (await victim.get("/v1/compilations", params={"limit": 1})).json()["next"]
-    return Names(DIGEST, EXTENSION_DIGEST, done, failed, queued, run, group, cursor), artifacts
+    return Names(DIGEST, EXTENSION_DIGEST, done, failed, queued, run, group, device, task, cursor), artifacts
+
+
+def furnish_task(service: Service, job: str, device: str) -> str:
+    """Give the victim's device a task."""
+    task = DeviceTask(
+        id=new_task_id(),
+        digest=DIGEST,
+        repeat=1,
+        repeat_seconds=1,
+        timeout_seconds=1,
+        memory_bytes=1,
+        disk_bytes=1,
+    )
+    attempt = started(service.store.jobs, job)
+    service.store.device_tasks.submit(job, attempt, task, Wanted(VICTIM, "aarch64"))
+    assert service.store.for_tenant(VICTIM).devices.take(device) == task
+    return task.id
 
 
 def documented(app: FastAPI) -> set[str]:
@@ -365,6 +408,15 @@ async def test_an_extension_that_another_tenant_has_is_new_and_cannot_be_named(w
     told = await world.attacker.put(path, content=EXTENSION_BYTES)
     assert (told.status_code, told.json()["name"], world.leaks(told)) == (201, None, [])
     assert (await world.attacker.post("/v1/compilations", json=document)).status_code == 202
+    assert await world.victims_data() == before
+
+
+async def test_a_device_of_the_name_of_another_tenants_does_not_replace_it(world: World) -> None:
+    before = await world.victims_data()
+    told = await world.attacker.post("/v1/devices", json=BOARD)
+    assert (told.status_code, told.json()["shared"], world.leaks(told)) == (201, False, [])
+    task = await world.attacker.post(f"/v1/devices/{told.json()['id']}/task")
+    assert (task.status_code, task.content) == (204, b"")
     assert await world.victims_data() == before
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bessemer.bundle.manifest import OutputTolerance
 from bessemer.bundle.run import Column, Sizes, order_ties
+from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
 from bessemer.contract.tensor import TensorSpec
@@ -46,15 +48,20 @@ def verify(built: Built, context: StageContext) -> Verified:
 
     Before: the library is linked. After: every element of every output lies within its tolerance, also at
     other sizes if sizes are dynamic, and where entry points that share state run in turn. Without
-    ``verification``, nothing runs and there are no comparisons.
+    ``verification``, or if only a device can run the library, nothing has run yet.
 
     Raises:
         JobError: ``target-not-runnable``: this processor lacks features of the target; ``verify-crashed``:
             the library died or raised; ``verify-mismatch``: an output differs, with its worst element.
     """
+    target = built.captured.upload.target
     if not built.captured.upload.request.is_verified:
-        return Verified(built, built.captured, (), ((),) * len(built.captured.others))
-    refuse_unrunnable(built.captured.upload.target)
+        return _not_run(built)
+    if context.by_device and not target.runs_here:
+        if built.program is None:
+            raise _no_program(built)
+        return _not_run(built)
+    refuse_unrunnable(target)
     entries, comparisons = zip(
         *(_verified(entry, built, context) for entry in built.captured.entries), strict=True
     )
@@ -65,6 +72,41 @@ def verify(built: Built, context: StageContext) -> Verified:
         comparisons=comparisons[0],
         other_comparisons=comparisons[1:],
     )
+
+
+def _not_run(built: Built) -> Verified:
+    return Verified(
+        built=built,
+        captured=built.captured,
+        comparisons=(),
+        other_comparisons=tuple(() for _ in built.captured.others),
+        not_run=tuple(map(_tolerances, built.captured.entries)),
+    )
+
+
+def _tolerances(captured: Captured) -> tuple[OutputTolerance, ...]:
+    """The request's tolerances, widened by the references' own rounding: a device cannot ask for it later."""
+    options, sample = captured.upload.request.verify, captured.example
+    given = [options.tolerance(spec.dtype) for spec in captured.output_specs]
+    exact = None if options.absolute is not None else _exact(captured, sample)
+    if exact is not None:
+        exact, _ = _order_ties(exact, captured, sample)
+        given = [_widened(*each) for each in zip(given, sample.references, exact, strict=True)]
+    return tuple(
+        OutputTolerance(name=spec.name, **tolerance.model_dump())
+        for spec, tolerance in zip(captured.output_specs, given, strict=True)
+    )
+
+
+def _widened(tolerance: Tolerance, reference: Array, exact: Array) -> Tolerance:
+    if exact.dtype != np.float64 or exact.shape != reference.shape:
+        return tolerance
+    return widen(tolerance, own_rounding(reference, exact, tolerance), scale_of(exact))
+
+
+def _no_program(built: Built) -> JobError:
+    detail = f"the library has no program that could run for this target: {built.no_program}"
+    return JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
 def _verified(
@@ -264,8 +306,7 @@ def _run_program(
     target = built.captured.upload.target
     program = None if built.program is None else target.program(built.program)
     if program is None:
-        detail = f"the library has no program that could run on this machine: {built.no_program}"
-        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
+        raise _no_program(built)
     folder = context.scratch / "calls"
     folder.mkdir(exist_ok=True)
     steps = [

@@ -21,7 +21,7 @@
 
 static const char USAGE[] =
     "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--outputs FILE.npz]\n"
-    "             [--repeat N] [--threads N] [--list]\n"
+    "             [--repeat N] [--seconds S] [--threads N] [--report FILE.json] [--list]\n"
     "       ./run [--threads N] --call ENTRY INPUTS.npz OUTPUTS.npz ...\n"
     "\n"
     "Without inputs, it runs the reference inputs of the bundle and compares the outputs with the model's.\n"
@@ -30,7 +30,9 @@ static const char USAGE[] =
     "  --inputs FILE.npz      all inputs, as numpy.savez writes them\n"
     "  --outputs FILE.npz     write the outputs, and the state after the run, to a file\n"
     "  --repeat N             run N times more and print the latency\n"
+    "  --seconds S            start no further of these runs after S seconds\n"
     "  --threads N            threads to use; one for each processor if it is left out\n"
+    "  --report FILE.json     write comparisons and times, in milliseconds, to a file\n"
     "  --list                 print the entry points with their inputs and outputs\n"
     "  --call E IN.npz OUT.npz  one of several calls in a row, which share the model's state\n";
 
@@ -44,6 +46,9 @@ typedef struct {
   int call_count;
   long repeat;
   long threads;
+  double seconds;
+  const char *report_path;
+  FILE *report;
   int list;
 } options;
 
@@ -78,8 +83,10 @@ static int read_options(options *read, int argc, char **argv) {
     else if (!strcmp(name, "--input")) read->input[read->input_count++] = value;
     else if (!strcmp(name, "--repeat")) read->repeat = strtol(value, &rest, 10);
     else if (!strcmp(name, "--threads")) read->threads = strtol(value, &rest, 10);
+    else if (!strcmp(name, "--seconds")) read->seconds = strtod(value, &rest);
+    else if (!strcmp(name, "--report")) read->report_path = value;
     else return -1;
-    if (*rest || read->repeat < 0 || read->threads < 0) return -1;
+    if (*rest || read->repeat < 0 || read->threads < 0 || !(read->seconds >= 0)) return -1;
   }
   return 0;
 }
@@ -174,7 +181,16 @@ static double tolerance(const char *manifest, const char *name, const char *key)
   return found ? strtod(found + strlen(wanted), NULL) : 0;
 }
 
-static int compare(const bessemer_tensor *tensor, const void *output, file_content archive, const char *manifest) {
+static void report_output(FILE *report, const char *name, size_t count, size_t wrong, double largest, int is_first) {
+  if (!report) return;
+  fprintf(report, "%s{\"name\": \"%s\", \"elements\": %zu, \"mismatches\": %zu, \"max_absolute_error\": ",
+          is_first ? "" : ", ", name, count, wrong);
+  if (isfinite(largest)) fprintf(report, "%.9g}", largest);
+  else fputs("null}", report);
+}
+
+static int compare(const bessemer_tensor *tensor, const void *output, file_content archive, const char *manifest,
+                   FILE *report, int is_first) {
   const char *error;
   file_content file = npz_member(archive, tensor->name);
   const unsigned char *expected = npy_data(file, tensor->dtype, tensor->bytes, &error);
@@ -189,11 +205,12 @@ static int compare(const bessemer_tensor *tensor, const void *output, file_conte
     double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
     if (found == wanted || (found != found && wanted != wanted)) continue;
     double difference = fabs(found - wanted);
-    if (!(difference <= absolute + relative * fabs(wanted))) wrong++;
+    if (!isfinite(wanted) || !(difference <= absolute + relative * fabs(wanted))) wrong++;
     if (!(difference <= largest)) largest = difference;
   }
   free(aligned);
   printf("%s: %zu of %zu elements differ, largest difference %.3g\n", tensor->name, wrong, count, largest);
+  report_output(report, tensor->name, count, wrong, largest, is_first);
   return wrong != 0;
 }
 
@@ -209,14 +226,17 @@ static int by_value(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static int time_runs(bessemer_model *model, int32_t entry, const void *const *inputs, void *const *outputs, long runs) {
-  double *times = malloc((size_t)runs * sizeof(double));
+static int time_runs(bessemer_model *model, int32_t entry, const void *const *inputs, void *const *outputs,
+                     const options *given) {
+  double *times = malloc((size_t)given->repeat * sizeof(double)), began = now_ms();
+  long runs = 0;
   if (!times) return stop("out of memory", "");
-  for (long i = 0; i < runs; i++) {
+  while (runs < given->repeat && (!runs || !given->seconds || system_now_ms() - began < given->seconds * 1e3)) {
     double start = system_now_ms();
     if (bessemer_model_run(model, entry, inputs, outputs)) return stop("the model failed", bessemer_model_error());
-    times[i] = system_now_ms() - start;
+    times[runs++] = system_now_ms() - start;
   }
+  for (long i = 0; given->report && i < runs; i++) fprintf(given->report, i ? ", %.6f" : "%.6f", times[i]);
   qsort(times, (size_t)runs, sizeof(double), by_value);
   printf("latency over %ld runs: least %.4f ms, median %.4f ms, largest %.4f ms\n", runs, times[0], times[runs / 2],
          times[runs - 1]);
@@ -307,6 +327,7 @@ static int run_calls(const options *given, const bessemer_entry *entries, int32_
 
 static int run_entry(const options *given, int32_t index, const bessemer_entry *entry, const char *folder) {
   char path[PATH_BYTES + 64];
+  FILE *report = given->report;
   int reference = !given->inputs && !given->input_count;
   const char *below = index ? entry->name : "";
   snprintf(path, sizeof(path), "%s/reference/%s%sinputs.npz", folder, below, index ? "/" : "");
@@ -316,25 +337,66 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
   if (load_inputs(inputs, entry, given, archive)) return 1;
+  double began = now_ms();
   bessemer_model *model = bessemer_model_open((int32_t)given->threads);
   if (!model) return stop("cannot open the model", bessemer_model_error());
+  double opened = now_ms();
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
     return stop("the model failed", bessemer_model_error());
+  double ran = now_ms();
   int failed = 0;
+  if (report) {
+    fprintf(report, "%s{\"name\": \"%s\", \"open_ms\": %.6f, \"first_ms\": %.6f, \"outputs\": [",
+            index && !given->entry ? ", " : "", entry->name, opened - began, ran - opened);
+  }
   if (reference) {
     snprintf(path, sizeof(path), "%s/reference/%s%soutputs.npz", folder, below, index ? "/" : "");
     file_content references = read_file(path);
     snprintf(path, sizeof(path), "%s/manifest.json", folder);
     file_content manifest = read_file(path);
     for (int32_t i = 0; i < entry->output_count; i++)
-      failed |= compare(&entry->outputs[i], outputs[i], references, (const char *)manifest.content);
+      failed |= compare(&entry->outputs[i], outputs[i], references, (const char *)manifest.content, report, !i);
   } else {
     for (int32_t i = 0; i < entry->output_count; i++) print_output(&entry->outputs[i], outputs[i]);
   }
   if (given->outputs) failed |= write_outputs(given->outputs, entry, outputs, model);
-  if (given->repeat) failed |= time_runs(model, index, (const void *const *)inputs, outputs, given->repeat);
+  if (report) fputs("], \"times_ms\": [", report);
+  if (given->repeat) failed |= time_runs(model, index, (const void *const *)inputs, outputs, given);
+  if (report) fputs("]}", report);
   bessemer_model_close(model);
   return failed;
+}
+
+/* Runs the chosen entry points. A mismatch does not keep the others from running. */
+static int run_entries(const options *given, const bessemer_entry *entries, int32_t count, const char *folder) {
+  int failed = 0, ran = 0;
+  for (int32_t i = 0; i < count; i++) {
+    if (given->entry ? strcmp(given->entry, entries[i].name) : i && (given->inputs || given->input_count)) continue;
+    if (!given->entry && count > 1) printf("%s\n", entries[i].name);
+    failed |= run_entry(given, i, &entries[i], folder);
+    ran = 1;
+  }
+  return ran ? failed : stop("there is no entry point", given->entry);
+}
+
+/* The most memory that this process had; 0 if Linux does not say. */
+static long peak_memory_bytes(void) {
+  char text[4096];
+  FILE *file = fopen("/proc/self/status", "r");
+  size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+  text[size] = 0;
+  if (file) fclose(file);
+  const char *found = strstr(text, "VmHWM:");
+  return found ? strtol(found + 6, NULL, 10) * 1024 : 0;
+}
+
+static int report_entries(options *given, const bessemer_entry *entries, int32_t count, const char *folder) {
+  given->report = fopen(given->report_path, "w");
+  if (!given->report) return stop("cannot write", given->report_path);
+  fputs("{\"entries\": [", given->report);
+  int failed = run_entries(given, entries, count, folder);
+  fprintf(given->report, "], \"peak_memory_bytes\": %ld}\n", peak_memory_bytes());
+  return fclose(given->report) ? stop("cannot write", given->report_path) : failed;
 }
 
 int main(int argc, char **argv) {
@@ -354,12 +416,6 @@ int main(int argc, char **argv) {
   }
   if (given.call_count) return run_calls(&given, entries, count);
   bundle_folder(folder, argv[0]);
-  for (int32_t i = 0; i < count; i++) {
-    if (given.entry ? strcmp(given.entry, entries[i].name) : i && (given.inputs || given.input_count)) continue;
-    if (!given.entry && count > 1) printf("%s\n", entries[i].name);
-    if (run_entry(&given, i, &entries[i], folder)) return 1;
-    if (given.entry) return 0;
-  }
-  if (given.entry) return stop("there is no entry point", given.entry);
-  return 0;
+  return given.report_path ? report_entries(&given, entries, count, folder)
+                           : run_entries(&given, entries, count, folder);
 }

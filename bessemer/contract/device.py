@@ -1,0 +1,155 @@
+"""Devices: boards, laptops and cloud machines that verify and measure bundles for other platforms.
+
+A device calls the service, never the other way round. It registers, asks for a task, downloads the bundle,
+runs the bundle's own program and sends what it found.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, FiniteFloat, StringConstraints
+
+from bessemer.contract.base import Digest, Document, Readable
+from bessemer.contract.names import DeviceName
+from bessemer.contract.request import MAX_ENTRIES, EntryName
+from bessemer.contract.target import MAX_CORES
+from bessemer.contract.tensor import TensorName
+
+DEVICE_ID_PATTERN = r"^[0-9a-f]{1,32}$"
+MAX_OUTPUTS = 256
+MAX_TIMES = 1000
+MAX_DETAIL = 2000
+_MAX_COUNT = 1 << 53
+
+DeviceId = Annotated[str, StringConstraints(pattern=DEVICE_ID_PATTERN)]
+Platform = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,32}(-musl)?$")]
+DeviceFeature = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
+Text = Annotated[Readable, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Milliseconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+
+
+class DeviceRequest(Document):
+    """What a device says of itself."""
+
+    name: DeviceName = Field(description="A name that is unique in your tenant.", examples=["pi-4"])
+    platform: Platform = Field(
+        description="The architecture, and the C library unless that is glibc, such as `aarch64` or "
+        "`x86_64-musl`.",
+        examples=["aarch64"],
+    )
+    processor: Text = Field(
+        default="", description="The model of the processor.", examples=["ARM Cortex-A72 (BCM2711)"]
+    )
+    features: tuple[DeviceFeature, ...] = Field(
+        default=(),
+        max_length=1024,
+        description="Features of the processor, as the kernel names them in `/proc/cpuinfo`.",
+        examples=[["fp", "asimd", "crc32"]],
+    )
+    cores: int = Field(strict=True, ge=1, le=MAX_CORES, description="Cores that a program may use.")
+    memory_bytes: int = Field(strict=True, ge=0, le=_MAX_COUNT, description="Memory of the machine.")
+    libc: Text = Field(default="", description="The C library.", examples=["glibc 2.36"])
+    emulated: bool = Field(
+        strict=True,
+        default=False,
+        description="Whether an emulator runs its programs: then it verifies bundles, and measures none.",
+    )
+    version: Text = Field(default="", description="The version of the device's program.")
+
+
+class Device(DeviceRequest):
+    """A device."""
+
+    id: DeviceId = Field(description="Its id until it registers again.")
+    shared: bool = Field(description="Whether it serves all tenants, or only the one that it belongs to.")
+    busy: bool = Field(default=False, description="Whether it has a task.")
+    registered_at: datetime = Field(description="When it registered.")
+    seen_at: datetime = Field(description="When it was last heard from, by the database's clock.")
+    lease_seconds: float = Field(
+        description="A device that is not heard from for this long is lost, and another gets its task."
+    )
+
+
+class DeviceList(Document):
+    """The live devices."""
+
+    items: tuple[Device, ...] = Field(description="Your tenant's devices and the shared ones, by name.")
+
+
+class DeviceTask(Document):
+    """A bundle for a device to verify and measure."""
+
+    id: DeviceId = Field(description="The task.")
+    kind: Literal["verify"] = Field(
+        default="verify", description="`verify`: run the bundle's program on its reference inputs."
+    )
+    digest: Digest = Field(description="The SHA-256 of the bundle's archive.")
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CORES,
+        description="The most threads that the program may use; null: as many as the device has cores.",
+    )
+    repeat: int = Field(ge=0, le=MAX_TIMES, description="The most runs to time after the first.")
+    repeat_seconds: float = Field(gt=0, description="The most seconds to spend on them.")
+    timeout_seconds: float = Field(gt=0, description="How long the program may run altogether.")
+    memory_bytes: int = Field(gt=0, description="The memory that the program may use.")
+    disk_bytes: int = Field(gt=0, description="The size that the unpacked bundle may have.")
+
+
+class DeviceOutput(Document):
+    """The comparison of an output with its reference on a device."""
+
+    name: TensorName = Field(description="The output.")
+    elements: int = Field(strict=True, ge=0, le=_MAX_COUNT, description="The number of its elements.")
+    mismatches: int = Field(
+        strict=True, ge=0, le=_MAX_COUNT, description="How many of them differ by more than the tolerance."
+    )
+    max_absolute_error: Annotated[FiniteFloat, Field(ge=0)] | None = Field(
+        description="The largest difference; null if one is not finite."
+    )
+
+
+class DeviceEntry(Document):
+    """What a device found about an entry point."""
+
+    name: EntryName = Field(description="The entry point.")
+    outputs: tuple[DeviceOutput, ...] = Field(max_length=MAX_OUTPUTS, description="Its outputs.")
+    open_ms: Milliseconds = Field(description="The time to open the model.")
+    first_ms: Milliseconds = Field(description="The time of the first run.")
+    times_ms: tuple[Milliseconds, ...] = Field(
+        default=(), max_length=MAX_TIMES, description="The times of the runs after the first."
+    )
+
+
+class DeviceResult(Document):
+    """How a device's task ended."""
+
+    failure: Annotated[Readable, StringConstraints(max_length=MAX_DETAIL)] = Field(
+        default="", description="Why the program did not run to its end; empty if it did."
+    )
+    unfit: bool = Field(
+        strict=True,
+        default=False,
+        description="Whether the failure is the device's: it lacks instructions, memory or space.",
+    )
+    entries: tuple[DeviceEntry, ...] = Field(
+        default=(), max_length=MAX_ENTRIES, description="The entry points that ran."
+    )
+    threads: int = Field(
+        strict=True, default=1, ge=1, le=MAX_CORES, description="The threads that the program used."
+    )
+    peak_memory_bytes: int = Field(
+        strict=True, default=0, ge=0, le=_MAX_COUNT, description="The program's peak memory."
+    )
+
+
+def serving(platform: str, devices: Iterable[Device]) -> tuple[Device, ...]:
+    """The devices that run programs of a platform, such as ``aarch64``."""
+    return tuple(device for device in devices if device.platform == platform)
+
+
+def platforms_of(devices: Iterable[Device]) -> frozenset[str]:
+    """The platforms that at least one of the devices runs."""
+    return frozenset(device.platform for device in devices)

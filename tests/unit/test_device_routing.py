@@ -1,0 +1,113 @@
+"""Which workers and devices a compilation for another platform can use."""
+
+import pytest
+
+from bessemer.contract.access import Scope
+from bessemer.contract.base import now
+from bessemer.contract.capability import Capability, Needs, lacks
+from bessemer.contract.device import Device, platforms_of, serving
+from bessemer.contract.queue import QueueName
+from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from bessemer.contract.service import Worker, missing, takers_of
+from bessemer.store.rows.device_tasks import LivePlatforms
+
+ARM = Needs("aarch64", "generic")
+CAPABILITY = Capability(architecture="x86_64", foreign=("aarch64",), processors={"znver4": ("avx512f",)})
+
+
+def a_worker(capability: Capability = CAPABILITY) -> Worker:
+    return Worker(
+        id="w1",
+        host="h",
+        processor="p",
+        mcpu="znver3",
+        cores=2,
+        versions={},
+        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
+        capability=capability,
+        seen_at=now(),
+    )
+
+
+def a_device(name: str, platform: str) -> Device:
+    return Device(
+        name=name,
+        platform=platform,
+        cores=1,
+        memory_bytes=1,
+        id="0" * 32,
+        shared=False,
+        registered_at=now(),
+        seen_at=now(),
+        lease_seconds=30,
+    )
+
+
+def test_the_devices_of_a_platform_serve_it() -> None:
+    devices = [a_device("pi", "aarch64"), a_device("alpine", "aarch64-musl"), a_device("pi-2", "aarch64")]
+    assert [device.name for device in serving("aarch64", devices)] == ["pi", "pi-2"]
+    assert platforms_of(devices) == {"aarch64", "aarch64-musl"}
+    assert serving("riscv64", devices) == ()
+
+
+@pytest.mark.parametrize(
+    ("needs", "platforms", "lacking"),
+    [
+        (ARM, (), ("aarch64",)),
+        (ARM, ("aarch64",), ()),
+        (ARM, ("aarch64-musl",), ("aarch64",)),
+        (Needs("aarch64-musl", "generic"), ("aarch64-musl",), ()),
+        (Needs("x86_64-musl", "x86-64-v3"), ("x86_64-musl",), ()),
+        (Needs("x86_64-musl", "x86-64-v3"), (), ("x86_64-musl",)),
+        (Needs("x86_64", "znver4"), ("x86_64",), ("avx512f",)),
+        (Needs("sparc", "generic"), (), ()),
+    ],
+)
+def test_a_worker_lacks_no_platform_that_a_device_runs(
+    needs: Needs, platforms: tuple[str, ...], lacking: tuple[str, ...]
+) -> None:
+    assert lacks(CAPABILITY, needs, platforms) == lacking
+
+
+@pytest.mark.parametrize(
+    ("queue", "platforms", "takers"),
+    [
+        (QueueName.COMPILE, ("aarch64",), 1),
+        (QueueName.COMPILE, (), 0),
+        (QueueName.QUICK, ("aarch64",), 0),
+    ],
+)
+def test_devices_help_with_compilations_only(
+    queue: QueueName, platforms: tuple[str, ...], takers: int
+) -> None:
+    assert len(takers_of(ARM, queue, [a_worker()], platforms)) == takers
+    assert (missing(ARM, queue, [a_worker()], platforms) is None) == bool(takers)
+
+
+def test_what_is_missing_names_the_device_that_would_help() -> None:
+    assert missing(ARM, QueueName.COMPILE, [a_worker()]) == (
+        "a worker whose processor can run code for aarch64 generic, or a device of the platform aarch64: "
+        "w1 (znver3) lacks aarch64"
+    )
+    assert missing(Needs("x86_64", "znver4"), QueueName.COMPILE, [a_worker()]) == (
+        "a worker whose processor can run code for x86_64 znver4: w1 (znver3) lacks avx512f"
+    )
+
+
+def test_a_tenant_uses_its_own_platforms_and_the_shared_ones() -> None:
+    live = LivePlatforms(shared=frozenset({"riscv64"}), own=frozenset({("vision", "aarch64")}))
+    assert (live.of("vision"), live.of("speech")) == ({"aarch64", "riscv64"}, {"riscv64"})
+
+
+@pytest.mark.parametrize(
+    ("scope", "allows"),
+    [
+        (Scope.READ, {Scope.READ}),
+        (Scope.COMPILE, {Scope.READ, Scope.COMPILE, Scope.DEVICE}),
+        (Scope.DEVICE, {Scope.DEVICE}),
+        (Scope.SHARED_DEVICE, {Scope.DEVICE, Scope.SHARED_DEVICE}),
+        (Scope.ADMIN, set(Scope)),
+    ],
+)
+def test_a_scope_allows_what_it_says(scope: Scope, allows: set[Scope]) -> None:
+    assert {other for other in Scope if scope.includes(other)} == allows
