@@ -8,7 +8,9 @@ import torch
 
 from bessemer.client import Client
 from bessemer.contract.job import JobState
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
+from bessemer.contract.stage import Stage
 from examples.models import EXAMPLES
 
 TARGETS = ["host", "x86-64-v2", "aarch64"]
@@ -42,16 +44,14 @@ def test_every_target_gets_its_own_verified_library(service: str, model: Path, t
 
 
 def test_a_target_that_fails_leaves_the_others_alone(service: str, model: Path) -> None:
-    broken = {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu", "features": ["+nonsense"]}
     with Client(service) as client:
-        digest = client.upload(model).digest
-        answer = httpx.post(
-            f"{service}/v1/compilations",
-            json={"model": digest, "target": ["host", broken], "stop_after": "build"},
+        group = client.submit_group(
+            model, targets=["host", "aarch64"], kernels={"linear": "openblas"}, stop_after=Stage.BUILD
         )
-        group = client.group(answer.json()["id"])
         emulates = any("aarch64" in worker.capability.programs for worker in client.workers().items)
         if not emulates:
             group.jobs[1].cancel()
-        states = [job.state for job in group.wait().jobs]
-    assert states == [JobState.SUCCEEDED, JobState.FAILED if emulates else JobState.CANCELLED]
+        native, foreign = group.wait().document.items
+    assert native.state is JobState.SUCCEEDED
+    assert foreign.state is (JobState.FAILED if emulates else JobState.CANCELLED)
+    assert not emulates or (foreign.problem and foreign.problem.code is ErrorCode.KERNEL_UNAVAILABLE)
