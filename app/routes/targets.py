@@ -27,9 +27,8 @@ def list_targets(service: ServiceDep) -> TargetList:
     """A request names a preset or one of LLVM's processors, or gives LLVM options.
 
     For each preset, `fleet` says how the live workers can build, verify and measure libraries for it now:
-    natively, by emulation, or not at all. NVIDIA GPUs (CUDA) are planned.
+    natively, on a device, by emulation, or not at all. NVIDIA GPUs (CUDA) are planned.
     """
-    return TargetList(
-        items=offered(PRESETS, service.live_workers(), platforms_of(service.data.devices.live())),
-        processors=PROCESSORS,
-    )
+    on_devices = platforms_of(service.data.devices.live())
+    found = offered(PRESETS, service.live_workers(), on_devices)
+    return TargetList(items=found, processors=PROCESSORS)
