@@ -194,7 +194,8 @@ class Compiled(Document):
     def _is_complete(self) -> Self:
         last = self.stopped_after or Stage.PACKAGE
         if (
-            (self.verified is None) == (last.includes(Stage.VERIFY) and not self.left_to_device)
+            (self.verified is False and self.figures is not None)
+            or (self.verified is None) == (last.includes(Stage.VERIFY) and not self.left_to_device)
             or (self.figures is not None) != (last.includes(Stage.BENCHMARK) and self.measured)
             or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
         ):

@@ -228,7 +228,7 @@ static int by_value(const void *left, const void *right) {
 
 static int time_runs(bessemer_model *model, int32_t entry, const void *const *inputs, void *const *outputs,
                      const options *given) {
-  double *times = malloc((size_t)given->repeat * sizeof(double)), began = now_ms();
+  double *times = malloc((size_t)given->repeat * sizeof(double)), began = system_now_ms();
   long runs = 0;
   if (!times) return stop("out of memory", "");
   while (runs < given->repeat && (!runs || !given->seconds || system_now_ms() - began < given->seconds * 1e3)) {
@@ -337,13 +337,13 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
   if (load_inputs(inputs, entry, given, archive)) return 1;
-  double began = now_ms();
+  double began = system_now_ms();
   bessemer_model *model = bessemer_model_open((int32_t)given->threads);
   if (!model) return stop("cannot open the model", bessemer_model_error());
-  double opened = now_ms();
+  double opened = system_now_ms();
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
     return stop("the model failed", bessemer_model_error());
-  double ran = now_ms();
+  double ran = system_now_ms();
   int failed = 0;
   if (report) {
     fprintf(report, "%s{\"name\": \"%s\", \"open_ms\": %.6f, \"first_ms\": %.6f, \"outputs\": [",
