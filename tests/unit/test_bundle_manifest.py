@@ -49,5 +49,7 @@ def test_the_readme_names_the_files_of_a_bundle_as_they_are() -> None:
         manifest.REFERENCE_INPUTS,
         manifest.REFERENCE_OUTPUTS,
         manifest.CHECKSUMS,
+        manifest.SBOM,
+        *manifest.PROVENANCE,
         *(f"{folder}/" for folder in folders),
     }
