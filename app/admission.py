@@ -12,10 +12,10 @@ from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
-from bessemer.contract.request import CompilationRequest, Constant
+from bessemer.contract.request import Constant, Submission
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import triple_of
+from bessemer.contract.target import Target, triple_of
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.contract.triple import not_runnable, runs_on_workers
@@ -26,7 +26,7 @@ BY_EXTENSIONS = (ErrorCode.MODEL_LOAD_FAILED, ErrorCode.MODEL_LEAF_UNAVAILABLE)
 
 
 def refusal(
-    request: CompilationRequest,
+    request: Submission,
     model: Model | None,
     others: Mapping[Digest, Model | None] = MappingProxyType({}),
 ) -> Problem | None:
@@ -41,7 +41,7 @@ def refusal(
     """
     models = {**others, request.model: model}
     refusals = (_model_refusal(digest, models.get(digest), request) for digest in request.models)
-    problem = next(filter(None, refusals), None) or _target_refusal(request)
+    problem = next(filter(None, refusals), None) or _targets_refusal(request)
     if problem is not None:
         return problem
     known = {digest: one.inspection for digest, one in models.items() if one and one.inspection}
@@ -68,7 +68,7 @@ def missing_extension(digest: Digest) -> Problem:
     return make_problem(ErrorCode.EXTENSION_MISSING, f"Extension {digest} not found.")
 
 
-def _model_refusal(digest: Digest, model: Model | None, request: CompilationRequest) -> Problem | None:
+def _model_refusal(digest: Digest, model: Model | None, request: Submission) -> Problem | None:
     if model is None:
         return missing_model(digest)
     if model.problem is None or not model.defective:
@@ -78,7 +78,7 @@ def _model_refusal(digest: Digest, model: Model | None, request: CompilationRequ
     return model.problem.model_copy(update={"status": REJECTED_STATUS})
 
 
-def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspection) -> Problem | None:
+def _entry_refusal(request: Submission, name: str, inspection: Inspection) -> Problem | None:
     """The inspection has the signature of one method only; the job reads the others'."""
     methods = (inspection.method, *inspection.other_methods)
     asked = request.entries[name].method
@@ -94,7 +94,7 @@ def _entry_refusal(request: CompilationRequest, name: str, inspection: Inspectio
     return _arguments_refusal(request.for_entry(name), inspection) if chosen == inspection.method else None
 
 
-def _arguments_refusal(request: CompilationRequest, inspection: Inspection) -> Problem | None:
+def _arguments_refusal(request: Submission, inspection: Inspection) -> Problem | None:
     return (
         _constants_refusal(request.constants, inspection.signature)
         or _inputs_refusal(request.inputs, inspection.signature)
@@ -135,24 +135,35 @@ def priority_refusal(priority: int, highest: int) -> Problem | None:
     return make_problem(ErrorCode.REQUEST_INVALID, f"priority: {message}", errors=(error,))
 
 
-def _target_refusal(request: CompilationRequest) -> Problem | None:
-    """Refuse here what would end as a failed build, or as a library that no worker can verify.
+def _targets_refusal(request: Submission) -> Problem | None:
+    is_one = not isinstance(request.target, tuple)
+    for index, target in enumerate(request.targets):
+        name = "target" if is_one else f"target[{index}]"
+        problem = _target_refusal(target, name) or _verification_refusal(request, target)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _target_refusal(target: Target, name: str) -> Problem | None:
+    """Refuse here what would end as a failed build.
 
     The contract does not refuse it, since it reads the requests of earlier compilations too.
     """
-    found = unknown_part(request.target)
+    found = unknown_part(target)
     if found is None:
-        return _verification_refusal(request)
+        return None
     field, error = found
     is_unsupported = isinstance(error, PydanticCustomError) and error.type == UNSUPPORTED
     code = ErrorCode.TARGET_UNSUPPORTED if is_unsupported else ErrorCode.REQUEST_INVALID
     message = error.message() if isinstance(error, PydanticCustomError) else str(error)
-    errors = (FieldError(field=f"target.{field}", message=message),)
-    return make_problem(code, f"target.{field}: {message}", errors=errors)
+    errors = (FieldError(field=f"{name}.{field}", message=message),)
+    return make_problem(code, f"{name}.{field}: {message}", errors=errors)
 
 
-def _verification_refusal(request: CompilationRequest) -> Problem | None:
-    triple = triple_of(request.target)
+def _verification_refusal(request: Submission, target: Target) -> Problem | None:
+    """Refuse a library that no worker can verify."""
+    triple = triple_of(target)
     verifies = request.stop_after is None or request.stop_after.includes(Stage.VERIFY)
     if runs_on_workers(triple) or not request.is_verified or not verifies:
         return None

@@ -59,22 +59,24 @@ def day_end(at: datetime) -> datetime:
     return at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
-def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1) -> None:
+def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1, more_jobs: int = 1) -> None:
     """Check some of a tenant's limits. Requests at the same moment can exceed them by their number. Blocks.
 
     Args:
         service: the service as the tenant sees it.
         kinds: what the request adds to.
         more_bytes: how much it stores, as far as that is known.
+        more_jobs: how many jobs it queues.
 
     Raises:
         RefusalError: 429.
     """
     quota, usage = service.quota, service.data.usage
+    more = {STORED: more_bytes, QUEUED: more_jobs}
     for what in kinds:
         if getattr(quota, what.name) is None:
             continue
-        found = excess(what, quota, getattr(usage, what.name)(), more_bytes if what is STORED else 1)
+        found = excess(what, quota, getattr(usage, what.name)(), more.get(what, 1))
         if found is not None:
             retry_after = {"Retry-After": str(retry_seconds(what, now()))}
             raise RefusalError(make_problem(ErrorCode.QUOTA_EXCEEDED, found), retry_after)

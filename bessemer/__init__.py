@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bessemer.client import AsyncClient, AsyncJob, Client, Job
+    from bessemer.client import AsyncClient, AsyncGroup, AsyncJob, Client, Group, Job
     from bessemer.contract.dynamic import DimensionRange
     from bessemer.contract.job import JobState
     from bessemer.contract.model import ModelFormat, ModelState
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         TuneOptions,
         VerifyOptions,
     )
-    from bessemer.contract.request import CompilationRequest
+    from bessemer.contract.request import CompilationRequest, Submission
     from bessemer.contract.stage import Stage
     from bessemer.contract.target import ExplicitTarget, PresetTarget
     from bessemer.contract.tensor import InputSpec, TensorSpec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncGroup",
     "AsyncJob",
     "BenchmarkOptions",
     "BessemerError",
@@ -38,6 +39,7 @@ __all__ = [
     "CompilationRequest",
     "DimensionRange",
     "ExplicitTarget",
+    "Group",
     "InputSpec",
     "InspectOptions",
     "Job",
@@ -47,6 +49,7 @@ __all__ = [
     "OptimizeOptions",
     "PresetTarget",
     "Stage",
+    "Submission",
     "TensorSpec",
     "TranslateOptions",
     "TuneOptions",
@@ -56,6 +59,7 @@ __all__ = [
 
 _MODULES = {
     "AsyncClient": "bessemer.client",
+    "AsyncGroup": "bessemer.client",
     "AsyncJob": "bessemer.client",
     "BenchmarkOptions": "bessemer.contract.options",
     "BessemerError": "bessemer.errors",
@@ -63,6 +67,7 @@ _MODULES = {
     "CompilationRequest": "bessemer.contract.request",
     "DimensionRange": "bessemer.contract.dynamic",
     "ExplicitTarget": "bessemer.contract.target",
+    "Group": "bessemer.client",
     "InputSpec": "bessemer.contract.tensor",
     "InspectOptions": "bessemer.contract.options",
     "Job": "bessemer.client",
@@ -72,6 +77,7 @@ _MODULES = {
     "OptimizeOptions": "bessemer.contract.options",
     "PresetTarget": "bessemer.contract.target",
     "Stage": "bessemer.contract.stage",
+    "Submission": "bessemer.contract.request",
     "TensorSpec": "bessemer.contract.tensor",
     "TranslateOptions": "bessemer.contract.options",
     "TuneOptions": "bessemer.contract.options",

@@ -255,7 +255,7 @@ FORM: dict[str, Any] = {
                         },
                         REQUEST: {
                             "type": "object",
-                            "description": "A `CompilationRequest` without `model`, as JSON.",
+                            "description": "A `Submission` without `model`, as JSON.",
                         },
                     },
                 },

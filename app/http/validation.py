@@ -11,7 +11,7 @@ from app.http.idempotency import KEY_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
 from bessemer.contract.names import LABEL_KEY, LABEL_VALUE, did_you_mean
 from bessemer.contract.problem import FieldError
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import TARGET_FORMS, Submission
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
 from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
 
@@ -111,7 +111,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def _known_fields(place: Path) -> set[str]:
     """The known fields at the place of an unknown one."""
-    models: set[type[BaseModel]] = {CompilationRequest}
+    models: set[type[BaseModel]] = {Submission}
     for step in place[:-1]:
         if isinstance(step, str) and step not in {model.__name__ for model in models}:
             fields = [model.model_fields[step] for model in models if step in model.model_fields]
@@ -149,10 +149,11 @@ def _is_form(step: str) -> bool:
     return step[:1].isupper() and step in _FORMS
 
 
-_FORMS = frozenset(
-    model.__name__
-    for field in CompilationRequest.model_fields.values()
-    for model in _models_in(field.annotation)
+_FORMS = (
+    frozenset(
+        model.__name__ for field in Submission.model_fields.values() for model in _models_in(field.annotation)
+    )
+    | TARGET_FORMS
 )
 
 

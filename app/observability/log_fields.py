@@ -17,6 +17,8 @@ async def name_subjects(request: Request) -> None:
     named = request.path_params
     if is_job_id(named.get("id")):
         add_log_fields(job=named["id"])
+    if is_job_id(named.get("group")):
+        add_log_fields(group=named["group"])
     if is_job_id(named.get("invocation")):
         add_log_fields(invocation=named["invocation"])
     if _is(_DIGEST, named.get("digest")):

@@ -1,5 +1,6 @@
 """The OpenAPI document: examples, and the problems of each route."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from app.http.problems import PROBLEM_MEDIA_TYPE
 from app.identity.scopes import required_scope
 from bessemer.contract.capability import Capability
 from bessemer.contract.extension import Extension, ExtensionPage
+from bessemer.contract.group import Group, group_of
 from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
@@ -63,6 +65,7 @@ CACHED = COMPILATION.model_copy(
         "finished_at": _AT,
     }
 )
+GROUP_ID = "b51c5a3f0f3e4d0b8a2f6c1d7e9a0b4c"
 CANCELLED = COMPILATION.model_copy(
     update={"state": JobState.CANCELLED, "queue": None, "finished_at": _AT + timedelta(seconds=2)}
 )
@@ -95,6 +98,21 @@ IR = IrListing(
     )
 )
 PAGE = CompilationPage(items=(COMPILATION,))
+
+
+def _group(job: Compilation) -> Group:
+    """A group of two compilations like this one."""
+    members = ((job.id, "host"), ("9a271f2a916b0b6ee6cecb2426f0b320", "aarch64"))
+    requests = (job.request.model_copy(update={"target": PresetTarget(preset=name)}) for _, name in members)
+    return group_of(
+        tuple(
+            job.model_copy(update={"id": job_id, "group": GROUP_ID, "request": request})
+            for (job_id, _), request in zip(members, requests, strict=True)
+        )
+    )
+
+
+GROUP, RUNNING_GROUP, CANCELLED_GROUP = map(_group, (COMPILATION, RUNNING, CANCELLED))
 NEW_INVOCATION = Invocation(
     id="fcde2b2edba56bf408601fb721fe9b5c",
     compilation=COMPILATION.id,
@@ -159,6 +177,7 @@ WORKERS = WorkerList(
                 architecture="x86_64",
                 preset="znver4",
                 foreign=("aarch64", "riscv64"),
+                programs=("aarch64", "riscv64"),
                 processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
                 lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
                 dependents={"amx-tile": ("amx-bf16", "amx-int8")},
@@ -230,6 +249,14 @@ def answer(status: int, description: str, example: BaseModel, location: str | No
     if status == ACCEPTED:
         document.setdefault("headers", {})["Retry-After"] = _header("Seconds to wait before polling.")
     return {status: document}
+
+
+def one_of(status: int, description: str, examples: Mapping[str, BaseModel], location: str) -> Responses:
+    """A route's main response, which is one of several documents, with an example of each."""
+    document = answer(status, description, next(iter(examples.values())), location)[status]
+    shown = {name: {"value": example.model_dump(mode="json")} for name, example in examples.items()}
+    del document["model"]  # FastAPI adds that of the route to it
+    return {status: document | {"content": {"application/json": {"examples": shown}}}}
 
 
 def described(status: int, description: str, content: dict[str, Any] | None = None) -> Responses:

@@ -1,6 +1,6 @@
 """Submitting compilations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
@@ -21,14 +21,14 @@ from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.quotas import QUEUED, STORED, WORKER, require_room
 from app.service import ServiceDep, TenantService
-from bessemer.contract.base import Digest
-from bessemer.contract.extension import Extension
+from bessemer.contract.base import Digest, JobId
+from bessemer.contract.group import Group, group_of
 from bessemer.contract.identity import identity_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.queue import QUEUES, job_kind
-from bessemer.contract.request import CompilationRequest
-from bessemer.contract.service import Worker, takers_of
+from bessemer.contract.request import CompilationRequest, Submission
+from bessemer.contract.service import takers_of
 from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
@@ -46,6 +46,10 @@ REQUEST_EXAMPLES = {
     "a processor in the compiler's own terms": {
         "summary": "A processor with its cores",
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
+    },
+    "several targets": {
+        "summary": "A group: a compilation for each of several targets",
+        "value": {"model": documentation.REQUEST.model, "target": ["host", "aarch64", "riscv64"]},
     },
     "a preflight": {
         "summary": "Check in seconds whether a model compiles",
@@ -69,18 +73,21 @@ REQUEST_EXAMPLES = {
         },
     },
 }
-RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPLES)]
+RequestBody = Annotated[Submission, Body(openapi_examples=REQUEST_EXAMPLES)]
 
 
 @router.post(
     "",
     status_code=202,
-    summary="Compile a model for a target",
+    summary="Compile a model for one target or several",
     responses=documentation.answer(
         200, "An earlier compilation of an identical request answered it.", documentation.CACHED
     )
-    | documentation.answer(
-        202, "The compilation is queued.", documentation.COMPILATION, "The URL of the compilation."
+    | documentation.one_of(
+        202,
+        "The compilation is queued, or those of the group are.",
+        {"one target": documentation.COMPILATION, "several targets": documentation.GROUP},
+        "The URL of the compilation or the group.",
     )
     | problems(
         ErrorCode.REQUEST_INVALID,
@@ -104,41 +111,73 @@ RequestBody = Annotated[CompilationRequest, Body(openapi_examples=REQUEST_EXAMPL
 )
 def submit_compilation(
     service: ServiceDep, response: Response, request: RequestBody, idempotency_key: IdempotencyKey = None
-) -> Compilation:
+) -> Compilation | Group:
     """Queue a compilation of an uploaded model. Poll it at `Location`, or follow its `/events`.
+
+    If `target` is a list, the answer is a group, with a compilation for each target: all are queued, or none
+    is. One that fails does not affect the others.
 
     A request for a rejected model fails with the code of the model's inspection. A form can include the
     model and the extensions, which saves separate uploads. An identical request that a compilation of your
     tenant has answered before is answered at once with its results (`cached`), unless `cache` is false.
     """
-    job_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
-    add_log_fields(job=job_id, model=request.model)
-    identities: frozenset[Digest] = frozenset()
-    if idempotency_key is None or service.data.jobs.get(job_id) is None:
-        identities = _require_admissible(service, request)
-    job = service.data.jobs.submit(job_id, request, current_traceparent(), identities)
-    response.headers["Location"] = f"/v1/compilations/{job_id}"
+    new_id = resource_id(service.id_secret, idempotency_key, service.data.tenant)
+    if isinstance(request.target, tuple):
+        add_log_fields(group=new_id, model=request.model)
+        response.headers["Location"] = f"/v1/groups/{new_id}"
+        poll_later(response)
+        return _submit_group(service, new_id, request, idempotency_key)
+    add_log_fields(job=new_id, model=request.model)
+    response.headers["Location"] = f"/v1/compilations/{new_id}"
+    job = _submit_one(service, new_id, request, idempotency_key)
     if job.cached:
-        _touch_uploads(service, job)
         response.status_code = 200
-        return job
-    if job.state is JobState.QUEUED:
-        _require_uploads(service, job)
-        service.try_enqueue(service.data.jobs, job_id)
-    poll_later(response)
+    else:
+        poll_later(response)
+    return job
+
+
+def _submit_one(service: TenantService, job_id: JobId, request: Submission, key: str | None) -> Compilation:
+    jobs = service.data.jobs
+    if key is None or jobs.get(job_id) is None:
+        _require_admissible(service, request)
+    (wanted,) = request.for_each_target()
+    job = jobs.submit(job_id, wanted, current_traceparent(), _identities(service, wanted))
+    _enqueue(service, request, (job,))
     return service.with_position(job)
 
 
-def _require_uploads(service: TenantService, job: Compilation) -> None:
-    """Withdraw a job whose uploads were deleted since the check; from here on, the job protects them."""
-    for problem in _touch_uploads(service, job):
-        service.data.jobs.withdraw(job.id)
+def _submit_group(service: TenantService, group: JobId, request: Submission, key: str | None) -> Group:
+    data = service.data
+    wanted = request.for_each_target()
+    missing = len(wanted) - (0 if key is None else len(data.jobs.group(group)))
+    if missing > 0:
+        _require_admissible(service, request, missing)
+    ids = [
+        resource_id(service.id_secret, key, data.tenant, "target", str(index)) for index in range(len(wanted))
+    ]
+    requests = dict(zip(ids, wanted, strict=True))
+    identities = {job_id: _identities(service, each) for job_id, each in requests.items()}
+    jobs = data.jobs.submit_group(group, requests, current_traceparent(), identities)
+    _enqueue(service, request, jobs)
+    return group_of(tuple(map(service.with_position, jobs)))
+
+
+def _enqueue(service: TenantService, request: Submission, jobs: Sequence[Compilation]) -> None:
+    """Put those jobs of a request in the queue that wait; note that the uploads of all are used."""
+    queued = [job for job in jobs if job.state is JobState.QUEUED]
+    problems_found = _touch_uploads(service, request)
+    for problem in problems_found if queued else ():
+        for job in queued:
+            service.data.jobs.withdraw(job.id)
         raise RefusalError(problem)
+    for job in queued:
+        service.try_enqueue(service.data.jobs, job.id)
 
 
-def _touch_uploads(service: TenantService, job: Compilation) -> tuple[Problem, ...]:
-    """Note that a job's uploads are used; the problems of those that are missing."""
-    data, request = service.data, job.request
+def _touch_uploads(service: TenantService, request: Submission) -> tuple[Problem, ...]:
+    """Note that a request's uploads are used; the problems of those that were deleted since the check."""
+    data = service.data
     models = [missing_model(digest) for digest in request.models if not data.models.touch(digest)]
     extensions = [
         missing_extension(digest) for digest in request.uploads if not data.extensions.touch(digest)
@@ -146,9 +185,9 @@ def _touch_uploads(service: TenantService, job: Compilation) -> tuple[Problem, .
     return (*models, *extensions)
 
 
-def _require_admissible(service: TenantService, request: CompilationRequest) -> frozenset[Digest]:
-    """Refuse a request that cannot be accepted; return the results that would answer it."""
-    require_room(service, QUEUED, WORKER, STORED)
+def _require_admissible(service: TenantService, request: Submission, jobs: int = 1) -> None:
+    """Refuse a request that cannot be accepted."""
+    require_room(service, QUEUED, WORKER, STORED, more_jobs=jobs)
     models = {digest: service.data.models.get(digest) for digest in request.models}
     extensions = {digest: service.data.extensions.get(digest) for digest in request.uploads}
     problem = (
@@ -161,14 +200,14 @@ def _require_admissible(service: TenantService, request: CompilationRequest) -> 
         problem = time_refusal(request.tune.seconds, workers)
     if problem is not None:
         raise RefusalError(problem)
-    return _identities(request, extensions, service.live_workers()) if request.cache else frozenset()
 
 
-def _identities(
-    request: CompilationRequest, uploads: Mapping[Digest, Extension | None], workers: Sequence[Worker]
-) -> frozenset[Digest]:
-    """The identities of the results that the live workers would make."""
+def _identities(service: TenantService, request: CompilationRequest) -> frozenset[Digest]:
+    """The identities of the results that the live workers would make, if they may answer the request."""
+    if not request.cache:
+        return frozenset()
+    uploads = {digest: service.data.extensions.get(digest) for digest in request.uploads}
     names = {digest: None if upload is None else upload.name for digest, upload in uploads.items()}
-    takers = takers_of(request.needs, QUEUES[job_kind(request)], workers)
+    takers = takers_of(request.needs, QUEUES[job_kind(request)], service.live_workers())
     kinds = {kind for worker in takers if (kind := worker.kind) is not None}
     return frozenset(identity_of(request, names, kind) for kind in kinds)

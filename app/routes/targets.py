@@ -4,28 +4,28 @@ from fastapi import APIRouter
 
 from app.openapi import document as documentation
 from app.openapi.document import problems
+from app.service import ServiceDep
+from bessemer.contract.fleet import TargetList, offered
 from bessemer.contract.llvm_processors import AARCH64, APPLE, RISCV64, X86_64
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.service import TargetList
 from bessemer.contract.target import PRESETS
 
 router = APIRouter(prefix="/v1/targets", tags=["targets"])
 
 _OTHERS = {"aarch64": AARCH64, "apple": APPLE, "riscv64": RISCV64}
-TARGETS = TargetList(
-    items=PRESETS,
-    processors=X86_64 | {name: tuple(sorted(processors)) for name, processors in _OTHERS.items()},
-)
+PROCESSORS = X86_64 | {name: tuple(sorted(processors)) for name, processors in _OTHERS.items()}
+EXAMPLE = TargetList(items=offered(PRESETS, documentation.WORKERS.items), processors=PROCESSORS)
 
 
 @router.get(
     "",
     summary="List the targets",
-    responses=documentation.answer(200, "The targets.", TARGETS) | problems(ErrorCode.REQUEST_INVALID),
+    responses=documentation.answer(200, "The targets.", EXAMPLE) | problems(ErrorCode.REQUEST_INVALID),
 )
-async def list_targets() -> TargetList:
+def list_targets(service: ServiceDep) -> TargetList:
     """A request names a preset or one of LLVM's processors, or gives LLVM options.
 
-    NVIDIA GPUs (CUDA) are planned.
+    For each preset, `fleet` says how the live workers can build, verify and measure libraries for it now:
+    natively, by emulation, or not at all. NVIDIA GPUs (CUDA) are planned.
     """
-    return TARGETS
+    return TargetList(items=offered(PRESETS, service.live_workers()), processors=PROCESSORS)

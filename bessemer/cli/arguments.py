@@ -18,9 +18,9 @@ from typer.core import TyperCommand
 from bessemer.client.inputs import validated, validation_message
 from bessemer.client.ir_modules import NOTHING, Beside
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import HOST
+from bessemer.contract.target import HOST, Target
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
@@ -37,6 +37,15 @@ TargetOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="Target to compile for, see `bessemer targets`; defaults to the worker's processor.",
+    ),
+]
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="Target to compile for, see `bessemer targets`; defaults to the worker's processor. Repeat "
+        "it for several at once.",
     ),
 ]
 NoWaitOption = Annotated[
@@ -162,7 +171,7 @@ Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)
 ENTRY_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 ARGUMENTS = frozenset({"model", "name", "inputs", "dimensions", "constants", "entries", "extensions"})
-_PLACEHOLDER_DIGEST = "0" * 64
+_PLACEHOLDER = {"model": "0" * 64}
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,7 @@ class Draft:
         extensions: the files of extensions.
         schedules: the files of schedules, and the functions in them, by functions of the module.
         records: the folder of an earlier search's records.
+        targets: the targets of a group, of which the request has the first; empty for one compilation.
     """
 
     request: CompilationRequest
@@ -186,6 +196,7 @@ class Draft:
     extensions: tuple[Path, ...] = ()
     schedules: Mapping[str, str] = field(default_factory=dict)
     records: Path | None = None
+    targets: tuple[Target, ...] = ()
 
     def until(self, stage: Stage) -> "Draft":
         """A copy that stops after a stage."""
@@ -204,7 +215,7 @@ class Draft:
 
 
 def read_draft(
-    target: str | None,
+    target: str | Sequence[str] | None,
     inputs: Sequence[str] | None,
     options: Sequence[str] | None,
     labels: Sequence[str] | None = None,
@@ -219,6 +230,7 @@ def read_draft(
     """Parse the options of a command.
 
     Args:
+        target: the name of a target, or several names.
         inputs: such as ``x=1x784:float32`` or ``x=batchx784:float32``.
         options: such as ``tune.trials=64``, ``trials=64`` (if the last part is unique) or
             ``kernels.linear=auto``.
@@ -235,8 +247,13 @@ def read_draft(
     fields: dict[str, Any] = {}
     for path, value in _read_options(options or ()).items():
         _place(fields, path.split("."), value)
-    if target is not None or "mcpu" not in fields.get("target", {}):
-        fields["target"] = {"preset": HOST if target is None else target, **fields.get("target", {})}
+    names = (target,) if isinstance(target, str) else tuple(target or ())
+    rest = fields.get("target", {})
+    if names or "mcpu" not in rest:
+        fields["target"], *others = ({"preset": each, **rest} for each in names or (HOST,))
+        several = (fields["target"], *others) if others else ()
+    else:
+        several = ()
     if inputs:
         fields["inputs"] = tuple(_read_input(text) for text in inputs)
     ranges = _read_dimensions(dimensions or ())
@@ -252,7 +269,10 @@ def read_draft(
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     given = dict(_read_schedule(text) for text in schedules or ())
-    return Draft(_checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())), given)
+    targets = validated(Submission, {**_PLACEHOLDER, **fields, "target": several}).targets if several else ()
+    return Draft(
+        _checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())), given, targets=targets
+    )
 
 
 def _read_schedule(text: str) -> tuple[str, str]:
@@ -263,7 +283,7 @@ def _read_schedule(text: str) -> tuple[str, str]:
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
-    return validated(CompilationRequest, {"model": _PLACEHOLDER_DIGEST, **fields})
+    return validated(CompilationRequest, {**_PLACEHOLDER, **fields})
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:

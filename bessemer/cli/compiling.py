@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import REPORT
 from bessemer.cli.arguments import (
     ConstantsOption,
     DimensionsOption,
+    Draft,
     EntriesOption,
     ExtensionsOption,
     FieldsOption,
@@ -24,11 +25,13 @@ from bessemer.cli.arguments import (
     ReferenceOption,
     SchedulesOption,
     TargetOption,
+    TargetsOption,
     WeightsOption,
     read_draft,
 )
+from bessemer.cli.groups import download_group, follow_group, show_group
 from bessemer.cli.live_view import compilation_lines, other_method_lines
-from bessemer.cli.model_argument import submitted
+from bessemer.cli.model_argument import submitted, submitted_group
 from bessemer.cli.output import (
     ExitStatus,
     JsonOption,
@@ -44,7 +47,7 @@ from bessemer.cli.output import (
     shown_bytes,
 )
 from bessemer.cli.waiting import first_line, follow, missing_worker
-from bessemer.client import Job
+from bessemer.client import Client, Job
 from bessemer.client.ir_modules import Beside
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.job import JobState
@@ -58,7 +61,7 @@ SHOWN_OPERATORS = 30
 
 def compile_model(
     model: ModelArgument,
-    target: TargetOption = None,
+    target: TargetsOption = None,
     inputs: InputsOption = None,
     dimensions: DimensionsOption = None,
     constants: ConstantsOption = None,
@@ -74,7 +77,10 @@ def compile_model(
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Unpack the bundle into this new or empty directory.", file_okay=False
+            metavar="DIR",
+            help="Unpack the bundle into this new or empty directory; with several targets, each into a "
+            "directory in it.",
+            file_okay=False,
         ),
     ] = None,
     force: Annotated[
@@ -89,7 +95,7 @@ def compile_model(
     no_wait: NoWaitOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Compile a model for a target, and wait for the verified library."""
+    """Compile a model for a target or for several, and wait for the verified libraries."""
     console = errors if json else results
     with connected(url) as client:
         beside = Beside(weights, reference)
@@ -109,6 +115,9 @@ def compile_model(
         draft = replace(draft, records=records)
         if output is not None:
             _check_output(output, draft.request, force)
+        if draft.targets:
+            _compile_group(client, model, draft, output, json, detach, no_wait)
+            return
         if no_wait:
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)
@@ -119,6 +128,36 @@ def compile_model(
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)
+
+
+def _compile_group(
+    client: Client,
+    model: str,
+    draft: Draft,
+    output: Path | None,
+    json: bool,
+    detach: bool,
+    no_wait: bool,
+) -> None:
+    console = errors if json else results
+    if no_wait:
+        for target in draft.targets:
+            client.require_worker(draft.request.model_copy(update={"target": target}))
+    group = submitted_group(client, model, draft, console)
+    if detach:
+        if json:
+            print_json(group.document)
+        else:
+            typer.echo(group.id)
+            print_lines(errors, f"to follow it, run `bessemer show --follow {group.id}`")
+        return
+    follow_group(group, console)
+    if output is not None:
+        for path in download_group(group, output):
+            print_lines(console, f"bundle {path}")
+    show_group(group, json)
+    if group.state is not JobState.SUCCEEDED:
+        raise typer.Exit(ExitStatus.FAILED)
 
 
 def _check_output(output: Path, request: CompilationRequest, force: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
+from bessemer.cli.groups import follow_group, show_group
 from bessemer.cli.live_view import compilation_lines
 from bessemer.cli.output import (
     ExitStatus,
@@ -25,10 +26,12 @@ from bessemer.cli.output import (
     table,
 )
 from bessemer.cli.waiting import follow
-from bessemer.client import Client, Job
+from bessemer.client import Client, Group, Job
 from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.extension import Extension
+from bessemer.contract.group import Group as GroupDocument
+from bessemer.contract.invocation import Invocation
 from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
@@ -63,14 +66,32 @@ def show(
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Show a compilation, or follow it."""
+    """Show a compilation or a group, or follow it."""
     with connected(url) as client:
-        job = _read(client, job_id)
+        job = _read_or_group(client, job_id)
+        if isinstance(job, Group):
+            if until_ended and not job.state.final:
+                follow_group(job, errors if json else results)
+            show_group(job, json)
+            if until_ended and job.state is not JobState.SUCCEEDED:
+                raise typer.Exit(ExitStatus.FAILED)
+            return
         if until_ended and not job.state.final:
             follow(job, errors if json else results)
         _show(job.document, json)
         if until_ended and job.state is not JobState.SUCCEEDED:
             raise typer.Exit(ExitStatus.FAILED)
+
+
+def _read_or_group(client: Client, name: str) -> Job | Group:
+    """The compilation as ``_read`` finds it, or else the group."""
+    try:
+        return _read(client, name)
+    except NotFoundError:
+        group = _unless_missing(client.group, name)
+        if group is None:
+            raise
+    return group
 
 
 def _read(client: Client, name: str) -> Job:
@@ -108,6 +129,7 @@ def list_jobs(
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only compilations for this preset or mcpu.")
     ] = None,
+    group: Annotated[str | None, typer.Option(metavar="ID", help="Only compilations of this group.")] = None,
     after: AfterOption = None,
     before: BeforeOption = None,
     limit: LimitOption = 20,
@@ -122,6 +144,7 @@ def list_jobs(
             labels=read_labels(labels or ()),
             model=model,
             target=target,
+            group=group,
             created_after=aware(after),
             created_before=aware(before),
         )
@@ -139,12 +162,19 @@ def cancel(
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Cancel a compilation or one of its invocations. A running one ends within seconds."""
+    """Cancel a compilation, a group or an invocation. A running one ends within seconds."""
     with connected(url) as client:
-        job = client.job(job_id)
-        document = job.cancel_invocation(invocation_id) if invocation_id else job.cancel().document
+        document = _cancelled(client, job_id, invocation_id)
         done = document.state is JobState.CANCELLED
         print_result(document, [f"{document.id}: {'cancelled' if done else 'asked to cancel'}"], json)
+
+
+def _cancelled(
+    client: Client, name: str, invocation_id: str | None
+) -> Compilation | Invocation | GroupDocument:
+    if invocation_id:
+        return client.job(name).cancel_invocation(invocation_id)
+    return _job_or_group(client, name).cancel().document
 
 
 def logs(
@@ -165,16 +195,17 @@ def delete(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID|DIGEST...", help="Finished compilations, models or extensions; prefixes work."
+            metavar="ID|DIGEST...",
+            help="Finished compilations or groups, models or extensions; prefixes work.",
         ),
     ],
     url: UrlOption = None,
 ) -> None:
-    """Delete compilations with their files, or uploaded models and extensions."""
+    """Delete compilations or groups with their files, or uploaded models and extensions."""
     with connected(url) as client:
         for name in names:
             for found in _named(client, name):
-                if isinstance(found, Job):
+                if isinstance(found, Job | Group):
                     found.delete()
                 elif isinstance(found, Model):
                     client.delete_model(found.digest)
@@ -183,14 +214,14 @@ def delete(
                 print_lines(results, f"{_id_of(found)}: deleted")
 
 
-def _named(client: Client, name: str) -> Sequence[Job | Model | Extension]:
+def _named(client: Client, name: str) -> Sequence[Job | Group | Model | Extension]:
     """What to delete. A prefix must match only one thing; a digest also names two uploads of one file."""
-    found: list[Job | Model | Extension] = []
+    found: list[Job | Group | Model | Extension] = []
     if is_digest_prefix(name):
         uploads = (_unless_missing(client.model, name), _unless_missing(client.extension, name))
         found += [upload for upload in uploads if upload is not None]
     if not found:
-        return (client.model(name) if is_digest(name) else client.job(name),)
+        return (client.model(name) if is_digest(name) else _job_or_group(client, name),)
     if is_digest(name):
         return found
     job = _unless_missing(client.job, name)
@@ -204,11 +235,21 @@ def _named(client: Client, name: str) -> Sequence[Job | Model | Extension]:
     return found
 
 
-def _id_of(found: Job | Model | Extension) -> str:
-    return found.id if isinstance(found, Job) else found.digest
+def _job_or_group(client: Client, name: str) -> Job | Group:
+    try:
+        return client.job(name)
+    except NotFoundError:
+        group = _unless_missing(client.group, name)
+        if group is None:
+            raise
+    return group
 
 
-def _noun(found: Job | Model | Extension) -> str:
+def _id_of(found: Job | Group | Model | Extension) -> str:
+    return found.id if isinstance(found, Job | Group) else found.digest
+
+
+def _noun(found: Job | Group | Model | Extension) -> str:
     return "compilation" if isinstance(found, Job) else type(found).__name__.lower()
 
 

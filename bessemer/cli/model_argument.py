@@ -15,7 +15,7 @@ from rich.console import Console
 from bessemer.cli.arguments import Draft
 from bessemer.cli.live_view import upload_view
 from bessemer.cli.output import errors, print_lines
-from bessemer.client import Client, Job
+from bessemer.client import Client, Group, Job
 from bessemer.client.exporting import (
     NO_CONSTANTS,
     Constants,
@@ -25,14 +25,14 @@ from bessemer.client.exporting import (
     save_programs,
     torch_kind,
 )
-from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of
+from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of, validated
 from bessemer.client.ir_modules import Beside, ir_module_bytes, is_ir_module, packed
 from bessemer.client.sources import read_file
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, name_of_file
-from bessemer.contract.request import CompilationRequest, Entry
+from bessemer.contract.request import CompilationRequest, Entry, Submission
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
 
@@ -224,7 +224,19 @@ def _path(entry: str) -> Path:
 
 
 def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job:
-    """Submit a compilation, after building and uploading its model if necessary.
+    """Build and upload the model if necessary, and submit a compilation. Raises as ``uploaded_all``."""
+    return client.post(uploaded_all(client, model, draft, console))
+
+
+def submitted_group(client: Client, model: str, draft: Draft, console: Console) -> Group:
+    """Submit a compilation for each of the draft's targets. Raises as ``uploaded_all``."""
+    request = uploaded_all(client, model, draft, console)
+    given = {name: getattr(request, name) for name in request.model_fields_set}
+    return client.post_group(validated(Submission, {**given, "target": draft.targets}))
+
+
+def uploaded_all(client: Client, model: str, draft: Draft, console: Console) -> CompilationRequest:
+    """Build and upload the model if necessary, and what the request needs beside it; returns the request.
 
     Raises:
         InvalidArgumentError: the model or the request is not valid; nothing was uploaded.
@@ -258,7 +270,7 @@ def submitted(client: Client, model: str, draft: Draft, console: Console) -> Job
         update["extensions"] = tuple(dict.fromkeys(digests))
     if draft.records is not None:
         request = _tuned(request, records=client.upload_records(draft.records))
-    return client.post(request.model_copy(update=update))
+    return request.model_copy(update=update)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """``bessemer inspect``, ``models`` and ``targets``."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -41,19 +41,19 @@ from bessemer.cli.output import (
 from bessemer.cli.waiting import follow, print_missing_worker
 from bessemer.client import Client, Job
 from bessemer.client.sources import Progress
-from bessemer.contract.capability import needs_of
 from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.fleet import OfferedPreset, TargetList
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, graph_rows
 from bessemer.contract.job import JobState
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
-from bessemer.contract.queue import QueueName
-from bessemer.contract.service import TargetList, WorkerList, takers_of
+from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import HOST, Preset, PresetTarget
+from bessemer.contract.target import HOST, Preset
 from bessemer.contract.target_names import PLANNED
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 WIDTH = 100
+TARGET_HEADINGS = ("target", "build", "verify", "measure", "description")
 HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
 
 
@@ -84,19 +84,17 @@ def list_models(
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
-    """List the targets for compilations."""
+    """List the targets for compilations, and how the live workers build, verify and measure each."""
     with connected(url) as client:
         found = client.targets()
-        print_result(found, _target_lines(found, client), json)
+        print_result(found, target_lines(found, client.workers().items), json)
 
 
-def _target_lines(targets: TargetList, client: Client) -> Iterator[str]:
-    workers = client.workers()
-    rows = [
-        (preset.name, _takers(PresetTarget(preset=preset.name), workers), _described(preset, workers))
-        for preset in targets.items
-    ]
-    yield from aligned([("target", "live workers", "description"), *rows])
+def target_lines(targets: TargetList, workers: Iterable[Worker] = ()) -> Iterator[str]:
+    """The presets with what the fleet can do for each, and the processors."""
+    live = tuple(workers)
+    rows = [(preset.name, *_means(preset), _described(preset, live)) for preset in targets.items]
+    yield from aligned([TARGET_HEADINGS, *rows])
     if not targets.processors:
         return
     yield from ("", "Every LLVM name of a processor is also a target:")
@@ -112,21 +110,20 @@ def _target_lines(targets: TargetList, client: Client) -> Iterator[str]:
     yield from ("", PLANNED)
 
 
-def _described(preset: Preset, workers: WorkerList) -> str:
+def _means(preset: OfferedPreset) -> tuple[str, ...]:
+    """How the fleet builds, verifies and measures libraries; older servers do not say."""
+    fleet = preset.fleet
+    if fleet is None:
+        return ("?", "?", "?")
+    return (fleet.build.value, fleet.verify.value, fleet.measure.value)
+
+
+def _described(preset: Preset, workers: Iterable[Worker]) -> str:
     """A preset's description; for ``host``, with what it is on the live workers."""
     if preset.name != HOST:
         return preset.description
-    found = sorted({f"{one.mcpu} ({one.capability.preset or 'no preset'})" for one in workers.items})
+    found = sorted({f"{one.mcpu} ({one.capability.preset or 'no preset'})" for one in workers})
     return f"{preset.description} Now: {', '.join(found)}." if found else preset.description
-
-
-def _takers(target: PresetTarget, workers: WorkerList) -> str:
-    """The number of live workers that can run a target's code."""
-    try:
-        needs = needs_of(target)
-    except KeyError:  # a preset of a later release
-        return "?"
-    return str(len(takers_of(needs, QueueName.COMPILE, workers.items)))
 
 
 def inspect(

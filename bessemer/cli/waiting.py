@@ -27,7 +27,7 @@ def follow(job: Job, console: Console) -> None:
     try:
         watch(job, console)
     except KeyboardInterrupt as interruption:
-        _interrupted(job, interruption)
+        interrupted(job.id, job.cancel, interruption)
         raise typer.Exit(interruption_status(interruption)) from None
 
 
@@ -68,14 +68,12 @@ def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
-def _interrupted(job: Job, interruption: KeyboardInterrupt) -> None:
+def interrupted(name: str, cancel: Callable[[], object], interruption: KeyboardInterrupt) -> None:
     """On a terminal, offer to cancel; a second Ctrl-C lets the job run."""
     if not isinstance(interruption, TerminatedError) and _wants_cancel():
-        ask_to_cancel(job.id, job.cancel)
+        ask_to_cancel(name, cancel)
         return
-    print_lines(
-        errors, f"{job.id} is still running: `bessemer show --follow {job.id}`, `bessemer cancel {job.id}`"
-    )
+    print_lines(errors, f"{name} is still running: `bessemer show --follow {name}`, `bessemer cancel {name}`")
 
 
 def _wants_cancel() -> bool:

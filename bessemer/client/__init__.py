@@ -5,6 +5,7 @@ Each operation is a generator of steps that does no I/O (``operations``, ``submi
 """
 
 from bessemer.client.client import AsyncClient, Client
+from bessemer.client.group import AsyncGroup, Group
 from bessemer.client.job import AsyncJob, Job
 
-__all__ = ["AsyncClient", "AsyncJob", "Client", "Job"]
+__all__ = ["AsyncClient", "AsyncGroup", "AsyncJob", "Client", "Group", "Job"]

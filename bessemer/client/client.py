@@ -4,22 +4,26 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
 
 from bessemer.client import operations, submission
+from bessemer.client.group import AsyncGroup, Group
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
 from bessemer.client.ir_modules import Arrays, Beside
 from bessemer.client.job import AsyncJob, Job
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.operations import NO_LABELS
+from bessemer.client.options import SubmitOptions
 from bessemer.client.sources import ExtensionSource, ModelSource, Progress
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
 from bessemer.contract.audit import AuditPage
 from bessemer.contract.extension import Extension
+from bessemer.contract.fleet import TargetList
+from bessemer.contract.group import Group as GroupDocument
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.model import Model, ModelFormat, ModelState
 from bessemer.contract.options import (
@@ -30,16 +34,17 @@ from bessemer.contract.options import (
     TuneOptions,
     VerifyOptions,
 )
-from bessemer.contract.request import CompilationRequest, Entry, Parameters
-from bessemer.contract.service import Readiness, TargetList, WorkerList
+from bessemer.contract.request import CompilationRequest, Entry, Parameters, Submission
+from bessemer.contract.service import Readiness, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
 from bessemer.contract.usage import Usage
 
 AnyJob = TypeVar("AnyJob")
+AnyGroup = TypeVar("AnyGroup")
 
 
-class ClientOperations(Generic[AnyJob]):
+class ClientOperations(Generic[AnyJob, AnyGroup]):
     """The operations of both clients."""
 
     @operation
@@ -191,7 +196,8 @@ class ClientOperations(Generic[AnyJob]):
                 ``.safetensors`` file, or arrays.
             reference: for an IRModule, inputs and outputs by their names to verify the library with: the path
                 of a ``.npz`` file, or arrays.
-            target: the name of a preset or LLVM processor, or a full LLVM target.
+            target: the name of a preset or LLVM processor, or a full LLVM target. For several, see
+                ``submit_group``.
             translate: how to translate the model to Relax.
             optimize: how to rewrite and fuse the graph.
             parameters: ``separate`` stores the weights in a file beside the library.
@@ -234,15 +240,55 @@ class ClientOperations(Generic[AnyJob]):
             "cache": cache,
         }
         beside = Beside(weights, reference)
-        document = yield from submission.submit(
-            model, inputs, dimensions, options, progress, beside, extensions, schedules, records
+        request = yield from submission.upload_all(
+            CompilationRequest,
+            model,
+            inputs,
+            dimensions,
+            options,
+            progress,
+            beside,
+            extensions,
+            schedules,
+            records,
         )
-        return self._job(document)
+        return self._job((yield from submission.post(request)))
+
+    @operation
+    def submit_group(
+        self, model: ModelSource, *, targets: Iterable[str | Target], **options: Unpack[SubmitOptions]
+    ) -> Flow[AnyGroup]:
+        """Submit a compilation for each of several targets, and upload the model if the server lacks it.
+
+        One compilation that fails does not affect the others.
+
+        Args:
+            model: see ``submit``.
+            targets: names of presets or LLVM processors, or full LLVM targets; each once.
+            options: the other arguments of ``submit``.
+
+        Raises:
+            InvalidArgumentError: an argument is not valid; nothing was uploaded.
+            ExportError: torch could not export the module.
+            ProblemError: the server refused the model or the request; nothing was submitted.
+        """
+        request = yield from submission.upload_all_for(model, tuple(targets), options)
+        return self._group((yield from submission.post_group(request)))
 
     @operation
     def post(self, request: CompilationRequest) -> Flow[AnyJob]:
         """Submit a complete request for an uploaded model."""
         return self._job((yield from submission.post(request)))
+
+    @operation
+    def post_group(self, request: Submission) -> Flow[AnyGroup]:
+        """Submit a complete request with several targets for an uploaded model."""
+        return self._group((yield from submission.post_group(request)))
+
+    @operation
+    def group(self, group_id: str) -> Flow[AnyGroup]:
+        """Get a group by its id, or by the first characters of its id. Raises as ``job`` does."""
+        return self._group((yield from operations.get_group(group_id)))
 
     @operation
     def job(self, job_id: str) -> Flow[AnyJob]:
@@ -256,7 +302,7 @@ class ClientOperations(Generic[AnyJob]):
 
     @operation
     def targets(self) -> Flow[TargetList]:
-        """List the targets that a request can name."""
+        """List the targets that a request can name, and how the fleet can build, verify and measure each."""
         return fetch(TargetList, Call("GET", "/v1/targets"))
 
     @operation
@@ -291,8 +337,11 @@ class ClientOperations(Generic[AnyJob]):
     def _job(self, document: Compilation) -> AnyJob:
         raise NotImplementedError
 
+    def _group(self, document: GroupDocument) -> AnyGroup:
+        raise NotImplementedError
 
-class Client(ClientOperations[Job], Blocking):
+
+class Client(ClientOperations[Job, Group], Blocking):
     """A connection to a Bessemer server. Every method raises ``UnreachableError`` if the server is silent.
 
     Args:
@@ -367,6 +416,7 @@ class Client(ClientOperations[Job], Blocking):
         labels: Mapping[str, str | None] = NO_LABELS,
         model: str | None = None,
         target: str | None = None,
+        group: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Iterator[Job]:
@@ -378,6 +428,7 @@ class Client(ClientOperations[Job], Blocking):
             labels: labels that the jobs have; None matches any value.
             model: the digest of the jobs' model, or its first characters.
             target: the name of a preset, or an mcpu.
+            group: the id of a group.
             created_after: a timezone-aware time; only jobs submitted after it.
             created_before: a timezone-aware time; only jobs submitted before it.
 
@@ -390,6 +441,7 @@ class Client(ClientOperations[Job], Blocking):
             label=operations.selectors(labels),
             model=model,
             target=target,
+            group=group,
             created_after=created_after,
             created_before=created_before,
         )
@@ -398,8 +450,11 @@ class Client(ClientOperations[Job], Blocking):
     def _job(self, document: Compilation) -> Job:
         return Job(self._transport, document)
 
+    def _group(self, document: GroupDocument) -> Group:
+        return Group(self._transport, document)
 
-class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
+
+class AsyncClient(ClientOperations[AsyncJob, AsyncGroup], Asynchronous):
     """A connection to a Bessemer server for asyncio, with the arguments and errors of ``Client``.
 
     File access, hashing and export run in threads.
@@ -456,6 +511,7 @@ class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
         labels: Mapping[str, str | None] = NO_LABELS,
         model: str | None = None,
         target: str | None = None,
+        group: str | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> AsyncIterator[AsyncJob]:
@@ -466,6 +522,7 @@ class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
             label=operations.selectors(labels),
             model=model,
             target=target,
+            group=group,
             created_after=created_after,
             created_before=created_before,
         )
@@ -474,3 +531,6 @@ class AsyncClient(ClientOperations[AsyncJob], Asynchronous):
 
     def _job(self, document: Compilation) -> AsyncJob:
         return AsyncJob(self._transport, document)
+
+    def _group(self, document: GroupDocument) -> AsyncGroup:
+        return AsyncGroup(self._transport, document)

@@ -12,6 +12,7 @@ from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
+from bessemer.contract.request import TARGET_FORMS
 from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
@@ -110,7 +111,8 @@ def validation_message(error: ValidationError) -> str:
 
 def _field_message(place: tuple[int | str, ...], message: str) -> str:
     text = message.removeprefix("Value error, ")
-    return f"{'.'.join(str(part) for part in place)}: {text}" if place else text
+    shown = ".".join(str(part) for part in place if part not in TARGET_FORMS)
+    return f"{shown}: {text}" if place else text
 
 
 def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> Iterator[InputSpec]:

@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
+from bessemer.contract.group import Comparison, Group
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
@@ -39,6 +40,22 @@ def get_compilation(job_id: str) -> Flow[Compilation]:
 def cancel(job_id: str) -> Flow[Compilation]:
     """Cancel a compilation."""
     return fetch(Compilation, Call("POST", f"{compilation_path(job_id)}/cancel"))
+
+
+def get_group(group_id: str) -> Flow[Group]:
+    """Get a group."""
+    return fetch(Group, Call("GET", group_path(group_id)))
+
+
+def get_comparison(group_id: str) -> Flow[Comparison]:
+    """Get the comparison of a group's results."""
+    path = f"{group_path(group_id)}/report"
+    return fetch(Comparison, Call("GET", path, headers={"Accept": "application/json"}))
+
+
+def cancel_group(group_id: str) -> Flow[Group]:
+    """Cancel the compilations of a group."""
+    return fetch(Group, Call("POST", f"{group_path(group_id)}/cancel"))
 
 
 def compilation_pages(**filters: object) -> Callable[[str | None], Flow[CompilationPage]]:
@@ -174,3 +191,8 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
 def compilation_path(job_id: str) -> str:
     """The path of a compilation's URL."""
     return f"/v1/compilations/{quote(job_id, safe='')}"
+
+
+def group_path(group_id: str) -> str:
+    """The path of a group's URL."""
+    return f"/v1/groups/{quote(group_id, safe='')}"

@@ -21,8 +21,17 @@ from bessemer.client.exporting import (
     save_programs,
     torch_kind,
 )
-from bessemer.client.inputs import Dimensions, Inputs, named_specs, ranges_of, validated, validation_message
+from bessemer.client.inputs import (
+    NO_DIMENSIONS,
+    Dimensions,
+    Inputs,
+    named_specs,
+    ranges_of,
+    validated,
+    validation_message,
+)
 from bessemer.client.ir_modules import NOTHING, Beside, ir_module_bytes, is_ir_module, packed
+from bessemer.client.options import SubmitOptions, UploadOptions
 from bessemer.client.sources import (
     ExtensionSource,
     ModelSource,
@@ -36,15 +45,18 @@ from bessemer.client.sources import (
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
 from bessemer.contract.base import Digest, Document, is_digest
 from bessemer.contract.extension import Extension, extension_name
+from bessemer.contract.group import Group
 from bessemer.contract.job import Compilation
 from bessemer.contract.model import Model, ModelState
 from bessemer.contract.names import Name, as_name, name_of_file
 from bessemer.contract.options import TuneOptions
-from bessemer.contract.request import CompilationRequest, Entry
+from bessemer.contract.request import CompilationRequest, Entry, Submission
+from bessemer.contract.target import Target
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 Uploaded = TypeVar("Uploaded", bound=Document)
+Request = TypeVar("Request", bound=Submission)
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
@@ -53,7 +65,8 @@ UPLOAD_ANSWER_SECONDS = 600.0
 """The server responds only after it has moved a large upload into the store."""
 
 
-def submit(
+def upload_all(
+    kind: type[Request],
     model: ModelSource,
     inputs: Inputs,
     dimensions: Dimensions,
@@ -63,8 +76,8 @@ def submit(
     extensions: Iterable[ExtensionSource] = (),
     schedules: Mapping[str, ExtensionSource] = MappingProxyType({}),
     records: str | os.PathLike[str] | None = None,
-) -> Flow[Compilation]:
-    """Upload the model and the extensions if the server lacks them, and submit the compilation.
+) -> Flow[Request]:
+    """Upload the model and the extensions if the server lacks them; returns the request to submit.
 
     ``options`` are other fields of the request, which omits those that are None. ``beside`` is uploaded with
     an IRModule.
@@ -84,7 +97,7 @@ def submit(
         model = (yield from get_model(str(model))).digest
     if isinstance(model, Mapping) and not is_programs(model):
         first, options = yield from _upload_entries(model, options, progress)
-        return (yield from submit(first, inputs, dimensions, options, progress))
+        return (yield from upload_all(kind, first, inputs, dimensions, options, progress))
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
         digest, source, specs = yield Work(
             lambda: _prepare(_with_beside(model, beside), inputs, dimensions, constants, Path(folder))
@@ -99,10 +112,30 @@ def submit(
         if given.get("entries") is None and is_programs(model):
             given["entries"] = {name: {} for name in model}
         fields = {name: value for name, value in given.items() if value is not None}
-        request = validated(CompilationRequest, fields)
+        request = validated(kind, fields)
         if source is not None and not (yield from _has(digest)):
             yield from _put_model(source, name_of_model(model) or request.name, progress)
-    return (yield from post(request))
+    return request
+
+
+def upload_all_for(
+    model: ModelSource, targets: tuple[str | Target, ...], options: SubmitOptions
+) -> Flow[Submission]:
+    """Upload what a submission for several targets needs; returns the request to submit."""
+    uploads = UploadOptions.__annotations__
+    fields = {name: value for name, value in options.items() if name not in uploads}
+    return upload_all(
+        Submission,
+        model,
+        options.get("inputs", ()),
+        options.get("dimensions", NO_DIMENSIONS),
+        {**fields, "target": targets},
+        options.get("progress"),
+        Beside(options.get("weights"), options.get("reference")),
+        options.get("extensions", ()),
+        options.get("schedules", {}),
+        options.get("records"),
+    )
 
 
 def _with_tuning(options: Mapping[str, object], **given: object) -> Mapping[str, object]:
@@ -138,10 +171,24 @@ def _as_file(name: str, model: ModelSource) -> str | os.PathLike[str] | bytes:
 
 def post(request: CompilationRequest) -> Flow[Compilation]:
     """Submit a compilation of an uploaded model. Retries do not create a second job."""
+    return fetch(Compilation, _call(request))
+
+
+def post_group(request: Submission) -> Flow[Group]:
+    """Submit the compilations of an uploaded model for several targets. Retries do not create a second group.
+
+    Raises:
+        InvalidArgumentError: the request has one target that is not in a list.
+    """
+    if not isinstance(request.target, tuple):
+        raise InvalidArgumentError("a group needs a list of targets")
+    return (yield from fetch(Group, _call(request)))
+
+
+def _call(request: Submission) -> Call:
     body = request.model_dump_json(exclude_unset=True).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
-    call = Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
-    return fetch(Compilation, call)
+    return Call("POST", "/v1/compilations", headers=headers, chunks=lambda: iter((body,)))
 
 
 def upload(

@@ -179,6 +179,10 @@ class Compilation(Document):
     name: Name | None = Field(
         default=None, description="The request's `name`, or else the model's; null if neither has one."
     )
+    group: JobId | None = Field(
+        default=None,
+        description="The id of its group, if the request named several targets; null otherwise.",
+    )
     state: JobState = Field(description="`succeeded`, `failed` and `cancelled` are final.")
     request: CompilationRequest = Field(description="The request, with defaults filled in.")
     queue: QueuePlace | None = Field(

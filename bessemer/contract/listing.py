@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from bessemer.contract.base import DigestPrefix, Document
+from bessemer.contract.base import DigestPrefix, Document, JobId
 from bessemer.contract.job import JobState
 from bessemer.contract.model import ModelFormat, ModelState
 from bessemer.contract.names import MAX_LABELS, LabelSelector, Name
@@ -92,6 +92,11 @@ class CompilationFilter(Filter):
         default=None,
         description="Only compilations for this target: the name of a preset, or an `mcpu`.",
         examples=["x86-64-v3"],
+    )
+    group: JobId | None = Field(
+        default=None,
+        description="Only compilations of this group.",
+        examples=["b51c5a3f0f3e4d0b8a2f6c1d7e9a0b4c"],
     )
 
 

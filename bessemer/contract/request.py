@@ -6,10 +6,12 @@ from typing import Annotated, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
     StrictBool,
     StrictFloat,
     StrictInt,
+    Tag,
     ValidationInfo,
     field_validator,
 )
@@ -28,7 +30,7 @@ from bessemer.contract.options import (
     VerifyOptions,
 )
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import Target
+from bessemer.contract.target import HOST, Target, resolve_target, target_name
 from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec, TensorName
 
@@ -52,6 +54,7 @@ MAX_KERNELS = 256
 MAX_PRIORITY = 100
 MAX_CONSTANTS = 64
 MAX_ENTRIES = 32
+MAX_TARGETS = 16
 MAIN_ENTRY = "main"
 """The name of the entry point if the request names none."""
 
@@ -128,12 +131,46 @@ class Entry(Document):
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
 
 
-class CompilationRequest(Document):
-    """A request to compile one model for one target."""
+def _read_one(value: object) -> object:
+    if isinstance(value, list | tuple):
+        raise ValueError("expected one target, not a list")
+    return read_target(value)
+
+
+OneTarget = Annotated[Target, BeforeValidator(_read_one)]
+
+
+def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    if not targets:
+        raise ValueError("expected at least one target")
+    known: set[str] = set()
+    for target in targets:
+        code = resolve_target(target, HOST, 0).model_dump_json(exclude={"name"})
+        if code in known:
+            raise ValueError(f"the target '{target_name(target)}' is given twice")
+        known.add(code)
+    return targets
+
+
+Targets = Annotated[tuple[OneTarget, ...], AfterValidator(_distinct_targets), Field(max_length=MAX_TARGETS)]
+ONE, SEVERAL = "Target", "Targets"
+TARGET_FORMS = frozenset((ONE, SEVERAL))
+"""The forms of a submission's target, which pydantic's errors name beside the fields."""
+
+
+def _form_of(target: object) -> str:
+    return SEVERAL if isinstance(target, list | tuple) else ONE
+
+
+class Submission(Document):
+    """A request to compile one model for one target, or for each of several."""
 
     model: Digest = Field(description="The SHA-256 of an uploaded model.")
-    target: Annotated[Target, BeforeValidator(read_target)] = Field(
-        description="The name of a preset or LLVM processor, alone or with `cores`, or a full LLVM target."
+    target: Annotated[
+        Annotated[OneTarget, Tag(ONE)] | Annotated[Targets, Tag(SEVERAL)], Discriminator(_form_of)
+    ] = Field(
+        description="The name of a preset or LLVM processor, alone or with `cores`, or a full LLVM target. A "
+        f"list of up to {MAX_TARGETS} makes a group, with a compilation for each."
     )
     inputs: Inputs = Field(
         default=(),
@@ -278,6 +315,16 @@ class CompilationRequest(Document):
         )
 
     @property
+    def targets(self) -> tuple[Target, ...]:
+        """The target, or each of several."""
+        return self.target if isinstance(self.target, tuple) else (self.target,)
+
+    def for_each_target(self) -> "tuple[CompilationRequest, ...]":
+        """The request for each of the targets."""
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        return tuple(CompilationRequest.model_validate({**fields, "target": each}) for each in self.targets)
+
+    @property
     def models(self) -> tuple[Digest, ...]:
         """The request's model and those of its entries, each once."""
         return tuple(dict.fromkeys((self.model, *(one.model for one in self.entries.values() if one.model))))
@@ -293,11 +340,6 @@ class CompilationRequest(Document):
         return self.verification is not Verification.NONE
 
     @property
-    def needs(self) -> Needs | None:
-        """What the worker must be able to run; None if any worker can compile it."""
-        return needs_of(self.target) if self.is_verified else None
-
-    @property
     def makes_bundle(self) -> bool:
         """Whether the request runs all stages."""
         return self.stop_after in (None, Stage.PACKAGE)
@@ -306,3 +348,16 @@ class CompilationRequest(Document):
     def searches(self) -> bool:
         """Whether the request runs a search for schedules."""
         return self.tune.trials > 0 and (self.stop_after is None or self.stop_after.includes(Stage.TUNE))
+
+
+class CompilationRequest(Submission):
+    """A request to compile one model for one target."""
+
+    target: OneTarget = Field(
+        description="The name of a preset or LLVM processor, alone or with `cores`, or a full LLVM target."
+    )
+
+    @property
+    def needs(self) -> Needs | None:
+        """What the worker must be able to run; None if any worker can compile it."""
+        return needs_of(self.target) if self.is_verified else None

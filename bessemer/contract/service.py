@@ -1,4 +1,4 @@
-"""The service: readiness, targets, workers, and which workers can run a compilation."""
+"""The service: readiness, workers, and which workers can run a compilation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,6 @@ from bessemer.contract.identity import WorkerKind
 from bessemer.contract.queue import QueueName, TaskKind
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import Preset
 
 A_LIVE_WORKER = "a live worker: none has sent a heartbeat lately"
 
@@ -100,17 +99,6 @@ class WorkerList(Document):
     """The live workers."""
 
     items: tuple[Worker, ...] = Field(description="The live workers, sorted by id.")
-
-
-class TargetList(Document):
-    """The targets that a request can name, with or without a live worker for them."""
-
-    items: tuple[Preset, ...] = Field(description="The presets.")
-    processors: dict[str, tuple[str, ...]] = Field(
-        default={},
-        description="LLVM's processor names, by their x86-64 level or their architecture. Each is a valid "
-        "target name.",
-    )
 
 
 def takers_of(needs: Needs | None, queue: QueueName, workers: Iterable[Worker]) -> tuple[Worker, ...]:

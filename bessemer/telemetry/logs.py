@@ -39,6 +39,7 @@ class LogFields(TypedDict, total=False):
     model: str
     invocation: str
     inspection: str
+    group: str
     attempt: int
     method: str
     route: str

@@ -27,6 +27,8 @@ WITH_EFFECT: dict[str, Any] = {
     "translate": {"level": "tensor_expressions"},
     "optimize": {"fusion": "none"},
     "parameters": "separate",
+    "static_library": True,
+    "verification": "none",
     "kernels": {"linear": "auto"},
     "tune": {"trials": 4},
     "verify": {"seed": 1},

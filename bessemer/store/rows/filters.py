@@ -42,7 +42,7 @@ def uploads_of(request: Mapping[str, Any]) -> frozenset[Digest]:
 def conditions(wanted: CompilationFilter) -> tuple[sa.ColumnElement[bool], ...]:
     """The conditions on a job's row."""
     state = wanted.state.value if wanted.state else None
-    equal = {"state": state, "name": wanted.name, "target_name": wanted.target}
+    equal = {"state": state, "name": wanted.name, "target_name": wanted.target, "group": wanted.group}
     found = (JOBS.c[name] == value for name, value in equal.items() if value is not None)
     of_model = () if wanted.model is None else (starts_with(JOBS.c.model, wanted.model),)
     return (*found, *of_model, *_created(JOBS, wanted), *map(_labelled, wanted.label))

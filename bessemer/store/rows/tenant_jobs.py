@@ -1,6 +1,8 @@
 """A tenant's compilations and their events."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,6 +24,20 @@ _EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
 _RESULTS = ("target", "stage", "sandbox", "stages", "verified", "figures", "artifacts", "identity")
 _SHOWN_RESULTS = ("verified", "figures", "artifacts", "original")
 _FINAL = [state.value for state in JobState if state.final]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A compilation's place in its group."""
+
+    group: JobId
+    index: int
+    size: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The values of its row."""
+        return {"group": self.group, "group_index": self.index, "group_size": self.size}
 
 
 class TenantJobs(CancellableTenantRows[Compilation]):
@@ -54,16 +70,67 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         job: Compilation | None = None
         while job is None:  # a job that is deleted in between is inserted again
             try:
-                self._insert(job_id, request, traceparent, identities)
+                with self._database.write() as connection:
+                    self._insert(connection, job_id, request, traceparent, identities)
             except sa.exc.IntegrityError:
                 self._require_same(job_id, request)
             job = self.get(job_id)
         return job
 
+    def submit_group(
+        self,
+        group: JobId,
+        requests: Mapping[JobId, CompilationRequest],
+        traceparent: str | None = None,
+        identities: Mapping[JobId, Collection[Digest]] = MappingProxyType({}),
+    ) -> tuple[Compilation, ...]:
+        """Insert a queued job for each request, or none. Jobs that exist with the same request stay.
+
+        Args:
+            group: the id of the group.
+            requests: the requests by the ids of their jobs, in order.
+            traceparent: the W3C trace context of this request.
+            identities: for each job, the results that would answer its request, as in ``submit``.
+
+        Returns:
+            The group's jobs, in the order of the requests.
+
+        Raises:
+            IdempotencyConflictError: other requests use the id of the group, or one of a job.
+        """
+        jobs: tuple[Compilation, ...] = ()
+        while len(jobs) < len(requests):  # jobs that are deleted in between are inserted again
+            try:
+                with self._database.write() as connection:
+                    known = self._members(connection, group, requests)
+                    for index, (job_id, request) in enumerate(requests.items()):
+                        if job_id not in known:
+                            member = Member(group, index, len(requests))
+                            known_results = identities.get(job_id, ())
+                            self._insert(connection, job_id, request, traceparent, known_results, member)
+            except sa.exc.IntegrityError:
+                continue  # another process has inserted one: compare it
+            jobs = self.group(group)
+        return jobs
+
+    def group(self, group: JobId) -> tuple[Compilation, ...]:
+        """The jobs of a group, in the order of its targets; empty if the tenant has no such group."""
+        owned = sa.and_(self._owned, JOBS.c.group == group)
+        query = sa.select(*self.shown_columns).where(owned).order_by(JOBS.c.group_index)
+        with self._database.read() as connection:
+            return tuple(map(self._shown, connection.execute(query)))
+
     def starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
         """The ids that start with ``prefix``, in order, at most ``limit``."""
-        named = sa.and_(self._owned, starts_with(JOBS.c.id, prefix))
-        query = sa.select(JOBS.c.id).where(named).order_by(JOBS.c.id).limit(limit)
+        return self._starting(JOBS.c.id, prefix, limit)
+
+    def groups_starting(self, prefix: str, limit: int) -> tuple[JobId, ...]:
+        """The ids of groups that start with ``prefix``, in order, at most ``limit``."""
+        return self._starting(JOBS.c.group, prefix, limit)
+
+    def _starting(self, column: sa.Column[Any], prefix: str, limit: int) -> tuple[JobId, ...]:
+        named = sa.and_(self._owned, starts_with(column, prefix))
+        query = sa.select(column).distinct().where(named).order_by(column).limit(limit)
         with self._database.read() as connection:
             return tuple(connection.execute(query).scalars())
 
@@ -117,6 +184,23 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             return False
         raise JobNotFinalError(job_id, state)
 
+    def delete_group(self, group: JobId) -> bool:
+        """Delete the jobs of a group as ``delete`` does, or none.
+
+        Returns:
+            Whether the tenant had the group.
+
+        Raises:
+            JobNotFinalError: a job is not final.
+        """
+        owned = sa.and_(self._owned, JOBS.c.group == group)
+        going_on = sa.select(JOBS.c.id, JOBS.c.state).where(owned, JOBS.c.state.not_in(_FINAL)).limit(1)
+        with self._database.write() as connection:
+            row = connection.execute(going_on).one_or_none()
+            if row is not None:
+                raise JobNotFinalError(row.id, row.state)
+            return connection.execute(sa.delete(JOBS).where(owned, JOBS.c.state.in_(_FINAL))).rowcount > 0
+
     def withdraw(self, job_id: JobId) -> None:
         """Delete a job that has not been enqueued yet."""
         waiting = sa.and_(JOBS.c.state == JobState.QUEUED.value, JOBS.c.enqueued_at.is_(None))
@@ -125,11 +209,15 @@ class TenantJobs(CancellableTenantRows[Compilation]):
 
     def _insert(
         self,
+        connection: sa.Connection,
         job_id: JobId,
         request: CompilationRequest,
         traceparent: str | None,
         identities: Collection[Digest],
+        member: Member | None = None,
     ) -> None:
+        if connection.execute(sa.select(JOBS.c.id).where(JOBS.c.group == job_id).limit(1)).first():
+            raise IdempotencyConflictError(job_id)
         needs = request.needs
         values = {
             **self.lifecycle.at_start,
@@ -149,18 +237,18 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             "artifacts": [],
             "traceparent": traceparent,
             "created_at": now(),
+            **(member.columns if member else {}),
         }
-        with self._database.write() as connection:
-            source = self._newest(connection, identities)
-            results = {} if source is None else _results_of(source)
-            connection.execute(sa.insert(JOBS).values({**values, **results}))
-            for key, value in request.labels.items():
-                connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
-            self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
-            if source is not None:
-                _share_blobs(connection, source.id, job_id)
-                shown = {name: results[name] for name in _SHOWN_RESULTS}
-                self.lifecycle.record(connection, job_id, 2, EventType.SUCCEEDED, shown)
+        source = self._newest(connection, identities)
+        results = {} if source is None else _results_of(source)
+        connection.execute(sa.insert(JOBS).values({**values, **results}))
+        for key, value in request.labels.items():
+            connection.execute(sa.insert(LABELS).values(job=job_id, key=key, value=value))
+        self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
+        if source is not None:
+            _share_blobs(connection, source.id, job_id)
+            shown = {name: results[name] for name in _SHOWN_RESULTS}
+            self.lifecycle.record(connection, job_id, 2, EventType.SUCCEEDED, shown)
 
     def _newest(self, connection: sa.Connection, identities: Collection[Digest]) -> sa.Row[Any] | None:
         """The newest job with one of these results, which stays until the transaction ends."""
@@ -182,6 +270,24 @@ class TenantJobs(CancellableTenantRows[Compilation]):
             return
         if row.tenant != self.tenant or CompilationRequest.read(row.request) != request:
             raise IdempotencyConflictError(job_id)
+
+    def _members(
+        self, connection: sa.Connection, group: JobId, requests: Mapping[JobId, CompilationRequest]
+    ) -> frozenset[JobId]:
+        """The jobs of a group that exist already.
+
+        Raises:
+            IdempotencyConflictError: a row with one of the ids is another one.
+        """
+        columns = (JOBS.c.id, JOBS.c.tenant, JOBS.c.group, JOBS.c.group_index, JOBS.c.group_size)
+        related = sa.or_(JOBS.c.group == group, JOBS.c.id.in_([group, *requests]))
+        rows = connection.execute(sa.select(*columns, JOBS.c.request).where(related)).all()
+        wanted = {job_id: (self.tenant, group, index, len(requests)) for index, job_id in enumerate(requests)}
+        for row in rows:
+            is_same = wanted.get(row.id) == (row.tenant, row.group, row.group_index, row.group_size)
+            if not is_same or CompilationRequest.read(row.request) != requests[row.id]:
+                raise IdempotencyConflictError(group)
+        return frozenset(row.id for row in rows)
 
 
 def _results_of(source: sa.Row[Any]) -> dict[str, Any]:

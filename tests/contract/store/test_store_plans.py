@@ -34,6 +34,8 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "the news of some jobs": lambda store: store.jobs.event_counts(["job-00000001", "job-00000002"]),
     "a job by the start of its id": lambda store: own(store).jobs.starting("2c26", 6),
     "a model by the start of its digest": lambda store: own(store).models.starting("2c26", 6),
+    "a group": lambda store: own(store).jobs.group("2c26b46b68ffc68ff99b453c1d304134"),
+    "a group by the start of its id": lambda store: own(store).jobs.groups_starting("2c26", 6),
     "jobs of a name": lambda store: own(store).jobs.page(20, None, CompilationFilter(name="mlp")),
     "a job with an identical result": lambda store: own(store).jobs.submit(
         "job-00000001", a_request(), None, [DIGEST]

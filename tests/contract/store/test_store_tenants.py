@@ -27,6 +27,7 @@ from tests.tenant_data import started
 VICTIM, ATTACKER = "victim", "attacker"
 CONTENT = b"a model of the victim's"
 DONE, QUEUED, RUNNING, RUN = "job-00000001", "job-00000002", "job-00000003", "invocation-1"
+GROUP, MEMBER = "group-000001", "job-00000004"
 MISSING = "missing"
 """The result of a call that raises ``BlobMissingError``."""
 CONFLICT = "conflict"
@@ -59,6 +60,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "jobs.get": (lambda own, _: own.jobs.get(DONE), None),
     "jobs.task": (lambda own, _: own.jobs.task(QUEUED), None),
     "jobs.submit": (lambda own, world: own.jobs.submit(QUEUED, of(world)), CONFLICT),
+    "jobs.submit_group": (lambda own, world: own.jobs.submit_group(GROUP, {MEMBER: of(world)}), CONFLICT),
+    "jobs.group": (lambda own, _: own.jobs.group(GROUP), ()),
+    "jobs.groups_starting": (lambda own, _: own.jobs.groups_starting("group-", 9), ()),
+    "jobs.delete_group": (lambda own, _: own.jobs.delete_group(GROUP), False),
     "jobs.starting": (lambda own, _: own.jobs.starting("job-", 9), ()),
     "jobs.page": (
         lambda own, _: (own.jobs.page(9).items, own.jobs.page(9, None, labelled()).items),
@@ -99,6 +104,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         lambda own, world: own.artifacts.put_file(world.folder / "model").size_bytes,
         len(CONTENT),
     ),
+    "artifacts.put_bytes": (
+        lambda own, _: own.artifacts.put_bytes(CONTENT).size_bytes,
+        len(CONTENT),
+    ),
     "artifacts.put_stream": (
         lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
         len(CONTENT),
@@ -117,7 +126,7 @@ def of(world: World) -> Any:
 
 @pytest.fixture
 def world(store: Store, tmp_path: Path) -> World:
-    """The victim has a rejected model, a failed job with an invocation, a queued and a running job."""
+    """The victim has a rejected model, a failed job and its run, a group, a queued and a running job."""
     victim = store.for_tenant(VICTIM)
     (tmp_path / "model").write_bytes(CONTENT)
     blob = victim.artifacts.put_file(tmp_path / "model")
@@ -131,6 +140,8 @@ def world(store: Store, tmp_path: Path) -> World:
     store.logs.write(DONE, attempt, "the victim's output")
     store.jobs.fail(DONE, attempt, a_problem(), ARTIFACTS)
     victim.invocations.submit(RUN, DONE, DIGEST, 1, 1)
+    victim.jobs.submit_group(GROUP, {MEMBER: of(found)})
+    victim.jobs.request_cancel(MEMBER)
     victim.jobs.submit(RUNNING, of(found))
     started(store.jobs, RUNNING)
     store.worker_time.add(VICTIM, 5.0)
@@ -172,7 +183,9 @@ def test_a_tenant_neither_sees_nor_changes_what_another_has(world: World, method
     assert not (world.folder / "stolen").exists()
 
 
-@pytest.mark.parametrize("method", [name for name in ATTACKS if not name.endswith(("add", "put_file"))])
+@pytest.mark.parametrize(
+    "method", [name for name in ATTACKS if not name.endswith(("add", "put_file", "put_bytes"))]
+)
 def test_the_owner_gets_another_result(world: World, method: str) -> None:
     attack, expected = ATTACKS[method]
     own = world.store.for_tenant(VICTIM)

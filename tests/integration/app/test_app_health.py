@@ -9,8 +9,10 @@ from httpx import ASGITransport, AsyncClient
 
 import bessemer
 from app.service import Service
+from bessemer.contract.capability import Capability
+from bessemer.contract.fleet import TargetList
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
-from bessemer.contract.service import Readiness, TargetList
+from bessemer.contract.service import Readiness
 from bessemer.contract.target import PRESETS
 
 
@@ -74,8 +76,23 @@ async def test_a_monitor_may_ask_for_the_headers_alone(api: AsyncClient, path: s
 
 async def test_presets_and_processors_are_listed(api: AsyncClient) -> None:
     targets = TargetList.model_validate_json((await api.get("/v1/targets")).content)
-    assert targets.items == PRESETS
+    assert [item.name for item in targets.items] == [preset.name for preset in PRESETS]
     assert "skylake-avx512" in targets.processors["x86-64-v4"]
+    assert "cortex-a72" in targets.processors["aarch64"]
+
+
+async def test_each_preset_says_what_the_live_workers_can_do_for_it(api: AsyncClient, front: Service) -> None:
+    async def means(name: str) -> tuple[str, ...]:
+        targets = TargetList.model_validate_json((await api.get("/v1/targets")).content)
+        fleet = next(item.fleet for item in targets.items if item.name == name)
+        return (fleet.build, fleet.verify, fleet.measure) if fleet else ()
+
+    assert await means("aarch64") == ("none", "none", "none")
+    capability = Capability(architecture="x86_64", foreign=("aarch64", "riscv64"), programs=("aarch64",))
+    front.store.workers.beat(worker().model_copy(update={"capability": capability}))
+    assert await means("host") == ("native", "native", "native")
+    assert await means("aarch64") == ("native", "emulation", "none")
+    assert await means("riscv64") == ("native", "none", "none")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"])

@@ -62,6 +62,8 @@ def test_public_paths_need_no_scope(path: str) -> None:
         ("POST", "/v1/compilations", Scope.COMPILE),
         ("DELETE", "/v1/compilations/abcd", Scope.COMPILE),
         ("GET", "/v1/targets", Scope.READ),
+        ("GET", "/v1/groups/abcd/report", Scope.READ),
+        ("POST", "/v1/groups/abcd/cancel", Scope.COMPILE),
         ("GET", "/v1/workers", Scope.ADMIN),
         ("GET", "/v1/audit", Scope.ADMIN),
         ("POST", "/v1/keys/abcd/rotate", Scope.ADMIN),

@@ -48,6 +48,8 @@ SNAPSHOTS = {IR_INDEX: json.dumps(LISTING).encode(), IR_TEXTS: b"".join(FRAMES)}
 THERE = (
     "GET /v1/compilations/{id}",
     "GET /v1/compilations/{id}/artifacts",
+    "GET /v1/groups/{group}",
+    "GET /v1/groups/{group}/report",
     "GET /v1/compilations",
     "GET /v1/models/{digest}",
     "HEAD /v1/models/{digest}",
@@ -71,6 +73,7 @@ class Tenant:
     digest: str
     jobs: dict[str, str]
     invocation: str
+    group: str
 
     @property
     def headers(self) -> dict[str, str]:
@@ -78,7 +81,7 @@ class Tenant:
 
     @property
     def data(self) -> tuple[str, ...]:
-        return (self.name, self.key, self.digest, self.invocation, *self.jobs.values())
+        return (self.name, self.key, self.digest, self.invocation, self.group, *self.jobs.values())
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,9 @@ def furnished(url: str, store: Store, folder: Path, name: str) -> Tenant:
         played.fail_with(jobs["failed"], attempts["failed"], SNAPSHOTS)
         runs = f"/v1/compilations/{jobs['succeeded']}/invocations"
         invocation = api.post(runs, content=b"arrays").json()["id"]
-    return Tenant(name, key, digest, jobs, invocation)
+        several = document | {"target": ["host", "aarch64"]}
+        group = api.post("/v1/compilations", json=several).json()["id"]
+    return Tenant(name, key, digest, jobs, invocation, group)
 
 
 def schema_for(world: World, tenant: Tenant) -> Any:
@@ -140,6 +145,7 @@ def schema_for(world: World, tenant: Tenant) -> Any:
             "id": tuple(job for holder in holders for job in holder.jobs.values()),
             "digest": tuple(holder.digest for holder in holders),
             "invocation": tuple(holder.invocation for holder in holders),
+            "group": tuple(holder.group for holder in holders),
             "name": ("report.json", "bundle.tar.zst"),
             "step": ("0", "1"),
         }

@@ -46,6 +46,7 @@ class Names:
     failed: str
     queued: str
     run: str
+    group: str
     cursor: str
 
     def shortened(self) -> "Names":
@@ -67,6 +68,7 @@ UNKNOWN = Names(
     failed="2" * 32,
     queued="3" * 32,
     run="4" * 32,
+    group="5" * 32,
     cursor="none",
 )
 
@@ -128,6 +130,7 @@ JOB, FAILED, QUEUED = "/v1/compilations/{done}", "/v1/compilations/{failed}", "/
 RUN = JOB + "/invocations/{run}"
 MODEL = "/v1/models/{digest}"
 EXTENSION = "/v1/extensions/{extension}"
+GROUP = "/v1/groups/{group}"
 ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
@@ -153,6 +156,7 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own
             {"label": "team"},
             {"label": "team=victims-team"},
             {"target": "host"},
+            {"group": "{group}"},
             {"cursor": "{cursor}"},
         ),
     ),
@@ -174,6 +178,10 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | Operators | Shared | Own
     "GET /v1/compilations/{id}/invocations/{invocation}/outputs": Hidden(RUN + "/outputs"),
     "HEAD /v1/compilations/{id}/invocations/{invocation}/outputs": Hidden(RUN + "/outputs"),
     "POST /v1/compilations/{id}/invocations/{invocation}/cancel": Hidden(RUN + "/cancel"),
+    "GET /v1/groups/{group}": Hidden(GROUP),
+    "GET /v1/groups/{group}/report": Hidden(GROUP + "/report"),
+    "POST /v1/groups/{group}/cancel": Hidden(GROUP + "/cancel"),
+    "DELETE /v1/groups/{group}": Hidden(GROUP),
     "GET /v1/targets": Shared("/v1/targets"),
     "GET /v1/usage": Own("/v1/usage"),
     "GET /v1/workers": Operators("/v1/workers"),
@@ -239,7 +247,7 @@ READ = (
         JOB + "/artifacts",
     ),
     *(JOB + "/report", FAILED + "/ir", FAILED + "/ir/0", JOB + "/invocations", RUN, RUN + "/outputs"),
-    *(JOB + "/artifacts/bundle.tar.zst",),
+    *(JOB + "/artifacts/bundle.tar.zst", GROUP, GROUP + "/report"),
 )
 
 
@@ -263,7 +271,7 @@ async def world(settings: AppSettings, tmp_path: Path) -> AsyncIterator[World]:
 async def furnish(
     victim: httpx.AsyncClient, service: Service, folder: Path
 ) -> tuple[Names, tuple[Artifact, ...]]:
-    """Give the victim a model, three compilations and an invocation."""
+    """Give the victim a model, three compilations, an invocation and a group."""
     played = PlayedWorker(service.store, folder)
     await victim.put(f"/v1/models/{DIGEST}", params={"name": NAME}, content=MODEL_BYTES)
     inspected(service.store, DIGEST, WITH_SHAPES, VICTIM)
@@ -283,8 +291,10 @@ async def furnish(
     run = (await victim.post(f"/v1/compilations/{done}/invocations", content=b"x")).json()["id"]
     rows = service.store.invocations
     rows.succeed(run, started(rows, run), 1, None, (), artifacts[0])
+    several = request(target=["host", "aarch64"], labels=LABELS)
+    group = (await victim.post("/v1/compilations", json=several)).json()["id"]
     cursor = (await victim.get("/v1/compilations", params={"limit": 1})).json()["next"]
-    return Names(DIGEST, EXTENSION_DIGEST, done, failed, queued, run, cursor), artifacts
+    return Names(DIGEST, EXTENSION_DIGEST, done, failed, queued, run, group, cursor), artifacts
 
 
 def documented(app: FastAPI) -> set[str]:

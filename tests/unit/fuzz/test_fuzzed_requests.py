@@ -14,9 +14,10 @@ from app.http.json_bodies import read_json
 from app.http.problems import RefusalError, invalid_problem
 from app.http.validation import MAX_ERRORS, field_errors, not_json
 from bessemer.contract.dynamic import parse_dimension
+from bessemer.contract.group import shown_target
 from bessemer.contract.keys import KeyRequest
 from bessemer.contract.names import Name, as_name, file_stem, name_of_file
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.target import WORD_PATTERN, target_name
 from bessemer.contract.target_names import unknown_part
 from bessemer.contract.tensor import parse_input_spec
@@ -43,7 +44,8 @@ FULL: dict[str, Any] = {
     "timeout_seconds": 60,
 }
 SHORT = {"model": "0" * 64, "target": "host"}
-REQUESTS = edited(st.sampled_from([FULL, SHORT]))
+SEVERAL = {"model": "0" * 64, "target": ["host", {"preset": "host", "cores": 4}, "aarch64"]}
+REQUESTS = edited(st.sampled_from([FULL, SHORT, SEVERAL]))
 WORDS = st.sampled_from(
     [
         *("host", "x86-64-v3", "skylake-avx512", "native", "-", "", "\ud800", "\0"),
@@ -70,10 +72,10 @@ TARGETS = (
 NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
-def parsed(document: object) -> CompilationRequest | None:
+def parsed(document: object) -> Submission | None:
     """The request; None if the answer is a problem with errors for its fields."""
     try:
-        return CompilationRequest.model_validate(document)
+        return Submission.model_validate(document)
     except ValidationError as refusal:
         details = [{**detail, "loc": ("body", *detail["loc"])} for detail in refusal.errors()]
     errors = field_errors(details)
@@ -82,8 +84,15 @@ def parsed(document: object) -> CompilationRequest | None:
     return None
 
 
-def assert_stays_the_same(request: CompilationRequest) -> None:
+def assert_stays_the_same(submission: Submission) -> None:
     """Whether the client, the database and a job's order carry it unchanged."""
+    sent = submission.model_dump_json(exclude_unset=True)
+    assert Submission.model_validate_json(sent) == submission
+    for request in submission.for_each_target():
+        assert_is_kept(request)
+
+
+def assert_is_kept(request: CompilationRequest) -> None:
     assert CompilationRequest.model_validate_json(request.model_dump_json()) == request
     stored = json.dumps(request.model_dump(mode="json", exclude_unset=True), allow_nan=False).encode()
     assert CompilationRequest.read(json.loads(stored)) == request
@@ -96,13 +105,14 @@ def test_a_request_stays_the_same_or_has_errors(document: object) -> None:
         assert_stays_the_same(request)
 
 
-@given(TARGETS)
+@given(TARGETS | st.lists(TARGETS | st.sampled_from(["host", "aarch64", "znver4"]), max_size=20))
 def test_a_target_is_known_or_has_an_error(target: object) -> None:
     request = parsed({**SHORT, "target": target})
     if request is not None:
         assert_stays_the_same(request)
-        assert target_name(request.target)
-        unknown_part(request.target)
+        for each in request.targets:
+            assert target_name(each) and shown_target(each)
+            unknown_part(each)
 
 
 @given(mutated(REQUESTS.map(lambda document: json.dumps(document).encode())) | st.binary())

@@ -1,0 +1,57 @@
+"""One model compiled for several targets at once."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from bessemer.client import Client
+from bessemer.contract.job import JobState
+from bessemer.contract.report import Execution
+from examples.models import EXAMPLES
+
+TARGETS = ["host", "x86-64-v2", "aarch64"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("groups") / "mlp.pt2"
+    torch.export.save(torch.export.export(EXAMPLES["mlp"].build().eval(), (torch.zeros(1, 784),)), path)
+    return path
+
+
+def test_every_target_gets_its_own_verified_library(service: str, model: Path, tmp_path: Path) -> None:
+    with Client(service) as client:
+        emulates = any("aarch64" in worker.capability.programs for worker in client.workers().items)
+        targets = TARGETS if emulates else TARGETS[:2]
+        group = client.submit_group(model, targets=targets).wait()
+        assert group.state is JobState.SUCCEEDED
+        comparison = group.compare()
+        folders = [job.download(tmp_path / job.id) for job in group.jobs]
+        page = httpx.get(f"{service}/v1/groups/{group.id}/report", headers={"Accept": "text/html"})
+    assert comparison.same_reference
+    expected = [Execution.NATIVE, Execution.NATIVE, Execution.EMULATED][: len(targets)]
+    assert [result.execution for result in comparison.items] == expected
+    assert [result.latency is not None for result in comparison.items] == [
+        execution is Execution.NATIVE for execution in expected
+    ]
+    assert all(result.error_share is not None and result.error_share <= 1 for result in comparison.items)
+    assert len({(folder / "model.so").read_bytes() for folder in folders}) == len(targets)
+    assert all(f'<th scope="row">{target}' in page.text for target in targets)
+
+
+def test_a_target_that_fails_leaves_the_others_alone(service: str, model: Path) -> None:
+    broken = {"mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu", "features": ["+nonsense"]}
+    with Client(service) as client:
+        digest = client.upload(model).digest
+        answer = httpx.post(
+            f"{service}/v1/compilations",
+            json={"model": digest, "target": ["host", broken], "stop_after": "build"},
+        )
+        group = client.group(answer.json()["id"])
+        emulates = any("aarch64" in worker.capability.programs for worker in client.workers().items)
+        if not emulates:
+            group.jobs[1].cancel()
+        states = [job.state for job in group.wait().jobs]
+    assert states == [JobState.SUCCEEDED, JobState.FAILED if emulates else JobState.CANCELLED]
