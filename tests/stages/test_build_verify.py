@@ -64,13 +64,14 @@ def test_functions_that_kernels_call_are_among_the_imports(
         {"mcpu": "nonsense"},
         {"features": ("+nonsense",)},
         {"triple": "bogus-unknown-linux-gnu"},
-        {"triple": "x86_64-pc-windows-msvc"},
+        {"triple": "x86_64-unknown-freebsd"},
         {"triple": "x86_64-apple-darwin"},
         {"triple": "x86_64-unknown-linux-gnux32"},
         {"mcpu": "i386"},
         {"features": ("-64bit",)},
         {"features": ("+soft-float",)},
         {"features": ("-sse",)},
+        {"features": ("+avx512f", "-avx512f")},
     ],
 )
 def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> None:
@@ -81,9 +82,7 @@ def test_a_target_that_llvm_does_not_know_is_refused(change: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "znver4"])
-@pytest.mark.parametrize(
-    "features", [("-avx512f",), ("-avx2",), ("+avx512f", "-avx512f"), ("-avx512f", "+avx512f")], ids=str
-)
+@pytest.mark.parametrize("features", [("-avx512f",), ("-avx2",), ("+avx512f", "-avx512vnni")], ids=str)
 def test_a_workers_missing_features_match_its_compilers(mcpu: str, features: tuple[str, ...]) -> None:
     target = ExplicitTarget(mcpu=mcpu, features=features)
 
@@ -148,11 +147,11 @@ def test_an_index_below_zero_counts_from_the_end(context: StageContext) -> None:
 
 def test_a_library_for_another_processor_is_built_and_not_run(context: StageContext) -> None:
     target = TARGET.model_copy(
-        update={"name": "a72", "mcpu": "cortex-a72", "triple": "aarch64-unknown-linux-gnu"}
+        update={"name": "a72", "mcpu": "cortex-a72", "triple": "aarch64-apple-macos11.0"}
     )
     built = build(untuned(capture_module(Perceptron(), torch.randn(1, 16), target=target), context), context)
 
-    with pytest.raises(JobError, match="'a72' needs aarch64") as raised:
+    with pytest.raises(JobError, match="cannot be run by any worker here") as raised:
         verify(built, context)
 
     assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
