@@ -32,6 +32,10 @@ class Verdict(StrEnum):
 
 
 WRONG_CODES = frozenset({ErrorCode.VERIFY_MISMATCH, ErrorCode.VERIFY_CRASHED})
+LATENCY_RATIO = "--max-latency-ratio"
+LATENCY_MS = "--max-latency-ms"
+SIZE = "--max-size"
+MEMORY = "--max-memory"
 REGRESS = "--max-regress-percent"
 OUTPUT_CHANGE = "--max-output-change"
 WARN_PERCENT = 10.0
@@ -60,6 +64,18 @@ class Bounds:
     memory_bytes: int | None = None
     regress_percent: float | None = None
     output_percent: float | None = None
+
+    @property
+    def of_figures(self) -> tuple[str, ...]:
+        """The options of those bounds that need a measured library."""
+        options = {
+            LATENCY_RATIO: self.latency_ratio,
+            LATENCY_MS: self.latency_ms,
+            SIZE: self.library_bytes,
+            MEMORY: self.memory_bytes,
+            REGRESS: self.regress_percent,
+        }
+        return tuple(option for option, most in options.items() if most is not None)
 
 
 @dataclass(frozen=True)
@@ -178,6 +194,7 @@ class Outcome:
         model: the pipeline's name for the model.
         report: the report; None if the compilation failed.
         notes: what was not compared, and why.
+        unjudged: the bounds that cannot be judged, and why.
     """
 
     model: str
@@ -185,12 +202,14 @@ class Outcome:
     report: Report | None
     measures: tuple[Measure, ...]
     notes: tuple[str, ...]
+    unjudged: tuple[str, ...] = ()
 
     @property
     def breaches(self) -> tuple[tuple[Verdict, str], ...]:
         """All exceeded bounds, worst verdict first."""
         order = list(Verdict)
-        found = (breach for measure in self.measures for breach in measure.breaches)
+        found = [breach for measure in self.measures for breach in measure.breaches]
+        found += [(Verdict.FAILED, reason) for reason in self.unjudged]
         return tuple(sorted(found, key=lambda breach: order.index(breach[0])))
 
     @property
@@ -254,8 +273,12 @@ def judge(
     ``notes`` say what is already known not to be comparable. ``outputs`` has the changes of the outputs by
     entry point, as far as they were compared.
     """
-    if report is None or report.benchmark is None:
-        return Outcome(model, document, report, (), notes)
+    if report is None:
+        return Outcome(model, document, None, (), notes)
+    if report.benchmark is None:
+        reason = _not_measured(report)
+        unjudged = tuple(f"{option} cannot be judged: {reason}" for option in bounds.of_figures)
+        return Outcome(model, document, report, (), (*notes, reason), unjudged)
     difference = None if previous is None else _difference(report, previous)
     pairs, unpaired = _pairs(report, None if difference else previous)
     figures = tuple(measure for pair in pairs for measure in _measures(pair, bounds))
@@ -264,6 +287,13 @@ def judge(
     measures, found = (*figures, *changes), (*notes, *gaps)
     error = _error(pair.report for pair in pairs)
     return Outcome(model, document, report, (*measures, error), (*found, *_unjudged(measures, found)))
+
+
+def _not_measured(report: Report) -> str:
+    if not report.verified:
+        return "the library was neither verified nor measured"
+    where = "on a device" if report.device else f"for {report.target.triple}"
+    return f"the library was verified {where}, and the worker that compiled it did not measure it"
 
 
 @dataclass(frozen=True)
@@ -428,8 +458,8 @@ def _measures(pair: EntryPair, bounds: Bounds) -> tuple[Measure, ...]:
     before = pair.previous.benchmark if pair.previous else None
     size, memory = (before.library_bytes, before.peak_memory_bytes) if before else (None, None)
     growth = Bound(REGRESS, bounds.regress_percent)
-    library = _size("library", now.library_bytes, size, Bound("--max-size", bounds.library_bytes), growth)
-    peak, most = now.peak_memory_bytes, Bound("--max-memory", bounds.memory_bytes)
+    library = _size("library", now.library_bytes, size, Bound(SIZE, bounds.library_bytes), growth)
+    peak, most = now.peak_memory_bytes, Bound(MEMORY, bounds.memory_bytes)
     return (
         *_ratio(label, now, before, bounds),
         _latency(label, pair.report, now, pair.previous, bounds),
@@ -452,7 +482,7 @@ def _ratio(
             eager.ratio,
             ratio_before,
             _growth(eager.ratio, ratio_before),
-            Bound("--max-latency-ratio", bounds.latency_ratio),
+            Bound(LATENCY_RATIO, bounds.latency_ratio),
             Bound(REGRESS, bounds.regress_percent),
             Verdict.SLOWER,
             unsteady=_ratio_doubt(eager, eager_before),
@@ -482,7 +512,7 @@ def _latency(
         p50_before,
         _growth(now.latency.p50_ms, p50_before),
         Bound(
-            "--max-latency-ms",
+            LATENCY_MS,
             bounds.latency_ms,
             _unsteady_doubt(now) or (_fastest(now.latency) if is_met_once else ""),
         ),

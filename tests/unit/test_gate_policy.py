@@ -30,6 +30,32 @@ def outcome(report: Report | None, previous: Report | None = None, **bounds: flo
 
 
 @pytest.mark.parametrize(
+    ("verified", "bounds", "verdict", "words"),
+    [
+        (True, {}, Verdict.PASSED, "did not measure it"),
+        (
+            True,
+            {"latency_ratio": 1.0},
+            Verdict.FAILED,
+            "--max-latency-ratio cannot be judged: the library was",
+        ),
+        (True, {"library_bytes": 9}, Verdict.FAILED, "--max-size cannot be judged"),
+        (False, {}, Verdict.PASSED, "neither verified nor measured"),
+        (False, {"regress_percent": 9.0}, Verdict.FAILED, "--max-regress-percent cannot be judged"),
+    ],
+)
+def test_a_library_that_was_not_measured_meets_no_bound_on_figures(
+    verified: bool, bounds: dict[str, float], verdict: Verdict, words: str
+) -> None:
+    unmeasured = a_report().model_copy(update={"benchmark": None, "verified": verified})
+
+    found = outcome(unmeasured, **bounds)
+
+    assert found.verdict is verdict
+    assert words in "; ".join((*found.warnings, *(text for _, text in found.breaches)))
+
+
+@pytest.mark.parametrize(
     ("report", "previous", "bounds", "verdict"),
     [
         (a_report(), None, {}, Verdict.PASSED),
