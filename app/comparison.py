@@ -44,6 +44,7 @@ def target_result(job: Compilation, report: Report | None) -> TargetResult:
         id=job.id,
         target=shown_target(job.request.target),
         state=job.state,
+        cached=job.cached,
         stage=job.stage,
         problem=job.problem,
         verified=job.verified,

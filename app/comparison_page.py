@@ -120,6 +120,7 @@ def _row(one: TargetResult) -> str:
     threads = "" if one.threads is None else f"<small>{_plural(one.threads, 'thread')}</small>"
     latency = _estimate(one) if one.latency is None else f"{_duration(one.latency.p50_ms)}{threads}"
     unsteady = f"<small>unsteady: {escape(one.unsteady)}</small>" if one.unsteady else ""
+    cached = "<small>an earlier result of an identical request</small>" if one.cached else ""
     cells = (
         ("num", latency),
         ("num", "" if peer is None else f"{_duration(peer.latency.p50_ms)}<small>{_against(one)}</small>"),
@@ -135,7 +136,7 @@ def _row(one: TargetResult) -> str:
     detail = "" if one.problem is None else f"<small>{escape(_reason(one.problem))}</small>"
     return (
         f'<tr><th scope="row">{escape(one.target)}{processor}</th>'
-        f'<td><span class="{kind}">{escape(one.outcome)}</span>{detail}{unsteady}</td>'
+        f'<td><span class="{kind}">{escape(one.outcome)}</span>{detail}{unsteady}{cached}</td>'
         + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells)
         + "</tr>"
     )

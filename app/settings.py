@@ -80,7 +80,9 @@ class AppSettings(StoreSettings):
         default=16 * GIBIBYTE, ge=1, description="The maximum size of a model in bytes."
     )
     max_extension_bytes: int = Field(
-        default=4 * MEBIBYTE, ge=1, description="The maximum size of an extension in bytes."
+        default=16 * MEBIBYTE,
+        ge=1,
+        description="The maximum size of an extension, or of a file of tuning records, in bytes.",
     )
     max_inputs_bytes: int = Field(
         default=GIBIBYTE, ge=1, description="The maximum size of an invocation's inputs in bytes."

@@ -161,6 +161,9 @@ _SERVER_DETAILS = (
 
 _CPP_FRAMES = "Exception raised from"
 
+_PRIMITIVE = re.compile(r"schedule primitive '([^']+)'")
+_REASON = "Error message:"
+
 
 def failure_of(
     code: ErrorCode, error: BaseException, detail: str | None = None, places: tuple[SourcePlace, ...] = ()
@@ -193,6 +196,16 @@ def short_message(error: BaseException) -> str:
     """The type and message of an exception on one line of limited length, without torch's C++ frames."""
     text = " ".join(str(error).partition(_CPP_FRAMES)[0].split())[:MAX_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def refusal(error: BaseException) -> str:
+    """The message of an exception; of a schedule primitive's, the first and last line of its reason."""
+    head, marker, reason = str(error).partition(_REASON)
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    primitive = _PRIMITIVE.search(head)
+    if not (marker and lines and primitive):
+        return short_message(error)
+    return f"{primitive.group(1)}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"
 
 
 def without_server_details(text: str) -> str:

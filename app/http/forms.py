@@ -103,7 +103,7 @@ class _Received:
         self._name: str | None = None
         self.models: dict[str, str] = {}
         self.extensions: list[str] = []
-        self._named: dict[str, set[str]] = {}
+        self._names: dict[str, str] = {}
         self.records: list[str] = []
         self.request: dict[str, Any] | None = None
 
@@ -124,7 +124,8 @@ class _Received:
         name = extension_name(part.file or "")
         digest = (await receive_extension(self._service, part.chunks, None, name))[0].digest
         self.extensions.append(digest)
-        self._named.setdefault(name or digest, set()).add(digest)
+        if name is not None:
+            self._names.setdefault(digest, name)
 
     async def take_records(self, part: Part) -> None:
         """Store a file of tuning records."""
@@ -143,23 +144,17 @@ class _Received:
             raise DigestMismatchError(named, digest)
         if self.extensions:
             document["extensions"] = _joined(document.get("extensions"), self.extensions)
-        tune = document.setdefault("tune", {}) if self.records else document.get("tune")
-        if isinstance(tune, dict):
-            if self.records:
+        if self._names:
+            names = document.setdefault("extension_names", {})
+            if isinstance(names, dict):
+                document["extension_names"] = {**self._names, **names}
+        if self.records:
+            tune = document.setdefault("tune", {})
+            if isinstance(tune, dict):
                 tune["records"] = _joined(tune.get("records"), self.records)
-            if isinstance(tune.get("schedules"), dict):
-                tune["schedules"] = {name: self._source(one) for name, one in tune["schedules"].items()}
         if len(self.models) > 1:
             document["entries"] = _entries(document.get("entries"), self.models)
         return document
-
-    def _source(self, source: Any) -> Any:
-        """A schedule's file by its digest: an upload keeps its first name, so the form's may be another."""
-        if not isinstance(source, str):
-            return source  # the route refuses it
-        name, colon, function = source.partition(":")
-        digests = self._named.get(name, set())
-        return f"{next(iter(digests))}{colon}{function}" if len(digests) == 1 else source
 
 
 def _joined(named: Any, sent: Sequence[str]) -> Any:

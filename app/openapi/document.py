@@ -112,7 +112,7 @@ def _group(job: Compilation) -> Group:
     )
 
 
-GROUP, RUNNING_GROUP, CANCELLED_GROUP = map(_group, (COMPILATION, RUNNING, CANCELLED))
+GROUP, RUNNING_GROUP, CANCELLED_GROUP, CACHED_GROUP = map(_group, (COMPILATION, RUNNING, CANCELLED, CACHED))
 NEW_INVOCATION = Invocation(
     id="fcde2b2edba56bf408601fb721fe9b5c",
     compilation=COMPILATION.id,
@@ -251,12 +251,18 @@ def answer(status: int, description: str, example: BaseModel, location: str | No
     return {status: document}
 
 
-def one_of(status: int, description: str, examples: Mapping[str, BaseModel], location: str) -> Responses:
-    """A route's main response, which is one of several documents, with an example of each."""
+def one_of(
+    status: int, description: str, examples: Mapping[str, BaseModel], location: str, model: Any = None
+) -> Responses:
+    """A response that is one of several documents, with an example of each.
+
+    ``model`` is their union; None for the route's main response, to which FastAPI adds it.
+    """
     document = answer(status, description, next(iter(examples.values())), location)[status]
     shown = {name: {"value": example.model_dump(mode="json")} for name, example in examples.items()}
-    del document["model"]  # FastAPI adds that of the route to it
-    return {status: document | {"content": {"application/json": {"examples": shown}}}}
+    content = {"content": {"application/json": {"examples": shown}}}
+    given = {} if model is None else {"model": model}
+    return {status: {name: part for name, part in document.items() if name != "model"} | content | given}
 
 
 def described(status: int, description: str, content: dict[str, Any] | None = None) -> Responses:

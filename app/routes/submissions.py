@@ -80,8 +80,12 @@ RequestBody = Annotated[Submission, Body(openapi_examples=REQUEST_EXAMPLES)]
     "",
     status_code=202,
     summary="Compile a model for one target or several",
-    responses=documentation.answer(
-        200, "An earlier compilation of an identical request answered it.", documentation.CACHED
+    responses=documentation.one_of(
+        200,
+        "Earlier compilations of identical requests answered it.",
+        {"one target": documentation.CACHED, "several targets": documentation.CACHED_GROUP},
+        "The URL of the compilation or the group.",
+        Compilation | Group,
     )
     | documentation.one_of(
         202,
@@ -125,16 +129,21 @@ def submit_compilation(
     if isinstance(request.target, tuple):
         add_log_fields(group=new_id, model=request.model)
         response.headers["Location"] = f"/v1/groups/{new_id}"
-        poll_later(response)
-        return _submit_group(service, new_id, request, idempotency_key)
+        group = _submit_group(service, new_id, request, idempotency_key)
+        _answer_at_once_or_later(response, group.items)
+        return group
     add_log_fields(job=new_id, model=request.model)
     response.headers["Location"] = f"/v1/compilations/{new_id}"
     job = _submit_one(service, new_id, request, idempotency_key)
-    if job.cached:
+    _answer_at_once_or_later(response, (job,))
+    return job
+
+
+def _answer_at_once_or_later(response: Response, jobs: Sequence[Compilation]) -> None:
+    if all(job.cached for job in jobs):
         response.status_code = 200
     else:
         poll_later(response)
-    return job
 
 
 def _submit_one(service: TenantService, job_id: JobId, request: Submission, key: str | None) -> Compilation:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import importlib
 import json
 import mmap
 import os
@@ -29,7 +30,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 REQUIREMENTS = "numpy apache-tvm-ffi==0.1.14.post1"
@@ -1049,7 +1050,7 @@ def register_functions(functions: str | os.PathLike[str] | Mapping[str, Callable
 
     Args:
         functions: the functions by name, or a Python file whose ``FUNCTIONS`` has them. The file may also
-            register some itself, with ``tvm_ffi.register_global_func``.
+            register some itself, with ``tvm_ffi.register_global_func`` or ``tvm.register_func``.
 
     Raises:
         BundleError: the file does not load, or its ``FUNCTIONS`` is something else.
@@ -1062,7 +1063,8 @@ def register_functions(functions: str | os.PathLike[str] | Mapping[str, Callable
 
 def _functions_of(path: Path) -> Mapping[str, Callable[..., Any]]:
     try:
-        found = runpy.run_path(str(path), run_name=path.stem).get("FUNCTIONS", {})
+        with _tvm_names(path.read_text(encoding="utf-8")):
+            found = runpy.run_path(str(path), run_name=path.stem).get("FUNCTIONS", {})
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -1071,6 +1073,37 @@ def _functions_of(path: Path) -> Mapping[str, Callable[..., Any]]:
     if not isinstance(found, Mapping) or not all(map(callable, found.values())):
         raise BundleError(f"{path}: FUNCTIONS is not a dictionary of functions by name")
     return found
+
+
+@contextmanager
+def _tvm_names(source: str) -> Iterator[None]:
+    """While the context lasts, ``tvm`` has the names with which files register functions, in any version.
+
+    Where TVM is not installed, it has nothing else.
+    """
+    if re.search(r"^\s*(import|from)\s+tvm\b", source, re.MULTILINE) is None:
+        yield
+        return
+    try:
+        tvm = importlib.import_module("tvm")
+    except ModuleNotFoundError:
+        tvm = sys.modules["tvm"] = ModuleType("tvm")
+    names = {
+        "register_func": tvm_ffi.register_global_func,
+        "register_global_func": tvm_ffi.register_global_func,
+        "nd": SimpleNamespace(NDArray=tvm_ffi.Tensor),
+        "runtime": SimpleNamespace(Tensor=tvm_ffi.Tensor),
+    }
+    added = [name for name in names if not hasattr(tvm, name)]
+    for name in added:
+        setattr(tvm, name, names[name])
+    try:
+        yield
+    finally:
+        if tvm.__spec__ is None:
+            del sys.modules["tvm"]
+        for name in added:
+            delattr(tvm, name)
 
 
 def _require_functions(names: Sequence[str]) -> None:

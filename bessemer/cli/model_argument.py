@@ -28,6 +28,7 @@ from bessemer.client.exporting import (
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs, named_specs, ranges_of, validated
 from bessemer.client.ir_modules import Beside, ir_module_bytes, is_ir_module, packed
 from bessemer.client.sources import read_file
+from bessemer.client.submission import extension_names
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
@@ -262,12 +263,15 @@ def uploaded_all(client: Client, model: str, draft: Draft, console: Console) -> 
     if entries:
         update["entries"] = entries
     digests = [client.upload_extension(file).digest for file in draft.extensions]
+    names = extension_names(zip(digests, draft.extensions, strict=True))
     if draft.schedules:
         schedules = client.upload_schedules(draft.schedules)
-        digests += [source.partition(":")[0] for source in schedules.values()]
+        of_schedules = [source.partition(":")[0] for source in schedules.values()]
+        names = {**extension_names(zip(of_schedules, draft.schedules.values(), strict=True)), **names}
+        digests += of_schedules
         request = _tuned(request, schedules=schedules)
     if digests:
-        update["extensions"] = tuple(dict.fromkeys(digests))
+        update |= {"extensions": tuple(dict.fromkeys(digests)), "extension_names": names}
     if draft.records is not None:
         request = _tuned(request, records=client.upload_records(draft.records))
     return request.model_copy(update=update)

@@ -1,4 +1,4 @@
-"""``bessemer inspect``, ``models`` and ``targets``."""
+"""``bessemer inspect``, ``models``, ``extensions`` and ``targets``."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -42,6 +42,7 @@ from bessemer.cli.waiting import follow, print_missing_worker
 from bessemer.client import Client, Job
 from bessemer.client.sources import Progress
 from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.extension import Extension, ExtensionPage
 from bessemer.contract.fleet import OfferedPreset, TargetList
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, graph_rows
 from bessemer.contract.job import JobState
@@ -55,6 +56,7 @@ from bessemer.errors import InvalidArgumentError, ModelRejectedError
 WIDTH = 100
 TARGET_HEADINGS = ("target", "build", "verify", "measure", "description")
 HEADINGS = ("digest", "name", "state", "format", "parameters", "size", "created")
+EXTENSION_HEADINGS = ("digest", "name", "size", "created")
 
 
 def list_models(
@@ -81,6 +83,14 @@ def list_models(
         models = tuple(islice(found, limit))
         lines = table([_row(model) for model in models], HEADINGS, "no models")
         print_result(ModelPage(items=models), lines, json)
+
+
+def list_extensions(limit: LimitOption = 20, json: JsonOption = False, url: UrlOption = None) -> None:
+    """List uploaded extensions and files of tuning records, newest first."""
+    with connected(url) as client:
+        extensions = tuple(islice(client.extensions(), limit))
+        lines = table([_extension_row(each) for each in extensions], EXTENSION_HEADINGS, "no extensions")
+        print_result(ExtensionPage(items=extensions), lines, json)
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:
@@ -223,6 +233,15 @@ def _row(model: Model) -> tuple[str, ...]:
         str(found.signature.parameters) if found else "",
         shown_bytes(model.size_bytes),
         f"{model.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def _extension_row(extension: Extension) -> tuple[str, ...]:
+    return (
+        extension.digest,
+        extension.name or "",
+        shown_bytes(extension.size_bytes),
+        f"{extension.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
     )
 
 

@@ -408,6 +408,10 @@ class Client(ClientOperations[Job, Group], Blocking):
             )
         )
 
+    def extensions(self) -> Iterator[Extension]:
+        """List the uploaded extensions and files of records, newest first, page by page."""
+        return self._transport.items(operations.extension_page)
+
     def jobs(
         self,
         state: JobState | None = None,
@@ -502,6 +506,10 @@ class AsyncClient(ClientOperations[AsyncJob, AsyncGroup], Asynchronous):
                 created_before=created_before,
             )
         )
+
+    def extensions(self) -> AsyncIterator[Extension]:
+        """See ``Client.extensions``."""
+        return self._transport.items(operations.extension_page)
 
     async def jobs(
         self,

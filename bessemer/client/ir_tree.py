@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import dedent
@@ -64,7 +65,12 @@ def function_text(text: str, name: str) -> str:
     """One function of a snapshot's text. Raises ``InvalidArgumentError`` if there is no such function."""
     found = _function(text, name)
     first = min((each.lineno for each in found.decorator_list), default=found.lineno)
-    return dedent("".join(text.splitlines(keepends=True)[first - 1 : found.end_lineno]))
+    return dedent("".join(_lines(text)[first - 1 : found.end_lineno]))
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as Python's parser counts them; a form feed, for one, ends none."""
+    return io.StringIO(text, newline="").readlines()
 
 
 def function_tree(text: str, name: str) -> IrTree:

@@ -12,6 +12,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
+from bessemer.contract.extension import ExtensionPage
 from bessemer.contract.group import Comparison, Group
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
@@ -76,6 +77,12 @@ def model_pages(**filters: object) -> Callable[[str | None], Flow[ModelPage]]:
         return fetch(ModelPage, Call("GET", "/v1/models", params=query.parameters()))
 
     return page
+
+
+def extension_page(cursor: str | None) -> Flow[ExtensionPage]:
+    """Get the page of extensions at a cursor."""
+    query = {} if cursor is None else {"cursor": cursor}
+    return fetch(ExtensionPage, Call("GET", "/v1/extensions", params=query))
 
 
 def selectors(labels: Mapping[str, str | None]) -> tuple[str, ...]:

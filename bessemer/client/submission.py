@@ -82,20 +82,28 @@ def upload_all(
     ``options`` are other fields of the request, which omits those that are None. ``beside`` is uploaded with
     an IRModule.
     """
+    extensions = tuple(extensions)
     digests = yield from upload_extensions(extensions)
+    names = extension_names(zip(digests, extensions, strict=True))
     if schedules:
         sources = yield from upload_schedules(schedules)
-        digests = tuple(dict.fromkeys((*digests, *(source.partition(":")[0] for source in sources.values()))))
+        of_schedules = tuple(source.partition(":")[0] for source in sources.values())
+        names = {**extension_names(zip(of_schedules, schedules.values(), strict=True)), **names}
+        digests += of_schedules
         options = _with_tuning(options, schedules=sources)
     if records is not None:
         found = yield from upload_records(records)
         options = _with_tuning(options, records=found)
     if digests:
-        options = {**options, "extensions": digests}
+        options = {**options, "extensions": tuple(dict.fromkeys(digests)), "extension_names": names}
     constants: Constants = options.get("constants") or NO_CONSTANTS  # type: ignore[assignment]
     if is_shortened_digest(model):
         model = (yield from get_model(str(model))).digest
     if isinstance(model, Mapping) and not is_programs(model):
+        if beside:
+            raise InvalidArgumentError(
+                "weights and a reference need one IRModule, not a dictionary of models"
+            )
         first, options = yield from _upload_entries(model, options, progress)
         return (yield from upload_all(kind, first, inputs, dimensions, options, progress))
     with tempfile.TemporaryDirectory(prefix="bessemer-") as folder:
@@ -219,11 +227,22 @@ def inspect(
 
 
 def upload_extensions(extensions: Iterable[ExtensionSource]) -> Flow[tuple[Digest, ...]]:
-    """Upload extensions unless the server has them; returns their digests, each once."""
+    """Upload extensions unless the server has them; returns their digests in this order."""
     digests = []
     for extension in extensions:
         digests.append(extension if is_digest(extension) else (yield from upload_extension(extension)).digest)
-    return tuple(dict.fromkeys(digests))
+    return tuple(digests)
+
+
+def extension_names(files: Iterable[tuple[Digest, ExtensionSource]]) -> dict[Digest, str]:
+    """The file names of extensions or schedules by digest; bytes and digests have none."""
+    names: dict[Digest, str] = {}
+    for digest, source in files:
+        file = _split(source)[0]
+        name = None if isinstance(file, bytes) or is_digest(file) else extension_name(str(file))
+        if name is not None:
+            names.setdefault(digest, name)
+    return names
 
 
 def upload_schedules(schedules: Mapping[str, ExtensionSource]) -> Flow[dict[str, str]]:
@@ -254,6 +273,9 @@ def upload_records(folder: str | os.PathLike[str]) -> Flow[tuple[Digest, ...]]:
     chosen = next((each for each in candidates if _has_records(each)), None)
     if chosen is None:
         raise InvalidArgumentError(f"{path} does not contain {' and '.join(DATABASE_FILES)}")
+    empty = next((name for name in DATABASE_FILES if not (chosen / name).stat().st_size), None)
+    if empty is not None:
+        raise InvalidArgumentError(f"{chosen / empty} is empty: its search kept no records")
     digests = []
     for name in (*DATABASE_FILES, RECORD_EXTENSIONS):
         if (chosen / name).is_file():

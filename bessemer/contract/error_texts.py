@@ -135,8 +135,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,
         "Unrecognized model format",
-        "Upload a file written by `torch.export.save` or `torch.jit.save`, or by `torch.save` of an FX "
-        "GraphModule.",
+        "Upload a file written by `torch.export.save` or `torch.jit.save`, by `torch.save` of an FX "
+        "GraphModule, or a Python file or the JSON of an IRModule of TVM.",
     ),
     ErrorCode.MODEL_DAMAGED: ErrorText(
         422,
@@ -331,7 +331,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "error is acceptable.",
     ),
     ErrorCode.VERIFY_CRASHED: ErrorText(
-        422, "The compiled library crashed on the reference inputs", "Report it, with the model if you can."
+        422,
+        "The compiled library crashed on the reference inputs",
+        "Correct the functions of extensions that `detail` names, or else report it, with the model.",
     ),
     ErrorCode.BENCHMARK_FAILED: ErrorText(
         422, "The benchmark failed", "Try again, and report it if it fails again.", True

@@ -45,6 +45,9 @@ class TargetResult(Document):
     id: JobId = Field(description="The id of the compilation.")
     target: str = Field(description="The requested target, such as `aarch64`, or `znver4, 4 cores`.")
     state: JobState = Field(description="The state of the compilation.")
+    cached: bool = Field(
+        default=False, description="Whether an earlier compilation of an identical request answered it."
+    )
     stage: Stage | None = Field(description="The running or last stage; null before the first.")
     problem: Problem | None = Field(description="Why it failed; null unless it failed.")
     verified: bool | None = Field(

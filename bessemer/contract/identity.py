@@ -35,13 +35,13 @@ def identity_of(request: CompilationRequest, names: Mapping[Digest, str | None],
 
     Args:
         request: the request; its target is known.
-        names: the names of its extensions and records, which schedules refer to.
+        names: the names of the uploads of extensions and records, which hold where the request has none.
         kind: the kind of worker.
     """
     target = resolve_target(request.target, kind.mcpu, kind.cores)
     parts = [
         request.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
-        [names.get(digest) for digest in request.uploads],
+        [request.extension_names.get(digest, names.get(digest)) for digest in request.uploads],
         target.model_dump(mode="json"),
         [kind.compiler, kind.mcpu, kind.processor, kind.cores],
     ]

@@ -277,7 +277,7 @@ class TuneOptions(Document):
         description="The files of an earlier search: the digests of MetaSchedule's "
         "`database_workload.json` and `database_tuning_record.json`, and of `extensions.json` if a bundle "
         "has it beside them, uploaded as extensions. They are advice: the search measures up to 8 of each "
-        "function's records first, as trials. Functions in `spaces` do not use them.",
+        "function's records first, as trials.",
     )
 
     @model_validator(mode="before")

@@ -105,6 +105,7 @@ def _distinct_extensions(digests: tuple[Digest, ...]) -> tuple[Digest, ...]:
 Extensions = Annotated[
     tuple[Digest, ...], AfterValidator(_distinct_extensions), Field(max_length=MAX_EXTENSIONS)
 ]
+ExtensionNames = Annotated[dict[Digest, Name], Field(max_length=MAX_EXTENSIONS)]
 
 
 def _check_dimension_names(dimensions: Dimensions, info: ValidationInfo) -> Dimensions:
@@ -203,6 +204,11 @@ class Submission(Document):
         description="The SHA-256 of each uploaded extension: Python files with rewrites, translation rules, "
         "legalizations, search spaces, kernels or functions for this compilation alone.",
     )
+    extension_names: ExtensionNames = Field(
+        default={},
+        description="The file names of extensions by SHA-256, for this compilation: they import each other "
+        "and `tune.schedules` names them by these. Others have the names of their uploads.",
+    )
     stateless: bool = Field(
         strict=True,
         default=False,
@@ -293,6 +299,14 @@ class Submission(Document):
     )
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
+
+    @field_validator("extension_names")
+    @classmethod
+    def _check_extension_names(cls, names: ExtensionNames, info: ValidationInfo) -> ExtensionNames:
+        unknown = sorted(set(names) - set(info.data.get("extensions", names)))
+        if unknown:
+            raise ValueError(f"`extensions` does not have {unknown[0]}")
+        return names
 
     @field_validator("tune")
     @classmethod

@@ -53,6 +53,14 @@ def test_the_records_of_each_function_are_measured_first(
     check_outputs(server, tuned.module, tmp_path)
 
 
+def test_records_come_before_the_space_that_a_request_names(
+    records: tuple[Path, ...], server: CandidateClient, tmp_path: Path
+) -> None:
+    options = TuneOptions(trials=10, spaces={"matmul": "course-matmul"}, records=GIVEN)
+    tuned, _ = run_tune(server, tmp_path, options, records=records)
+    assert trials_of(tuned) == {"matmul": {"records": 8, "course-matmul": 2}}
+
+
 def test_records_that_fit_no_function_are_counted(
     records: tuple[Path, ...], server: CandidateClient, tmp_path: Path
 ) -> None:

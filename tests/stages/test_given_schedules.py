@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from module_samples import script
 from test_tune_search import HOST, check_outputs, computing, run_tune, scheduled_functions, two_layers
 from tvm import tirx
 
@@ -15,6 +16,8 @@ from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.compiler.extensions import UploadedModule, use_uploads
+from worker.compiler.frontend.ir_modules.buffers import KERNEL_OF_MAIN, with_relax_function
+from worker.compiler.frontend.ir_modules.script import run_script
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.target import compile_target
 from worker.compiler.tuning.given_schedules import check_schedules
@@ -135,11 +138,33 @@ def test_a_schedule_is_applied_timed_recorded_and_replayed_without_a_search(
 
     records = tmp_path / "records"
     assert len(open_database(records).get_all_tuning_records()) == 1
-    for script in ("matmul.py", "matmul.tvmscript.py"):
-        namespace = runpy.run_path(str(records / script))
+    for file in ("matmul.py", "matmul.tvmscript.py"):
+        namespace = runpy.run_path(str(records / file))
         module = namespace["scheduled"]() if "scheduled" in namespace else namespace["Module"]
         body = follow_plans(module, compile_target(HOST).llvm)["main"].body
         assert computing(tuned.module, body) == 1
+
+
+MAIN_ALONE = """
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
+        for i, j in T.grid(8, 8):
+            with T.sblock("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj] + T.float32(1)
+"""
+
+
+def test_a_function_that_its_author_calls_main_is_scheduled_by_this_name(
+    upload: Callable[[str], Path], server: CandidateClient, tmp_path: Path
+) -> None:
+    upload("def main(sch):\n    sch.parallel(sch.get_loops(sch.get_sblock('C'))[0])\n")
+    module = with_relax_function(run_script(script(MAIN_ALONE)).module, "main")
+    tuned, _ = run_tune(server, tmp_path, giving(main="my_schedule.py"), module)
+    (given,) = tuned.result.schedules
+    assert (given.function, given.file) == (KERNEL_OF_MAIN, "my_schedule.py:main")
 
 
 def test_samples_follow_from_the_seed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import tvm
@@ -373,6 +375,21 @@ def test_an_inspection_shows_the_signature(context: StageContext) -> None:
     assert [str(axis) for axis in found.signature.dynamic.inputs if axis.tensor == "w0"] == ["n", "m"]
 
 
+BUILT_ODDLY = """
+    from tvm import relax, topi
+
+    def f(a):
+        return topi.nn.relu(a)
+
+    f.__name__ = {function!r}
+    builder = relax.BlockBuilder()
+    x = relax.Var({argument!r}, relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(builder.emit_te(f, x))
+        builder.emit_func_output(y)
+    Module = builder.get()
+"""
 HEAD = "from tvm.script import ir as I, relax as R, tirx as T\nimport tvm\n"
 MAIN_OF_ONE = "@I.ir_module\nclass Module:\n    @R.function\n    def main(x: {type}):\n        {body}\n"
 
@@ -402,6 +419,15 @@ MAIN_OF_ONE = "@I.ir_module\nclass Module:\n    @R.function\n    def main(x: {ty
             "the library takes tensors and tuples of tensors",
         ),
         ('{"root_index":3,"nodes":[]}', "cannot read the JSON"),
+        (f"{HEAD}x = 1{' + 1' * 50_000}\n", "RecursionError"),
+        (
+            script(BUILT_ODDLY.format(argument='x"; int y;', function="f")),
+            "the argument 'x\"; int y;' has a name",
+        ),
+        (
+            script(BUILT_ODDLY.format(argument="x", function="f\n#include")),
+            "has a name that a library cannot",
+        ),
         (b"import tvm\n\xff\n", "the script is not UTF-8"),
         (archive(OLD_NETWORK, weights={"w9": np.zeros(3, np.float32)}), "the weights have 'w9'"),
         (archive(OLD_NETWORK, weights={"b0": np.zeros((3, 3), np.float32)}), r"'b0' is float32\[3, 3\]"),
@@ -421,6 +447,86 @@ def test_names_that_tvm_no_longer_has_are_translated_in_errors(context: StageCon
 
     with pytest.raises(JobError, match=r"module\.py:\d+: .*'block'.*T\.sblock"):
         captured(context, text)
+
+
+NOTEBOOK = script(
+    """
+    import IPython
+    import matplotlib.pyplot as plt
+    from torch import fx, nn
+    from tvm import meta_schedule as ms, relax, te, topi
+
+    figure, axes = plt.subplots()
+    IPython.display.Code("x", language="python")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, x):
+            return torch.relu(torch.matmul(x, self.weight))
+
+    model = fx.symbolic_trace(Model())
+    model.graph.print_tabular()
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((4, 8), "float32"))
+    weight = model.weight.detach().numpy()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            w = relax.const(weight, relax.TensorStructInfo(weight.shape, "float32"))
+            y = builder.emit_te(topi.matmul, x, w)
+            assert list(y.struct_info.shape) == [4, 8]
+            z = builder.emit_output(builder.emit_te(topi.nn.relu, y))
+        builder.emit_func_output(z)
+    MyModule = builder.get()
+    empty = tvm.nd.empty((4, 8), "float32")
+    """
+)
+
+
+def test_a_notebook_that_displays_what_it_builds_is_compiled(context: StageContext) -> None:
+    found = verified(context, NOTEBOOK).captured
+
+    np.testing.assert_allclose(found.references[0], np.maximum(found.inputs[0] @ np.ones((8, 8)), 0), 1e-4)
+    assert not {"IPython", "tabulate"} & sys.modules.keys()
+    assert not hasattr(tvm, "nd")
+    assert tvm.relax.const.__module__.startswith("tvm.")
+
+
+@pytest.mark.parametrize(
+    ("statement", "detail"),
+    [
+        ("import no_such_package as p\np.load('x')", "has no package 'no_such_package': leave out what uses"),
+        (
+            "from tvm import meta_schedule as ms\nms.tune_tir(None, 'llvm')",
+            r"ask for a search with `tune\.trials`",
+        ),
+        ("from tvm.contrib import clang\nclang.create_llvm('')", "a job has no C compiler: .* LLVM IR"),
+        ("tvm.relax.DynTensorType(2)", r"TVM .* spells it relax\.TensorType"),
+        (
+            "sch = tvm.tir.Schedule(MyModule)\nsch.parallel(sch.get_loops(sch.get_block('Y'))[2])",
+            r"module\.py:\d+: parallel: ",
+        ),
+    ],
+)
+def test_what_a_job_lacks_is_refused_with_the_way_out(
+    context: StageContext, statement: str, detail: str
+) -> None:
+    with pytest.raises(JobError, match=detail) as caught:
+        captured(context, f"{OLD_PRODUCT}\n{statement}\n")
+    assert caught.value.code is ErrorCode.MODEL_MODULE_INVALID
+
+
+def test_a_function_that_the_file_itself_registers_must_come_as_an_extension_too(
+    context: StageContext,
+) -> None:
+    registering = "@tvm.register_func('own.relu', override=True)\ndef relu(x, out): ...\n"
+    text = f"{CALLING}\n{registering}".replace("bessemer_relu", "own.relu")
+
+    with pytest.raises(JobError, match=r"own file registers 'own\.relu'.* --extension FILE\.py") as caught:
+        captured(context, text)
+    assert caught.value.code is ErrorCode.LIBRARY_FUNCTION_MISSING
 
 
 def test_a_reference_that_does_not_exist_is_refused_with_those_that_do(context: StageContext) -> None:

@@ -112,6 +112,46 @@ def test_a_library_calls_a_function_that_its_users_register(
     assert json.loads(ran.stdout)["matches_reference"] is True, ran.stderr
 
 
+REGISTERING = """
+import numpy as np
+import tvm
+
+
+@tvm.register_func("mine.swish", override=True)
+def swish(x: tvm.nd.NDArray, out: tvm.nd.NDArray):
+    x = np.from_dlpack(x)
+    np.from_dlpack(out)[:] = x / (1 + np.exp(-x))
+"""
+
+
+@pytest.mark.parametrize("has_tvm", [True, False])
+def test_a_file_may_register_functions_as_earlier_versions_of_tvm_spell_it(
+    tmp_path: Path, has_tvm: bool
+) -> None:
+    (tmp_path / "mine.py").write_text(REGISTERING)
+    program = f"""
+        import sys
+        if not {has_tvm}:
+            class Without:
+                def find_spec(self, name, path=None, target=None):
+                    if name.partition(".")[0] == "tvm":
+                        raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
+            sys.meta_path.insert(0, Without())
+        import numpy as np, tvm_ffi
+        from bessemer.bundle.run import register_functions
+        register_functions({str(tmp_path / "mine.py")!r})
+        out = np.zeros(2, "float32")
+        tvm_ffi.get_global_func("mine.swish")(np.ones(2, "float32"), out)
+        assert abs(out[0] - 0.731) < 1e-3, out
+        assert {has_tvm} or "tvm" not in sys.modules
+        assert not {has_tvm} or not hasattr(sys.modules["tvm"], "nd")
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=False, cwd=Path.cwd()
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 MODULE = script(
     """
     @I.ir_module

@@ -139,6 +139,37 @@ def test_equal_seeds_replay_equal_candidates(strategy: str, server: CandidateCli
     assert candidates(seed=1) != candidates(seed=2)
 
 
+RAISING = """
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
+    from worker.compiler.tuning.strategies import Strategy
+
+
+    @derived_object
+    class Raising(PySearchStrategy):
+        def _initialize_with_tune_context(self, context): ...
+        def pre_tuning(self, *arguments): ...
+        def post_tuning(self): ...
+        def notify_runner_results(self, *arguments): ...
+
+        def generate_measure_candidates(self):
+            raise KeyError("no ideas")
+
+
+    STRATEGIES = (Strategy("raising", Raising, "fails"),)
+"""
+
+
+def test_a_strategy_that_raises_ends_the_search_with_its_reason(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    options = TuneOptions(trials=2, search=SearchMethod.METASCHEDULE, strategy="raising")
+    with uploaded(tmp_path, mine=RAISING), pytest.raises(JobError) as caught:
+        run_tune(server, tmp_path, options)
+    assert caught.value.code is ErrorCode.EXTENSION_INVALID
+    assert "the strategy 'raising' raised KeyError" in caught.value.detail
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [("1 / 0", "raised ZeroDivisionError: division by zero"), ("7", "returned int, not a SearchStrategy")],

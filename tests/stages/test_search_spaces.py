@@ -141,7 +141,7 @@ def test_a_reserved_name_is_refused() -> None:
 def test_an_entry_point_may_provide_only_spaces_and_intrinsics() -> None:
     with (
         installed(divide_rows) as point,
-        pytest.raises(ExtensionError, match="is not a tuple of Space or Intrinsic"),
+        pytest.raises(ExtensionError, match=r"is not a tuple of .*Space or .*Intrinsic"),
     ):
         make_space_book([point])
 

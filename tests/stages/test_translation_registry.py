@@ -135,8 +135,8 @@ def test_an_installed_decomposition_replaces_a_built_in_rule(package: ModuleType
             (Rule("aten.x.default", as_relax), Rule("aten.x.default", as_relax)),
             "'aten.x.default' is in ",
         ),
-        ([Rule("aten.x.default", as_relax)], "is not a tuple of Rule or ModuleRule"),
-        (("aten.x.default",), "is not a tuple of Rule or ModuleRule"),
+        ([Rule("aten.x.default", as_relax)], "is not a tuple of .*Rule or .*ModuleRule"),
+        (("aten.x.default",), "is not a tuple of .*Rule or .*ModuleRule"),
     ],
 )
 def test_entry_points_without_valid_rules_are_refused(

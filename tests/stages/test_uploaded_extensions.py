@@ -7,18 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 from extension_samples import uploaded
-from stage_samples import Perceptron, capture_module, make_context, optimized
+from stage_samples import TARGET, Perceptron, capture_module, make_context, optimized
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
+from worker.candidates.server import fork_server
 from worker.compiler.extensions import uploaded_modules
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.legalize.registry import legalization_map
+from worker.compiler.pipeline.pipeline import run_pipeline
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.spaces.registry import space_book
+from worker.compiler.target import compile_target
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.tuning.strategies import strategy_book
+from worker.compiler.values import Upload
 from worker.errors import JobError
 
 REWRITE = """
@@ -143,8 +148,11 @@ def test_a_file_that_is_named_like_a_module_hides_nothing(tmp_path: Path) -> Non
         ({"a": "import no_such_module"}, "send its file as another extension, or ask the operator"),
         ({"a": "x = 1\n\ndef f():\n    return x / 0\n\nf()"}, "a.py, line 4: ZeroDivisionError"),
         ({"a": "raise SystemExit(3)"}, "a.py, line 1: SystemExit: 3"),
-        ({"a": "REWRITES = 7"}, "a.py: REWRITES is not a tuple of Rewrite or GraphRewrite"),
-        ({"a": "RULES = ('x',)"}, "a.py: RULES is not a tuple of Rule or ModuleRule or Decomposition"),
+        (
+            {"a": "REWRITES = 7"},
+            "a.py: REWRITES is not a tuple of worker.compiler.rewrites.rewrite.Rewrite or ",
+        ),
+        ({"a": "RULES = ('x',)"}, "a.py: RULES is not a tuple of worker.compiler.translation.rule.Rule or "),
         ({"a": "FUNCTIONS = {'x': 3}"}, "a.py: FUNCTIONS is not a dictionary of functions by name"),
         (
             {"a": REWRITE.format(name="same"), "b": REWRITE.format(name="same").replace("sigmoid", "tanh")},
@@ -203,6 +211,76 @@ OLD_COURSE = """
 
     COUNT = len(schedule(tvm.tir.Schedule(tvm.IRModule({"main": plus}))).trace.insts)
 """
+
+
+IN_COMPILER = """
+    from torch import nn
+    from tvm.relax.dpl import is_op, wildcard
+    from worker.compiler.legalize.registry import Legalization
+    from worker.compiler.rewrites.rewrite import GraphRewrite, Rewrite
+    from worker.compiler.translation.errors import UntranslatableError
+    from worker.compiler.translation.rule import ModuleRule, Rule
+
+
+    def boom(*arguments):
+        return 1 // 0
+
+
+    {definition}
+"""
+
+
+@pytest.mark.parametrize(
+    ("definition", "code", "detail"),
+    [
+        (
+            "RULES = (Rule('aten.relu.default', boom),)",
+            ErrorCode.EXTENSION_INVALID,
+            "mine.py, line 11: aten.relu.default",
+        ),
+        (
+            "REWRITES = (Rewrite('one', '', is_op('relax.nn.relu')(wildcard()), boom, is_default=True),)",
+            ErrorCode.EXTENSION_INVALID,
+            "mine.py, line 11: pass one of phase",
+        ),
+        (
+            "LEGALIZATIONS = (Legalization('relax.nn.relu', boom),)",
+            ErrorCode.EXTENSION_INVALID,
+            "mine.py, line 11: pass LegalizeOps",
+        ),
+        (
+            "REWRITES = (GraphRewrite('one', '', lambda module: module, is_default=True),)",
+            ErrorCode.OPTIMIZE_FAILED,
+            "it returned IRModule, not the module and the variables",
+        ),
+        (
+            "RULES = (Rule('aten.relu.default', lambda emit, x: 7),)",
+            ErrorCode.TRANSLATE_FAILED,
+            "aten.relu.default was translated to int, not an expression",
+        ),
+        (
+            "def refuse(emit, x): raise UntranslatableError('not this one')\n"
+            "    RULES = (Rule('aten.relu.default', refuse),)",
+            ErrorCode.TRANSLATE_FAILED,
+            "not this one",
+        ),
+    ],
+)
+def test_what_a_file_defines_is_named_with_its_line_if_it_raises(
+    tmp_path: Path, definition: str, code: ErrorCode, detail: str
+) -> None:
+    torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(2, 16),)), tmp_path / "model.pt2")
+    request = CompilationRequest.model_validate(
+        {"model": "a" * 64, "target": "host", "stop_after": "optimize"}
+    )
+    with (
+        fork_server(tmp_path) as candidates,
+        uploaded(tmp_path, mine=IN_COMPILER.format(definition=definition)),
+    ):
+        upload = Upload(path=tmp_path / "model.pt2", request=request, target=compile_target(TARGET))
+        with pytest.raises(JobError) as caught:
+            run_pipeline(upload, make_context(tmp_path, candidates))
+    assert (caught.value.code, detail in caught.value.detail) == (code, True), caught.value.detail
 
 
 def test_a_file_is_spelled_as_in_earlier_versions_of_tvm(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ WITH_EFFECT: dict[str, Any] = {
     "constants": {"n": 1},
     "entries": {"decode": {}},
     "extensions": [SECOND],
+    "extension_names": {FIRST: "mine.py"},
     "stateless": True,
     "translate": {"level": "tensor_expressions"},
     "optimize": {"fusion": "none"},

@@ -5,6 +5,12 @@ import pytest
 from bessemer.client.ir_tree import function_text, function_tree, tree_lines
 from bessemer.errors import InvalidArgumentError
 
+
+def test_a_form_feed_in_a_text_ends_no_line() -> None:
+    text = 'x = "\f"\n\n@T.prim_func\ndef one(A: T.Buffer((4,), "float32")):\n    T.evaluate(0)\n'
+    assert function_text(text, "one").startswith("@T.prim_func\ndef one(")
+
+
 MODULE = """\
 # from tvm.script import ir as I
 

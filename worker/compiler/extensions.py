@@ -9,6 +9,7 @@ The worker runs from a checkout, not from an installed package, so each point na
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, lru_cache
@@ -63,6 +64,23 @@ def use_uploads(modules: Iterable[UploadedModule]) -> None:
     _uploaded[:] = modules
     for clear in _books:
         clear()
+
+
+def place_in_uploads(error: BaseException) -> str:
+    """Where an uploaded file raised, or called what raised: ``my_fuse.py, line 7``; empty if none did.
+
+    Of an exception and those that it came from, the first counts.
+    """
+    names = {str(uploaded.module.__file__): uploaded.name for uploaded in _uploaded}
+    place, seen = "", set[int]()
+    link: BaseException | None = error if names else None
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        frames = [frame for frame in traceback.extract_tb(link.__traceback__) if frame.filename in names]
+        if frames:
+            place = f"{names[frames[-1].filename]}, line {frames[-1].lineno}"
+        link = link.__cause__ or link.__context__
+    return place
 
 
 @dataclass(frozen=True)
@@ -144,7 +162,7 @@ class ExtensionPoint(Generic[Kind]):
     def _checked(self, value: Any, source: str) -> tuple[Kind, ...]:
         items = self.read(value)
         if not isinstance(items, tuple) or not all(isinstance(item, self.kinds) for item in items):
-            names = " or ".join(kind.__name__ for kind in self.kinds)
+            names = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in self.kinds)
             raise ExtensionError(f"{source} is not {self.form or f'a tuple of {names}'}")
         return items
 

@@ -31,7 +31,7 @@ from worker.compiler.rewrites import registry as rewrites
 from worker.compiler.spaces import registry as spaces
 from worker.compiler.translation import registry as translation
 from worker.compiler.tuning import strategies
-from worker.errors import JobError, failure_of, short_message
+from worker.errors import JobError, failure_of, refusal
 from worker.job.folder import JobFolder
 from worker.protocol.order import ExtensionFile
 
@@ -144,7 +144,7 @@ def _failure(file: ExtensionFile, path: Path, error: BaseException) -> JobError:
         lines.append(error.lineno)
         reason = f"{type(error).__name__}: {error.msg}"
     else:
-        reason = short_message(error)
+        reason = refusal(error)
     place = f"{name}, line {lines[-1]}" if lines else name
     if isinstance(error, ModuleNotFoundError):
         reason += (

@@ -63,19 +63,25 @@ class CompilationTask(RowTask[Compilation]):
             damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
             if damage is not None:
                 return damage
-        uploads = await self._runner.fetch_extensions(attempt.tenant, row.request.uploads, folder, slot)
-        if isinstance(uploads, Problem):
-            return uploads
+        extensions = await self._runner.fetch_extensions(attempt.tenant, row.request, folder, slot)
+        if isinstance(extensions, Problem):
+            return extensions
+        uploads = list(extensions)
+        for digest in row.request.uploads[len(extensions) :]:
+            found = await self._runner.fetch_extension(attempt.tenant, digest, {}, folder, slot)
+            if isinstance(found, Problem):
+                return found
+            uploads.append(found)
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         ready = await self._runner.ready()
         kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
-        making = Making(row, uploads, ready, self._runner.worker_id, settings.cores)
+        making = Making(row, tuple(uploads), ready, self._runner.worker_id, settings.cores)
         self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
-            extensions=tuple(file for file in uploads if file.digest in row.request.extensions),
+            extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
         )
         outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
@@ -95,7 +101,7 @@ class CompilationTask(RowTask[Compilation]):
                 await runner.copy_output(folder, ARCHIVE, fresh.model, slot)
             except MisbehavedError as error:
                 return error.problem(None)
-            extensions = await runner.fetch_extensions(attempt.tenant, row.request.extensions, fresh, slot)
+            extensions = await runner.fetch_extensions(attempt.tenant, row.request, fresh, slot)
             if isinstance(extensions, Problem):
                 return extensions
             work = CheckWork(

@@ -58,7 +58,9 @@ class InvocationTask(RowTask[Invocation]):
             return make_problem(ErrorCode.INVOCATION_FAILED, str(error))
         # most libraries do not need the extensions that were compiled with, so some may be gone
         found = [
-            await self._runner.fetch_extension(attempt.tenant, digest, folder, slot)
+            await self._runner.fetch_extension(
+                attempt.tenant, digest, job.request.extension_names, folder, slot
+            )
             for digest in job.request.extensions
         ]
         extensions = tuple(file for file in found if isinstance(file, ExtensionFile))

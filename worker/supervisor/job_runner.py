@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from bessemer.bundle.signing import KeyFileError, SigningKey, read_signing_key
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.request import CompilationRequest
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
@@ -128,33 +129,35 @@ class JobRunner:
         return None
 
     async def fetch_extensions(
-        self, tenant: Tenant, digests: Iterable[Digest], folder: JobFolder, slot: int
+        self, tenant: Tenant, request: CompilationRequest, folder: JobFolder, slot: int
     ) -> tuple[ExtensionFile, ...] | Problem:
-        """Copy distinct extensions into a job's folder.
+        """Copy a request's extensions into a job's folder.
 
         Returns:
             Their names, or the problem of the first that is missing or damaged.
         """
         files = []
-        for digest in digests:
-            file = await self.fetch_extension(tenant, digest, folder, slot)
+        for digest in request.extensions:
+            file = await self.fetch_extension(tenant, digest, request.extension_names, folder, slot)
             if isinstance(file, Problem):
                 return file
             files.append(file)
         return tuple(files)
 
     async def fetch_extension(
-        self, tenant: Tenant, digest: Digest, folder: JobFolder, slot: int
+        self, tenant: Tenant, digest: Digest, names: Mapping[Digest, str], folder: JobFolder, slot: int
     ) -> ExtensionFile | Problem:
-        """Copy an extension into a job's folder.
+        """Copy an extension, or a file of records, into a job's folder.
 
         Returns:
-            Its name, or the problem if it is missing or damaged.
+            Its name in the request or else in its upload, or the problem if it is missing or damaged.
         """
         try:
             await self.fetch(BlobKey(tenant, digest), folder.extension(digest), slot)
         except (BlobMissingError, DamagedError) as error:
             return make_problem(ErrorCode.EXTENSION_MISSING, str(error))
+        if digest in names:
+            return ExtensionFile(digest=digest, name=names[digest])
         row = await self.store_retry.call(partial(self.store.for_tenant(tenant).extensions.get, digest))
         return ExtensionFile(digest=digest, name=row and row.name)
 

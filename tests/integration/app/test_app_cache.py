@@ -132,3 +132,23 @@ async def test_an_answer_is_a_use_of_the_model(api: httpx.AsyncClient, front: Se
         connection.execute(sa.update(MODELS).values(used_at=now() - timedelta(days=1)))
     assert (await submitted(api))[0] == 200
     assert front.store.removal.expire_uploads(3600) == 0
+
+
+async def test_a_group_has_what_identical_requests_made_and_compiles_for_the_other_targets(
+    api: httpx.AsyncClient, first: str
+) -> None:
+    status, group = await submitted(api, target=["host", "aarch64"])
+    host, aarch64 = group["items"]
+    assert (status, group["state"]) == (202, "running")
+    assert (host["state"], host["cached"], host["original"]) == ("succeeded", True, first)
+    assert (aarch64["state"], aarch64["cached"]) == ("queued", False)
+    result = (await api.get(f"/v1/groups/{group['id']}/report")).json()["items"][0]
+    assert (result["cached"], result["bundle_bytes"] > 0) == (True, True)
+
+
+async def test_a_group_whose_targets_were_all_compiled_for_is_answered_at_once(
+    api: httpx.AsyncClient, first: str
+) -> None:
+    response = await api.post("/v1/compilations", json=request(target=["host"]))
+    assert (response.status_code, response.json()["state"]) == (200, "succeeded")
+    assert "Retry-After" not in response.headers

@@ -204,7 +204,8 @@ async def test_a_form_brings_the_records_and_the_schedules_of_a_search(
     answer = await post(api, MODEL, ("extension", ("my_schedule.py", schedule)), *records, request)
     job = Compilation.model_validate_json(answer.content)
     assert job.request.tune.records == tuple(hashlib.sha256(text).hexdigest() for text in texts)
-    assert job.request.tune.schedules == {"fused_linear*": f"{hashlib.sha256(schedule).hexdigest()}:tile"}
+    assert job.request.tune.schedules == tune["schedules"]
+    assert job.request.extension_names == {hashlib.sha256(schedule).hexdigest(): "my_schedule.py"}
     assert all(own(front.store).extensions.get(digest) for digest in job.request.uploads)
 
 

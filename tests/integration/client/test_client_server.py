@@ -105,12 +105,28 @@ def test_extensions_are_uploaded_once_and_named_in_the_request(
     assert client.upload_extension(b"RULES = ()", name="again.py") == given
     job = client.submit(model, extensions=[file, b"REWRITES = ()", digest])
     assert job.document.request.extensions == (digest, other)
+    assert job.document.request.extension_names == {digest: "my_rules.py"}
+    assert {digest, other} <= {each.digest for each in client.extensions()}
     with pytest.raises(ConflictError, match="need extension"):
         client.delete_extension(other)
     job.cancel()
     client.delete_extension(other)
     with pytest.raises(InvalidArgumentError, match=r"missing\.py cannot be read"):
         client.submit(model, extensions=[tmp_path / "missing.py"])
+
+
+def test_a_renamed_file_has_its_new_name_in_the_request(client: Client, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("def schedule(sch): ...")
+    client.upload_extension(tmp_path / "old.py")
+    new = (tmp_path / "old.py").rename(tmp_path / "new.py")
+    job = client.submit(model, schedules={"linear": f"{new}:schedule"})
+    (digest,) = job.document.request.extensions
+    assert job.document.request.extension_names == {digest: "new.py"}
+
+
+def test_a_dictionary_of_models_takes_no_weights(client: Client, model: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="need one IRModule"):
+        client.submit({"main": model}, weights="weights.npz")
 
 
 def test_the_records_of_a_bundle_are_uploaded_with_their_marks(client: Client, tmp_path: Path) -> None:

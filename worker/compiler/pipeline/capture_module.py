@@ -85,7 +85,7 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
         listed = ", ".join(map(repr, sorted((entry.function, *entry.other_functions))))
         detail = f"the module has {listed}, but no '{MAIN}'; name the function in `entries`"
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, detail)
-    _refuse_unknown_functions(entry.module)
+    _refuse_unknown_functions(entry.module, file.registered)
     given = _given_inputs(file, entry)
     sizes = example_sizes(request.inputs, request.dimensions, entry.arguments)
     asked = tuple(spec.at(sizes) for spec in request.inputs)
@@ -122,7 +122,7 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
     )
 
 
-def _refuse_unknown_functions(module: tvm.IRModule) -> None:
+def _refuse_unknown_functions(module: tvm.IRModule, registered: frozenset[str]) -> None:
     """Refuse calls of packed functions that a library's user lacks, such as those of the compiler."""
     names: set[str] = set()
 
@@ -135,6 +135,12 @@ def _refuse_unknown_functions(module: tvm.IRModule) -> None:
             relax.analysis.post_order_visit(function, visit)
     known = {*(kernel.symbol for kernel in kernels_among(names)), *function_book()}
     unknown = sorted(name for name in names - known if not name.startswith(_IN_BUNDLES))
+    if unknown and registered.issuperset(unknown):
+        detail = (
+            f"the module's own file registers {', '.join(map(repr, unknown))}, but is not loaded where the "
+            "library runs; bring it as an extension as well: --extension FILE.py"
+        )
+        raise JobError(ErrorCode.LIBRARY_FUNCTION_MISSING, detail)
     if unknown:
         detail = (
             f"the module calls {', '.join(map(repr, unknown))}, which neither TVM's runtime nor a kernel nor "

@@ -28,7 +28,7 @@ from worker.compiler.layout.separate_parameters import keep_results
 from worker.compiler.legalize.distinct_states import separate_states
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.legalize.state_in_place import update_state_in_place
-from worker.compiler.pipeline.translate import blame_dynamic_sizes
+from worker.compiler.pipeline.translate import refuse_dynamic_sizes
 from worker.compiler.rewrites.engine import Application, report_rewrite
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
@@ -221,7 +221,8 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
             try:
                 module = _run(phase, step, module)
             except JobError as error:
-                raise blame_dynamic_sizes(error, translated.captured) from error
+                refuse_dynamic_sizes(error, translated.captured)
+                raise
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
             context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)

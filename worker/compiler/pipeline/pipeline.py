@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
+from worker.compiler.extensions import place_in_uploads
 from worker.compiler.pipeline.benchmark import benchmark
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.capture import capture
@@ -18,6 +19,7 @@ from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
 from worker.protocol.observer import JobObserver
@@ -67,6 +69,9 @@ FINDINGS = frozenset(
     }
 )
 """Failures that a preflight returns as its result, since it asks whether a model translates."""
+
+_OF_EXTENSIONS = frozenset({ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED})
+"""Failures that an uploaded file is to blame for if it raised them."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,11 +129,21 @@ def finish_stage(stage: Stage, seconds: float, value: object, observer: JobObser
         observer.snapshot(stage, stage.value, stage.value, seconds, value.module)
 
 
+def _blamed(failure: JobError, error: Exception) -> JobError:
+    """The failure with the line of an uploaded file that raised it, unless its detail names the file."""
+    place = place_in_uploads(error)
+    if not place or place.partition(",")[0] in failure.detail:
+        return failure
+    is_refusal = isinstance(error.__cause__, UntranslatableError)
+    code = ErrorCode.EXTENSION_INVALID if failure.code in _OF_EXTENSIONS and not is_refusal else failure.code
+    return JobError(code, f"{place}: {failure.detail}", failure.places)
+
+
 def _reach(step: Step, value: Any, context: StageContext, last: Stage) -> Reached:
     try:
         return Reached(step.stage, step.run(value, context))
     except Exception as error:
-        failure = failure_of(step.failure, error)
+        failure = _blamed(failure_of(step.failure, error), error)
         if step.stage is last is Stage.TRANSLATE and failure.code in FINDINGS:
             return Reached(step.stage, value, failure)
         _log.error("%s: %s", step.stage.value, failure.detail, exc_info=failure is not error)

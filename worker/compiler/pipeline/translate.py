@@ -87,7 +87,8 @@ def _translated(captured: Captured) -> Translated:
             main = main.with_attr(STATE, (captured.own_inputs, captured.own_outputs, captured.kept))
         _check_outputs(main, captured)
     except JobError as error:
-        raise blame_dynamic_sizes(error, captured) from error
+        refuse_dynamic_sizes(error, captured)
+        raise
     module.update_func(module.get_global_var("main"), main)
     return Translated(
         captured=captured,
@@ -172,13 +173,13 @@ def _named_parameters(main: relax.Function, specs: tuple[TensorSpec, ...], separ
     return named.with_attr(INPUTS, count) if separate else named
 
 
-def blame_dynamic_sizes(error: JobError, captured: Captured) -> JobError:
-    """Report the error as one of dynamic sizes, if any are dynamic, since fixed sizes may compile."""
+def refuse_dynamic_sizes(error: JobError, captured: Captured) -> None:
+    """Raise the error as one of dynamic sizes, if any are dynamic, since fixed sizes may compile."""
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
-        return error
+        return
     dynamic_sizes = ", ".join(map(str, captured.dynamic.dimensions))
     detail = f"with dynamic sizes ({dynamic_sizes}): {error.detail}"
-    return JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places)
+    raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places) from error
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:

@@ -250,8 +250,10 @@ def _run(calls: Sequence[tuple[Captured, Sample]], built: Built, context: StageC
                 state |= _state(captured.output_specs, outputs, captured)
                 done.append(outputs)
     except LibraryCrashedError as error:
-        sizes = _shown_sizes(calls[len(done)][1])
-        raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"{_describe_crash(error)}{sizes}") from error
+        detail = f"{_describe_crash(error)}{_shown_sizes(calls[len(done)][1])}"
+        if built.functions:
+            detail += f"; the library calls {', '.join(map(repr, built.functions))} of the extensions"
+        raise failure_of(ErrorCode.VERIFY_CRASHED, error, detail) from error
     return done
 
 

@@ -43,7 +43,7 @@ class Application:
     def apply(self, module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
         """The rewritten module, and the variables with new values, in order."""
         if isinstance(self.rewrite, GraphRewrite):
-            return self.rewrite.apply(module)
+            return _checked(self.rewrite.apply(module))
         fired: list[relax.Var] = []
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function) and not is_primitive(function):
@@ -53,6 +53,15 @@ class Application:
                     module = replacer.replaced(variable, function)
                     fired += reversed(replacer.replacements)
         return module, tuple(fired)
+
+
+def _checked(result: object) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:
+    match result:
+        case (tvm.IRModule() as module, tuple() as fired):
+            return module, fired
+    raise TypeError(
+        f"it returned {type(result).__name__}, not the module and the variables with new values: (module, ())"
+    )
 
 
 @mutator
@@ -71,6 +80,9 @@ class _Replacer(PyExprMutator):
             if found.root not in taken:
                 match = Match(found.root, found.inside, finder.graph.values, found.captured, self._group)
                 replacement = rewrite.rewriter(match)
+                if not isinstance(replacement, relax.Expr | None):
+                    kind = type(replacement).__name__
+                    raise TypeError(f"it returned {kind} for a match, not an expression or None")
                 if replacement is not None:
                     self.replacements[found.root] = replacement
                     taken |= _unread(found, finder)

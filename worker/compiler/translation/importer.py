@@ -374,6 +374,8 @@ def check_type(node: Node, result: Any) -> None:
     value = node.meta.get("val")
     if isinstance(node.target, ModuleCall):
         _check_count(node.target, value, result)
+    if isinstance(value, torch.Tensor) and isinstance(result, int | float | str | torch.Tensor | None):
+        raise TypeError(f"{operator_name(node)} was translated to {type(result).__name__}, not an expression")
     if not isinstance(value, torch.Tensor) or not isinstance(getattr(result, "ty", None), relax.TensorType):
         return
     found, wanted = dtype_of(result), dtype_name(value.dtype)

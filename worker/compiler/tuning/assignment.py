@@ -14,6 +14,8 @@ from tvm import tirx
 
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
+from worker.candidates.library import MAIN
+from worker.compiler.frontend.ir_modules.buffers import KERNEL_OF_MAIN
 from worker.errors import JobError
 
 
@@ -115,12 +117,18 @@ def _choice_for(names: Sequence[str], wanted: Mapping[str, str]) -> Assignment |
     return next(fitting, None)
 
 
+def names_asked(name: str) -> tuple[str, ...]:
+    """The names by which a request may call a function: its own, and its author's if that is ``main``."""
+    return (name, MAIN) if name == KERNEL_OF_MAIN else (name,)
+
+
 def names_of(function: tirx.PrimFunc, module: tvm.IRModule) -> tuple[str, ...]:
     """The sorted names of a module's functions that equal a function; the search treats them as one."""
     names = (
-        str(variable.name_hint)
+        name
         for variable, other in module.functions_items()
         if isinstance(other, tirx.PrimFunc)
         and tvm_ffi.structural_equal(other.body, function.body, map_free_vars=True)
+        for name in names_asked(str(variable.name_hint))
     )
     return tuple(sorted(names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +24,11 @@ from worker.compiler.extensions import UploadedModule, uploaded_modules
 from worker.compiler.schedules.annotations import SCHEDULED
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import default_schedule, is_scheduled
-from worker.compiler.tuning.assignment import Assignment, assign
-from worker.compiler.tuning.proposals import refusal
+from worker.compiler.tuning.assignment import Assignment, assign, names_asked
 from worker.compiler.tuning.session import TuningSession, measure
 from worker.compiler.tuning.trace_scripts import file_stem, readable_trace, script_of_given, tvmscript
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, best_of, milliseconds
-from worker.errors import JobError, failure_of
+from worker.errors import JobError, failure_of, refusal
 
 SCHEDULE = "schedule"
 """The function of a file that a request names without a function."""
@@ -58,7 +58,7 @@ class _File:
 
     def function_for(self, name: str) -> str | None:
         """The function that schedules a TensorIR function: the named one, its namesake, or ``schedule``."""
-        names = (name, SCHEDULE) if self.function is None else (self.function,)
+        names = (*names_asked(name), SCHEDULE) if self.function is None else (self.function,)
         return next((each for each in names if callable(getattr(self.module, each, None))), None)
 
 
@@ -106,7 +106,7 @@ def apply_schedules(
         for variable, function in module.functions_items()
         if isinstance(function, tirx.PrimFunc) and not is_scheduled(function)
     }
-    names = [(str(variable.name_hint),) for variable in functions]
+    names = [names_asked(str(variable.name_hint)) for variable in functions]
     assigned = zip(functions.items(), assign(names, wanted, "scheduled"), strict=True)
     applied = [
         _apply(str(variable.name_hint), function, assignment, session)
@@ -138,9 +138,23 @@ def _file_of(source: str) -> _File:
         raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
     file = _File(found[0], function or None)
     if function and file.function_for(function) is None:
-        detail = f"{file.uploaded.name} defines no function '{function}'"
+        detail = f"{file.uploaded.name} defines no function '{function}'{_others(file)}"
         raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
     return file
+
+
+def _others(file: _File) -> str:
+    """A clause with the functions that a file defines; empty if there are none."""
+    own = [
+        name
+        for name, value in vars(file.module).items()
+        if inspect.isfunction(value) and value.__module__ == file.module.__name__
+    ]
+    return (
+        f"; name one of its functions, such as {file.uploaded.name}:{own[0]} ({', '.join(own)})"
+        if own
+        else ""
+    )
 
 
 def _apply(name: str, function: tirx.PrimFunc, assignment: Assignment, session: TuningSession) -> _Applied:
@@ -151,7 +165,9 @@ def _apply(name: str, function: tirx.PrimFunc, assignment: Assignment, session: 
     applied = _Applied(name, source, assignment, workload)
     try:
         if own is None:
-            detail = f"{file.uploaded.name} defines neither `{SCHEDULE}` nor a function `{name}`"
+            detail = (
+                f"{file.uploaded.name} defines neither `{SCHEDULE}` nor a function `{name}`{_others(file)}"
+            )
             raise JobError(ErrorCode.SCHEDULE_FAILED, detail)
         schedule = _run(getattr(file.module, own), file, applied, session)
     except JobError as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, count, islice
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +25,7 @@ from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.strategies import Strategy, strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
-from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
+from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -38,9 +38,6 @@ _ATTEMPTS = 4
 """Draws for each point that is wanted, since points repeat and a space may raise."""
 
 _SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation")
-
-_PRIMITIVE = re.compile(r"schedule primitive '([^']+)'")
-_MESSAGE = "Error message:"
 
 
 class Proposals(Protocol):
@@ -108,17 +105,20 @@ class StockProposals:
             num_threads=session.threads if _evolves(options) else 1,
             logger=tuning_logger(),
         )
-        self._context.pre_tuning(
-            max_trials=options.trials,
-            num_trials_per_iter=ROUND_TRIALS,
-            database=self._database,
-            cost_model=self._cost_model,
-        )
+        self._strategy = options.strategy
+        with _naming(self._strategy):
+            self._context.pre_tuning(
+                max_trials=options.trials,
+                num_trials_per_iter=ROUND_TRIALS,
+                database=self._database,
+                cost_model=self._cost_model,
+            )
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
         if not self._left:
-            self._left = list(self._context.generate_measure_candidates() or ())
+            with _naming(self._strategy):
+                self._left = list(self._context.generate_measure_candidates() or ())
         chosen, self._left = self._left[:count], self._left[count:]
         return chosen
 
@@ -132,7 +132,8 @@ class StockProposals:
                 self._database.commit_tuning_record(record)
         if self._cost_model is not None:
             self._cost_model.update(self._context, candidates, results)
-        self._context.notify_runner_results(candidates, results)
+        with _naming(self._strategy):
+            self._context.notify_runner_results(candidates, results)
 
 
 def make_strategy(name: str) -> SearchStrategy:
@@ -152,15 +153,24 @@ def make_strategy(name: str) -> SearchStrategy:
 
 
 def _made(strategy: Strategy) -> SearchStrategy:
-    try:
+    with _naming(strategy.name):
         made = strategy.make()
-    except Exception as error:
-        detail = f"the strategy '{strategy.name}' raised {short_message(error)}"
-        raise failure_of(ErrorCode.EXTENSION_INVALID, error, detail) from error
     if not isinstance(made, SearchStrategy):
         detail = f"the strategy '{strategy.name}' returned {type(made).__name__}, not a SearchStrategy"
         raise JobError(ErrorCode.EXTENSION_INVALID, detail)
     return made
+
+
+@contextmanager
+def _naming(strategy: str) -> Iterator[None]:
+    """Name an extension's strategy in what it raises; MetaSchedule's own only find no more candidates."""
+    try:
+        yield
+    except Exception as error:
+        if strategy not in strategy_book():
+            raise
+        detail = f"the strategy '{strategy}' raised {short_message(error)}"
+        raise failure_of(ErrorCode.EXTENSION_INVALID, error, detail) from error
 
 
 def _evolves(options: TuneOptions) -> bool:
@@ -281,13 +291,3 @@ def _forgetting(changed: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 def _identity(schedule: s_tir.Schedule) -> str:
     return json.dumps(schedule.trace.as_json(), default=str)
-
-
-def refusal(error: BaseException) -> str:
-    """A schedule primitive's error, reduced to the first and last line of its reason."""
-    head, marker, reason = str(error).partition(_MESSAGE)
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    primitive = _PRIMITIVE.search(head)
-    if not (marker and lines and primitive):
-        return short_message(error)
-    return f"{primitive.group(1)}: {' … '.join(dict.fromkeys((lines[0], lines[-1])))}"

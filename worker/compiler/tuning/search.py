@@ -96,8 +96,9 @@ class TaskSearch:
     def spaces(self) -> tuple[str, ...]:
         """The names of the spaces to search."""
         if self.wanted is not None:
-            return (self.wanted.choice,)
-        spaces = spaces_to_search(self.plans is not None, self.session.options.search)
+            spaces: tuple[str, ...] = (self.wanted.choice,)
+        else:
+            spaces = spaces_to_search(self.plans is not None, self.session.options.search)
         return (RECORDS, *spaces) if self.records else spaces
 
     @property

@@ -135,11 +135,18 @@ def tables(interface: Interface, parameters: Parameters, starts: Sequence[int]) 
     return "\n".join(writer.lines) + "\n"
 
 
+_SYMBOL = "__tvm_ffi_"
+"""How the symbol begins under which TVM compiles a function."""
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+
+
 @dataclass
 class _Writer:
     starts: Sequence[int]
     lines: list[str] = field(default_factory=lambda: ['#include "plan.h"', ""])
     _rows: dict[tuple[int, ...], str] = field(default_factory=dict)
+    _kernels: dict[str, str] = field(default_factory=dict)
 
     def row(self, numbers: tuple[int, ...]) -> str:
         """The name of an array of sizes or strides."""
@@ -175,13 +182,11 @@ class _Writer:
 
     def entry(self, number: int, entry: PlannedEntry, states: Sequence[State]) -> None:
         plan, tensors = entry.plan, entry.tensors
-        for function in dict.fromkeys(call.function for call in plan.calls):
-            self.lines.append(f"extern bessemer_kernel_function {_symbol(function)};")
         self.array(f"static const bessemer_planned_tensor tensors_{number}", map(self._tensor, plan.tensors))
         self.numbers(f"arguments_{number}", (one for call in plan.calls for one in call.arguments))
         calls, first = [], 0
         for call in plan.calls:
-            calls.append(f"{{{_symbol(call.function)}, {first}, {len(call.arguments)}}}")
+            calls.append(f"{{{self._kernel(call.function)}, {first}, {len(call.arguments)}}}")
             first += len(call.arguments)
         self.array(f"static const bessemer_call calls_{number}", calls)
         self.numbers(f"outputs_{number}", plan.outputs)
@@ -232,14 +237,19 @@ class _Writer:
         memory = f"BESSEMER_{tensor.memory.name}"
         return f"{{{memory}, {number}, {shape}, {strides}, {len(tensor.shape)}, {code}, {bits}}}"
 
+    def _kernel(self, function: str) -> str:
+        """The identifier of a function; its name may be none, such as ``fused_<lambda>_relu``."""
+        if function not in self._kernels:
+            self._kernels[function] = f"kernel_{len(self._kernels)}"
+            symbol = f"{_SYMBOL}{function}".translate(_ESCAPES)
+            self.lines.append(
+                f'extern bessemer_kernel_function {self._kernels[function]} __asm__("{symbol}");'
+            )
+        return self._kernels[function]
+
     def _spec(self, spec: TensorSpec) -> str:
         size = _bytes(spec.shape, spec.dtype.value)
         return f'{{"{spec.name}", "{spec.dtype.value}", {self.row(spec.shape)}, {len(spec.shape)}, {size}}}'
-
-
-def _symbol(function: str) -> str:
-    """The symbol under which TVM compiles a function."""
-    return f"__tvm_ffi_{function}"
 
 
 def _coded(dtype: str) -> tuple[int, int]:

@@ -11,7 +11,11 @@ from tvm import relax, s_tir, te, tirx
 from tvm.ir import PrimType, TensorLoad
 
 from bessemer.contract.problem import ErrorCode
+from worker.candidates.library import MAIN
 from worker.errors import JobError
+
+KERNEL_OF_MAIN = "main_kernel"
+"""What a TensorIR function ``main`` is called beside the Relax function ``main`` that calls it."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,9 @@ def with_relax_function(module: tvm.IRModule, name: str) -> tvm.IRModule:
             builder.add_func(other, variable.name_hint)
     returned = [one for one in roles.outputs if one not in roles.inputs]
     ordered = tirx.PrimFunc([*roles.inputs, *returned], function.body, function.ret_type, function.attrs)
-    called = builder.add_func(
-        ordered.without_attr("global_symbol"), name if name != "main" else "main_kernel"
-    )
+    called = builder.add_func(ordered.without_attr("global_symbol"), name if name != MAIN else KERNEL_OF_MAIN)
     arguments = [relax.Var(one.name, _type(one, sizes)) for one in roles.inputs]
-    with builder.function("main", arguments):
+    with builder.function(MAIN, arguments):
         with builder.dataflow():
             result = builder.emit_output(_call(builder, called, roles, arguments, sizes))
         builder.emit_func_output(result)

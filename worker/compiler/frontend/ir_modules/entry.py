@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from tvm import relax, tirx
 from bessemer.contract.dynamic import EXAMPLE_SIZE
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.structure import ArgumentStructure, Container, ContainerKind, Structure, TensorLeaf
-from bessemer.contract.tensor import MAX_DIMENSION, DType, TensorSpec
+from bessemer.contract.tensor import MAX_DIMENSION, TENSOR_NAME_PATTERN, DType, TensorSpec
 from worker.candidates.library import MAIN
 from worker.compiler.frontend.dynamic_shapes import AffineSize, SymbolicAxis
 from worker.compiler.frontend.ir_modules.buffers import buffer_roles, with_relax_function
@@ -23,6 +24,7 @@ from worker.compiler.frontend.outputs import counted_names
 from worker.compiler.values import MethodName
 from worker.errors import JobError
 
+_FUNCTION_NAME = re.compile(r"[\w.<>$@-]{1,512}", re.ASCII)
 _BOUNDS = "tir_var_upper_bound"
 """The attribute of a Relax function with the largest values of its symbolic sizes."""
 
@@ -110,6 +112,7 @@ def open_entry(file: ModuleFile, asked: MethodName | None) -> ModuleEntry:
         JobError: ``method-missing``, ``model-forward-missing``, ``model-signature-unsupported``, or
             ``inputs-mismatch`` for weights that the module does not take.
     """
+    _check_function_names(file.module)
     functions = _runnable(file.module)
     name = choose_method(functions, asked, MAIN)
     others = tuple(one for one in functions if one != name)
@@ -150,6 +153,17 @@ def _with_main(module: tvm.IRModule, name: str) -> tvm.IRModule:
         del changed[name]
         changed[MAIN] = chosen
     return changed
+
+
+def _check_function_names(module: tvm.IRModule) -> None:
+    """Refuse names that no symbol should have; ``<lambda>`` is what TVM calls the function of a lambda."""
+    for variable in module.get_global_vars():
+        name = str(variable.name_hint)
+        if _FUNCTION_NAME.fullmatch(name) is None:
+            detail = (
+                f"the function {name[:128]!r} has a name that a library cannot have; use letters and digits"
+            )
+            raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
 
 
 def _check_names(file: ModuleFile, functions: Iterable[str]) -> None:
@@ -218,11 +232,20 @@ def _arguments(main: relax.Function, inputs: list[relax.Var]) -> tuple[Argument,
 def _leaves(name: str, ty: Any) -> list[relax.Var]:
     """A variable for each tensor of an argument."""
     if isinstance(ty, relax.TensorType):
-        return [relax.Var(name, ty)]
+        return [relax.Var(_checked_name(name), ty)]
     if isinstance(ty, relax.TupleType):
         return [leaf for place, one in enumerate(ty.fields) for leaf in _leaves(f"{name}.{place}", one)]
     detail = f"argument '{name}' is {ty}; the library takes tensors and tuples of tensors"
     raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+
+
+def _checked_name(name: str) -> str:
+    if re.fullmatch(TENSOR_NAME_PATTERN, name) is None:
+        detail = (
+            f"the argument {name[:128]!r} has a name that no tensor can have; use letters, digits and '_'"
+        )
+        raise JobError(ErrorCode.MODEL_SIGNATURE_UNSUPPORTED, detail)
+    return name
 
 
 def _packed(ty: Any, leaves: Iterator[relax.Var]) -> relax.Expr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,14 @@ class ModuleFile:
     Attributes:
         module: the module as its author wrote it.
         functions: the Python functions of a script, by name.
+        registered: the names of the packed functions that a script has registered with TVM.
         weights: values of parameters by their names.
         reference: inputs and outputs by their names.
     """
 
     module: tvm.IRModule
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    registered: frozenset[str] = frozenset()
     weights: Named = field(default_factory=dict)
     reference: Named = field(default_factory=dict)
 
@@ -61,11 +63,10 @@ def read_module_file(path: Path) -> ModuleFile:
     found = {name: content for name, content in entries.items() if content is not None}
     read = _module(found[SCRIPT] if SCRIPT in found else found[JSON])
     weights = next((name for name in WEIGHTS if name in found), None)
-    return ModuleFile(
-        read.module,
-        read.functions,
-        {} if weights is None else _arrays(weights, found[weights]),
-        _arrays(REFERENCE, found[REFERENCE]) if REFERENCE in found else {},
+    return replace(
+        read,
+        weights={} if weights is None else _arrays(weights, found[weights]),
+        reference=_arrays(REFERENCE, found[REFERENCE]) if REFERENCE in found else {},
     )
 
 
@@ -78,7 +79,7 @@ def _module(content: bytes) -> ModuleFile:
         detail = f"the script is not UTF-8: {error.reason} at byte {error.start}"
         raise JobError(ErrorCode.MODEL_MODULE_INVALID, detail) from error
     script = run_script(source)
-    return ModuleFile(script.module, script.functions)
+    return ModuleFile(script.module, script.functions, script.registered)
 
 
 def _from_json(text: str) -> tvm.IRModule:

@@ -8,6 +8,8 @@ lines. A function that says ``s_tir`` is in today's dialect and stays as it is::
     T.Buffer[(4, 4), "float32"]                T.Buffer((4, 4), "float32")
     T.block("C"), T.block_attr(…)              T.sblock("C"), T.sblock_attr(…)
     T.alloc_buffer((4, 4))                     T.sblock_alloc_buffer((4, 4))
+    T.var("int64")                             T.int64()
+    from tvm.meta_schedule import …            from tvm.s_tir.meta_schedule import …
     R.call_tir(f, (x,), (1, 4), dtype="…")     R.call_tir(Module.f, (x,), out_ty=R.Tensor((1, 4), dtype="…"))
     R.call_tir(f, (x,), out_sinfo=…)           R.call_tir(Module.f, (x,), out_ty=…)
 """
@@ -23,6 +25,7 @@ _IN_FUNCTIONS = {"block": "sblock", "block_attr": "sblock_attr", "alloc_buffer":
 _KEYWORDS = {"out_sinfo": "out_ty", "sinfo_args": "ty_args"}
 _CALLS = ("call_tir", "call_dps_packed", "call_tir_inplace", "call_pure_packed", "call_packed")
 _DIALECTS = {"tir": "tirx"}
+_PACKAGES = {"tvm.tir": "tvm.tirx", "tvm.meta_schedule": "tvm.s_tir.meta_schedule"}
 
 
 class _Edit(NamedTuple):
@@ -40,7 +43,9 @@ def with_new_spellings(source: str) -> str:
         SyntaxError: the source is not Python.
     """
     tree = ast.parse(source)
-    edits = sorted({*_imports(tree), *_functions(tree), *_calls(tree), *_buffers(tree)}, reverse=True)
+    edits = sorted(
+        {*_imports(tree), *_functions(tree), *_calls(tree), *_buffers(tree), *_variables(tree)}, reverse=True
+    )
     lines = [line.encode() for line in lines_of(source)]
     for (line, start), (last, end), text in edits:
         breaks = b"\n" * (last - line)
@@ -55,9 +60,16 @@ def lines_of(source: str) -> list[str]:
 
 
 def _imports(tree: ast.AST) -> Iterator[_Edit]:
-    """``from tvm.script import tir``, also among other names, and ``import tvm.script.tir as T``."""
+    """``from tvm.script import tir``, also among other names, ``import tvm.script.tir as T``; packages."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "tvm.script":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.level == 0
+            and (package := _renamed_package(node.module))
+        ):
+            names = ", ".join(map(ast.unparse, node.names))
+            yield _Edit((node.lineno, node.col_offset), _end(node), f"from {package} import {names}")
+        elif isinstance(node, ast.ImportFrom) and node.module == "tvm.script":
             for name in node.names:
                 if name.name in _DIALECTS:
                     yield _over(name, f"{_DIALECTS[name.name]} as {name.asname or name.name}")
@@ -65,6 +77,16 @@ def _imports(tree: ast.AST) -> Iterator[_Edit]:
             for name in node.names:
                 if name.name == "tvm.script.tir" and name.asname:
                     yield _over(name, f"tvm.script.tirx as {name.asname}")
+                elif package := _renamed_package(name.name):
+                    yield _over(name, f"{package} as {name.asname}" if name.asname else package)
+
+
+def _renamed_package(name: str | None) -> str | None:
+    """Today's name of a package; None if it is the same."""
+    for old, new in _PACKAGES.items():
+        if name is not None and f"{name}.".startswith(f"{old}."):
+            return new + name[len(old) :]
+    return None
 
 
 def _functions(tree: ast.AST) -> Iterator[_Edit]:
@@ -97,6 +119,20 @@ def _renamed(function: ast.FunctionDef) -> Iterator[_Edit]:
             and isinstance(node.value, ast.Name)
         ):
             yield _over(node, f"{node.value.id}.{_IN_FUNCTIONS[node.attr]}")
+
+
+def _variables(tree: ast.AST) -> Iterator[_Edit]:
+    """``T.var("int64")`` in a decorated function."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef) or not function.decorator_list:
+            continue
+        for node in ast.walk(function):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="var", value=ast.Name(id=dialect)),
+                    args=[ast.Constant(value=str(dtype))],
+                ) if dtype.isidentifier():
+                    yield _over(node, f"{dialect}.{dtype}()")
 
 
 def _buffers(tree: ast.AST) -> Iterator[_Edit]:
@@ -148,6 +184,6 @@ def _over(node: ast.expr | ast.alias, text: str) -> _Edit:
     return _Edit((node.lineno, node.col_offset), _end(node), text)
 
 
-def _end(node: ast.expr | ast.alias | ast.keyword) -> tuple[int, int]:
+def _end(node: ast.expr | ast.stmt | ast.alias | ast.keyword) -> tuple[int, int]:
     assert node.end_lineno is not None and node.end_col_offset is not None
     return node.end_lineno, node.end_col_offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import linecache
 import re
@@ -16,12 +15,14 @@ from types import ModuleType
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from worker.compiler.frontend.ir_modules.notebooks import missing_imports, stand_ins, tables
 from worker.compiler.frontend.ir_modules.old_names import old_names
 from worker.compiler.frontend.ir_modules.old_spellings import lines_of, with_new_spellings
-from worker.errors import JobError, failure_of, short_message
+from worker.errors import JobError, failure_of, refusal
 
 FILE = "module.py"
 """The name of the file in errors; an upload has no other."""
@@ -40,35 +41,51 @@ _NEW_NAMES = {
     "meta_schedule": "tvm.s_tir.meta_schedule",
     "vm": "tvm.compile and relax.VirtualMachine",
     "allocate": "T.alloc_buffer",
-    "struct_info": "ty",
+    "DynTensorType": "relax.TensorType(shape, dtype), as the second argument of relax.Var",
 }
 """What this TVM calls things that earlier ones call otherwise, for errors."""
+
+_NO_CLANG = "cannot find clang"
+_WITHOUT_CLANG = (
+    "a job has no C compiler: compile the function to LLVM IR beforehand, and write its text into the file; "
+    "see docs/spaces.md#add-a-tensor-intrinsic"
+)
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a Python file defines: its module, and the functions that may be its reference."""
+    """What a Python file defines.
+
+    Attributes:
+        module: its module.
+        functions: the Python functions that may be its reference, by name.
+        registered: the names of the packed functions that it has registered with TVM.
+    """
 
     module: tvm.IRModule
     functions: Mapping[str, Callable[..., Any]]
+    registered: frozenset[str] = frozenset()
 
 
 def run_script(source: str) -> Script:
     """Run a Python file and find its module.
 
     The module is the last IRModule that a variable of the file holds. A file without one may define
-    functions, which become a module. Imports of packages that the worker lacks are left out.
+    functions, which become a module. Packages that the worker lacks have stand-ins.
 
     Raises:
         JobError: ``model-module-invalid`` with the line.
     """
+    before = _packed_functions()
     try:
         tree = ast.parse(source)
-        lacking = _missing_imports(tree)
+        lacking = missing_imports(tree)
         text = with_new_spellings(_blanked(source, lacking))
-        names = _run(text)
+        names = _run(text, stand_ins(lacking))
     except SyntaxError as error:
         raise _failed(f"{error.msg}", error.lineno) from error
+    except (ValueError, RecursionError) as error:  # a NUL, or deeper nesting than Python's parser takes
+        raise failure_of(ErrorCode.MODEL_MODULE_INVALID, error) from error
     module = _module_of(names)
     if module is None:
         raise _failed("the file defines no IRModule; write one as a class with the decorator @I.ir_module")
@@ -77,17 +94,22 @@ def run_script(source: str) -> Script:
         for name, value in names.items()
         if inspect.isfunction(value) and value.__module__ == _MODULE
     }
-    return Script(module, own)
+    return Script(module, own, _packed_functions() - before)
 
 
-def _run(text: str) -> dict[str, Any]:
+def _packed_functions() -> frozenset[str]:
+    return frozenset(map(str, tvm_ffi.registry.list_global_func_names()))
+
+
+def _run(text: str, given: Mapping[str, Any]) -> dict[str, Any]:
     uploaded = ModuleType(_MODULE)
     uploaded.__file__ = FILE
+    uploaded.__dict__.update(given)
     sys.modules[_MODULE] = uploaded
     # `inspect` reads the source of a decorated class from here; without a time, the entry is never checked
     linecache.cache[FILE] = (len(text), None, lines_of(text), FILE)
     try:
-        with old_names(), _reasons_of_malformed_modules():
+        with old_names(), tables(), _reasons_of_malformed_modules():
             exec(compile(text, FILE, "exec"), uploaded.__dict__)
     except SyntaxError:
         raise
@@ -109,24 +131,6 @@ def _reasons_of_malformed_modules() -> Iterator[None]:
 def _check_well_formed(module: Any, check_ty: bool = True) -> bool:
     relax.analysis.well_formed(module, check_ty)
     return True
-
-
-def _missing_imports(tree: ast.Module) -> list[ast.stmt]:
-    """The file's imports of packages that the worker does not have, such as a notebook's."""
-    return [statement for statement in tree.body if all(map(_is_missing, _packages(statement)))]
-
-
-def _packages(statement: ast.stmt) -> list[str]:
-    match statement:
-        case ast.Import(names=names):
-            return [name.name.partition(".")[0] for name in names]
-        case ast.ImportFrom(module=str(module), level=0):
-            return [module.partition(".")[0]]
-    return [sys.__name__]
-
-
-def _is_missing(package: str) -> bool:
-    return package not in sys.modules and importlib.util.find_spec(package) is None
 
 
 def _blanked(source: str, statements: list[ast.stmt]) -> str:
@@ -153,14 +157,16 @@ def _raised(error: BaseException) -> JobError:
         return _failed(_advised(found["message"].strip()), int(found["line"]))
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == FILE]
-    message = _advised(short_message(error))
+    message = _advised(refusal(error))
     return failure_of(
         ErrorCode.MODEL_MODULE_INVALID, error, *_described(message, lines[-1] if lines else None)
     )
 
 
 def _advised(message: str) -> str:
-    """The message, with today's spelling of a name that TVM no longer has."""
+    """The message, with today's spelling of a name that TVM no longer has, or with what a job lacks."""
+    if _NO_CLANG in message:
+        return f"{message} ({_WITHOUT_CLANG})"
     found = _NO_ATTRIBUTE.search(message)
     new = _NEW_NAMES.get(found["name"] or found["module"]) if found else None
     return f"{message} (TVM {tvm.__version__} spells it {new})" if new else message
