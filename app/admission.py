@@ -14,7 +14,6 @@ from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_probl
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import Constant, Submission
 from bessemer.contract.service import Worker
-from bessemer.contract.stage import Stage
 from bessemer.contract.target import Target, triple_of
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
@@ -168,8 +167,7 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
 def _verification_refusal(request: Submission, target: Target) -> Problem | None:
     """Refuse a library that no worker can verify."""
     triple = triple_of(target)
-    verifies = request.stop_after is None or request.stop_after.includes(Stage.VERIFY)
-    if runs_on_workers(triple) or not request.is_verified or not verifies:
+    if runs_on_workers(triple) or not request.is_verified:
         return None
     message = not_runnable(triple)
     errors = (FieldError(field="verification", message=message),)

@@ -131,7 +131,10 @@ def read_target(value: Any) -> Any:
 def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
     """An explicit target for a preset on another system, or with other features."""
     if preset.mcpu is None:
-        return {"preset": preset.name, **rest}
+        raise ValueError(
+            f"`{HOST}` is the worker's own processor and system: name a processor, such as 'x86-64-v3', to "
+            f"change its {', '.join(sorted(rest.keys() - {'cores'}))}"
+        )
     added = rest.get("features", ())
     features = [*preset.features, *added] if isinstance(added, list | tuple) else added
     return {"mcpu": preset.mcpu, "triple": preset.triple, **rest, "features": features}

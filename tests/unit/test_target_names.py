@@ -143,6 +143,12 @@ def test_an_unknown_name_is_refused_with_a_suggestion(given: str, hint: str) -> 
     assert len(message) < 1000
 
 
+def test_host_has_its_own_system() -> None:
+    kind, message = refusal({"preset": "host", "triple": "x86_64-unknown-linux-musl"})
+    assert kind == "value_error"
+    assert "name a processor, such as 'x86-64-v3', to change its triple" in message
+
+
 def test_two_names_for_one_target_are_a_contradiction() -> None:
     with pytest.raises(ValidationError):
         request({"preset": "skylake", "mcpu": "haswell"})

@@ -221,9 +221,8 @@ async def test_a_target_without_workers_is_queued_only_without_verification(
     assert problem["errors"][0]["field"] == "verification"
     assert "cannot be run by any worker here: ask for `verification: none`" in problem["detail"]
 
-    for accepted in ({"verification": "none"}, {"stop_after": "build"}):
-        response = await api.post("/v1/compilations", json=request(target=target, **accepted))
-        assert response.status_code == 202
+    accepted = await api.post("/v1/compilations", json=request(target=target, verification="none"))
+    assert accepted.status_code == 202
 
 
 @pytest.mark.parametrize(
