@@ -13,7 +13,7 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
-from worker.supervisor.collect import collect, collect_left
+from worker.supervisor.collect import collect, collect_left, replace_files, size_of
 
 LIMIT_BYTES = 1 << 20
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -113,3 +113,54 @@ def test_a_failed_jobs_snapshots_are_kept(
         assert tuple(one.name for one in kept) == left
     finally:
         artifacts.close()
+
+
+def two_jobs(folder: Path) -> tuple[Path, Path]:
+    """The folders of a job and of a fresh one, each with a file ``report.json``."""
+    for name in ("job", "fresh"):
+        (folder / name / "output").mkdir(parents=True)
+        (folder / name / "output" / "report.json").write_text(name)
+    return folder / "job", folder / "fresh"
+
+
+def test_files_of_a_fresh_job_replace_those_of_an_earlier_one(tmp_path: Path) -> None:
+    job, fresh = two_jobs(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (job / "output" / "report.json").unlink()
+    (job / "output" / "report.json").symlink_to(victim)
+    replace_files(job, ("report.json",), fresh)
+    assert (job / "output" / "report.json").read_text() == "fresh"
+    assert victim.read_text() == "untouched"
+
+
+def test_files_are_not_replaced_through_a_link_in_place_of_the_folder(tmp_path: Path) -> None:
+    job, fresh = two_jobs(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    (job / "output").rename(elsewhere)
+    (job / "output").symlink_to(elsewhere)
+    with pytest.raises(MisbehavedError, match="is not a folder"):
+        replace_files(job, ("report.json",), fresh)
+    assert (elsewhere / "report.json").read_text() == "job"
+
+
+@pytest.mark.parametrize("name", ["missing.json", "link.json", "../report.json"])
+def test_only_files_replace_files(tmp_path: Path, name: str) -> None:
+    job, fresh = two_jobs(tmp_path)
+    (fresh / "output" / "link.json").symlink_to("/etc/passwd")
+    with pytest.raises(MisbehavedError):
+        replace_files(job, ("report.json", name), fresh)
+    assert (job / "output" / "report.json").read_text() == "job"
+
+
+def test_a_directory_in_the_way_of_a_file_is_misbehavior(tmp_path: Path) -> None:
+    job, fresh = two_jobs(tmp_path)
+    (job / "output" / "report.json").unlink()
+    (job / "output" / "report.json").mkdir()
+    with pytest.raises(MisbehavedError, match="cannot be replaced"):
+        replace_files(job, ("report.json",), fresh)
+
+
+def test_the_size_of_a_file_is_that_of_the_file_itself(tmp_path: Path) -> None:
+    job, _ = two_jobs(tmp_path)
+    assert (size_of(job, "report.json"), size_of(job, "missing")) == (3, 0)
