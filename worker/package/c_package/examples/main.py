@@ -5,7 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-LIBRARY = Path(__file__).resolve().parent.parent / "model.so"
+_BUNDLE = Path(__file__).resolve().parent.parent
+LIBRARY = next(
+    path for path in (_BUNDLE / f"model.{kind}" for kind in ("so", "dylib", "dll")) if path.exists()
+)
 
 
 class Tensor(ctypes.Structure):
