@@ -29,6 +29,7 @@ from benchmarks.architectures.page import STAGES, count_row
 from benchmarks.architectures.processes import Task, survey_each, warm_up
 from benchmarks.machine import describe
 from benchmarks.tables import newest
+from bessemer.contract.target import HOST
 
 ROOT = Path(__file__).parents[2]
 PROGRESS = ROOT / "build" / "architectures.jsonl"
@@ -44,9 +45,12 @@ def main() -> None:
     options.progress.parent.mkdir(exist_ok=True)
     tasks = _tasks(options)
     warm_up()
-    survey_each(tasks, options.until, options.progress, options.jobs)
+    survey_each(tasks, options.until, options.progress, options.jobs, preset=options.target)
     outcomes = read_outcomes(options.progress)
     _print_summary(outcomes.values())
+    if options.target != HOST:
+        write_elsewhere(outcomes.values(), options.target)
+        return
     is_whole = not options.names and not options.forms and options.until is Reached.VERIFIED
     if is_whole or options.write:
         write_results(outcomes.values())
@@ -64,6 +68,14 @@ def write_results(outcomes: Iterable[Outcome]) -> None:
     path.write_text(survey.model_dump_json(indent=1) + "\n")
 
 
+def write_elsewhere(outcomes: Iterable[Outcome], target: str) -> None:
+    """Write the outcomes of a survey for another target than this machine."""
+    packages = tuple(name for name in set(SOURCES.values()) if importlib.util.find_spec(name) is not None)
+    survey = Survey(machine=describe(packages), outcomes=sort_outcomes(outcomes))
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-architectures-{target}.json"
+    path.write_text(survey.model_dump_json(indent=1) + "\n")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; default: all")
@@ -71,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until", type=Reached, default=Reached.VERIFIED, help="the last stage to run")
     parser.add_argument("--again", action="store_true", help="repeat finished architectures")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--target", default=HOST, help="a preset whose libraries run under emulation")
     parser.add_argument("--write", action="store_true", help="write results, even of a partial survey")
     parser.add_argument("--progress", type=Path, default=PROGRESS, help="the progress file")
     return parser.parse_args()

@@ -14,6 +14,9 @@ from benchmarks.tables import describe_machine, from_file, newest, table
 STAGES = (Reached.TRANSLATED, Reached.BUILT, Reached.VERIFIED)
 MAX_CHARACTERS = 220
 
+EMULATED = ("aarch64",)
+"""Targets of surveys under emulation."""
+
 PUBLIC = ("plain", "torchvision", "timm", "transformers")
 """The large collections; every other package has a few models."""
 
@@ -37,8 +40,38 @@ def architectures_page(folder: Path) -> str | None:
     if path is None:
         return None
     survey = Survey.model_validate_json(path.read_text())
-    parts = (_head(path, survey), _counts(survey), _exceptions(survey), _not_saved(survey), _all(survey))
+    parts = (
+        _head(path, survey),
+        _counts(survey),
+        _elsewhere(folder),
+        _exceptions(survey),
+        _not_saved(survey),
+        _all(survey),
+    )
     return "\n".join([line for part in parts for line in part] + [""])
+
+
+def _elsewhere(folder: Path) -> list[str]:
+    """The counts and the exceptions for other targets; empty without results."""
+    lines: list[str] = []
+    for target in EMULATED:
+        path = newest(folder, f"architectures-{target}")
+        if path is None:
+            continue
+        survey = Survey.model_validate_json(path.read_text())
+        saved = tried(survey.outcomes)
+        failed = [(one.name, one.error) for one in saved if not one.got_to(Reached.VERIFIED)]
+        lines += [
+            f"## {target}, under emulation",
+            "",
+            f"Of {len(saved)} exported programs compiled for `{target}`, the libraries of "
+            f"{len(saved) - len(failed)} are verified: each ran by its bundle's program in qemu. "
+            f"{from_file(path)} {describe_machine(survey.machine)}.",
+            "",
+        ]
+        if failed:
+            lines += [*table(("model", "why not"), failed), ""]
+    return lines
 
 
 def readme_line(folder: Path) -> str:

@@ -16,6 +16,7 @@ from torch import nn
 from benchmarks.architectures.entry import Architecture
 from benchmarks.architectures.outcomes import Form, Outcome, Reached, append_outcome, read_outcomes
 from benchmarks.architectures.survey import survey
+from bessemer.contract.target import HOST
 
 LIMIT_SECONDS = 300
 """Of processor time, as other programs may share the cores."""
@@ -34,7 +35,12 @@ def warm_up() -> None:
 
 
 def survey_each(
-    tasks: Iterable[Task], until: Reached, progress: Path, jobs: int, limit_seconds: int = LIMIT_SECONDS
+    tasks: Iterable[Task],
+    until: Reached,
+    progress: Path,
+    jobs: int,
+    limit_seconds: int = LIMIT_SECONDS,
+    preset: str = HOST,
 ) -> None:
     """Survey every task in its own process, ``jobs`` at a time.
 
@@ -44,24 +50,25 @@ def survey_each(
         progress: the file to append outcomes to.
         jobs: processes at a time.
         limit_seconds: the limit of a process's processor time; it ends at ten times that in any case.
+        preset: the target.
     """
     running: dict[int, Task] = {}
     for task in tasks:
         if len(running) >= jobs:
             _wait(running, progress)
-        running[_start(task, until, progress, limit_seconds)] = task
+        running[_start(task, until, progress, limit_seconds, preset)] = task
     while running:
         _wait(running, progress)
 
 
-def _start(task: Task, until: Reached, progress: Path, limit_seconds: int) -> int:
+def _start(task: Task, until: Reached, progress: Path, limit_seconds: int, preset: str) -> int:
     with suppress(ImportError):
         import_module(task[0].module)
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds))
         signal.alarm(10 * limit_seconds)
-        append_outcome(progress, survey(*task, until))
+        append_outcome(progress, survey(*task, until, preset=preset))
         os._exit(0)
     return child
 

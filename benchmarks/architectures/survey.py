@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,14 +23,17 @@ from benchmarks.architectures.outcomes import Form, Outcome, Reached
 from benchmarks.architectures.weights import calibrate, enliven
 from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.target import PresetTarget, ResolvedTarget
+from bessemer.contract.stage import Stage
+from bessemer.contract.target import HOST, PresetTarget, ResolvedTarget, resolve_target
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import LINUX_X86_64
+from worker.candidates.server import fork_server
 from worker.compiler.checking.compare import Array
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.pipeline import run_pipeline
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.verify import compare_outputs
 from worker.compiler.schedules.default import schedule_rest
@@ -52,8 +56,10 @@ class UnfaithfulFileError(Exception):
     """A file that torch wrote computes something else than its model."""
 
 
-def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0) -> Outcome:
-    """Run the stages until one fails, or up to ``until``."""
+def survey(
+    architecture: Architecture, form: Form, until: Reached, seed: int = 0, preset: str = HOST
+) -> Outcome:
+    """Run the stages until one fails, or up to ``until``; for other targets than this machine, all."""
     start = time.perf_counter()
     outcome = Outcome(name=architecture.name, form=form, reached=Reached.NOT_MADE)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
@@ -62,7 +68,10 @@ def survey(architecture: Architecture, form: Form, until: Reached, seed: int = 0
             model, inputs = _make(architecture, seed)
             path = save(model, inputs, form, Path(folder), architecture.constants)
             check_file(path, form, model, inputs, architecture.constants)
-            _advance(outcome, path, inputs, until, architecture.constants)
+            if preset == HOST:
+                _advance(outcome, path, inputs, until, architecture.constants)
+            else:
+                _run_elsewhere(outcome, path, inputs, preset, architecture.constants)
         except JobError as error:
             outcome.error = f"{error.code.value}: {error.detail.splitlines()[0][:MAX_CHARACTERS]}"
         except Exception as error:
@@ -145,6 +154,20 @@ def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached, const
     if until is Reached.BUILT:
         return
     _verify(outcome, captured, _run(executable, captured))
+
+
+def _run_elsewhere(outcome: Outcome, path: Path, inputs: Inputs, preset: str, constants: Constants) -> None:
+    """Verify by the library's own program, under emulation."""
+    outcome.reached = Reached.SAVED
+    given = upload(path, outcome.form, inputs, constants)
+    target = compile_target(resolve_target(PresetTarget(preset=preset), host_mcpu(), 1))
+    request = given.request.model_copy(
+        update={"target": PresetTarget(preset=preset), "stop_after": Stage.VERIFY}
+    )
+    with fork_server(path.parent) as candidates:
+        context = replace(_stage_context(path.parent), candidates=candidates)
+        run_pipeline(replace(given, request=request, target=target), context)
+    outcome.reached = Reached.VERIFIED
 
 
 def _operators(module: tvm.IRModule) -> int:
