@@ -122,10 +122,14 @@ def read_target(value: Any) -> Any:
         return value
     rest = {key: given for key, given in value.items() if key != "preset"}
     if name in PRESETS_BY_NAME:
-        return _changed_preset(PRESETS_BY_NAME[name], rest) if rest.keys() - {"cores"} else value
+        return _changed_preset(PRESETS_BY_NAME[name], rest) if rest.keys() & _OF_EXPLICIT else value
     if name not in PROCESSORS:
         raise _refusal(name)
     return {"mcpu": name, "triple": TRIPLES[name], **rest}
+
+
+_OF_EXPLICIT = ExplicitTarget.model_fields.keys() - PresetTarget.model_fields.keys()
+"""What only a full target has."""
 
 
 def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
@@ -133,7 +137,7 @@ def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
     if preset.mcpu is None:
         raise ValueError(
             f"`{HOST}` is the worker's own processor and system: name a processor, such as 'x86-64-v3', to "
-            f"change its {', '.join(sorted(rest.keys() - {'cores'}))}"
+            f"change its {', '.join(sorted(rest.keys() & _OF_EXPLICIT))}"
         )
     added = rest.get("features", ())
     features = [*preset.features, *added] if isinstance(added, list | tuple) else added

@@ -30,6 +30,7 @@ STANDARD = {
     "types",
     "collections",
     "concurrent",
+    "importlib",
     "dataclasses",
     "pathlib",
 }

@@ -156,8 +156,8 @@ def test_a_processor_name_is_sent_as_a_target() -> None:
         bodies.append(request.read())
         return httpx.Response(202, content=JOB.model_dump_json())
 
-    blocking(handler).submit(DIGEST, target="skylake-avx512", tune=TuneOptions(seconds=5))
-    target = '{"mcpu":"skylake-avx512","triple":"x86_64-unknown-linux-gnu"}'
+    blocking(handler).submit(DIGEST, target="cascadelake", tune=TuneOptions(seconds=5))
+    target = '{"mcpu":"cascadelake","triple":"x86_64-unknown-linux-gnu"}'
     tune = '{"trials":100000,"seconds":5.0}'
     assert bodies == [f'{{"model":"{DIGEST}","target":{target},"tune":{tune}}}'.encode()]
 

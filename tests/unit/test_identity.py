@@ -30,6 +30,7 @@ WITH_EFFECT: dict[str, Any] = {
     "parameters": "separate",
     "static_library": True,
     "verification": "none",
+    "device": "laptop",
     "kernels": {"linear": "auto"},
     "tune": {"trials": 4},
     "verify": {"seed": 1},
