@@ -46,9 +46,11 @@ RUN python -m worker.compiler.kernels.compile && python -m worker.compiler.codeg
 # qemu and the C libraries of other platforms, with which the worker verifies libraries for them.
 FROM python AS emulators
 COPY ci/emulators /usr/local/bin/
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN emulators && mkdir /emulators \
- && cp --archive --parents /usr/bin/qemu-aarch64-static /usr/bin/qemu-riscv64-static /usr/aarch64-linux-gnu /usr/riscv64-linux-gnu \
-      /usr/lib/ld-musl-x86_64.so.1 /usr/lib/x86_64-linux-musl /usr/lib/ld-musl-aarch64.so.1 /usr/lib/aarch64-linux-musl /emulators
+ && tar --create --directory=/ usr/bin/qemu-aarch64-static usr/bin/qemu-riscv64-static usr/aarch64-linux-gnu usr/riscv64-linux-gnu \
+      usr/lib/ld-musl-x86_64.so.1 usr/lib/x86_64-linux-musl usr/lib/ld-musl-aarch64.so.1 usr/lib/aarch64-linux-musl \
+    | tar --extract --directory=/emulators
 
 FROM worker-dependencies AS worker-slim
 COPY ci/containers/slim /usr/local/bin/
