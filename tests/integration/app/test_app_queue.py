@@ -14,7 +14,7 @@ from bessemer.contract.job import Compilation, CompilationPage
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.service import RunningTask, WorkerList
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ExplicitTarget
+from bessemer.contract.target import PresetTarget
 
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
 
@@ -66,7 +66,7 @@ async def test_a_processor_that_no_worker_has_is_named_in_the_answer_to_the_subm
     front.store.workers.beat(worker().model_copy(update={"capability": sapphire}))
     look_anew(app)
     found = await submitted(api, target="sapphirerapids")
-    assert found.request.target == ExplicitTarget(mcpu="sapphirerapids")
+    assert found.request.target == PresetTarget(preset="sapphirerapids")
     assert found.queue is not None
     assert str(found.queue.waiting_for).endswith("w1 (znver4) lacks amx-tile")
 
