@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from worker.job.device_report import amend_bundle
 from worker.job.folder import JobFolder, make_job_folder
 from worker.measure.turns import ANY_TIME
 from worker.protocol.order import AmendWork, CheckWork
+from worker.protocol.sender import Sender
 from worker.supervisor.device_runs import as_run, device_figures
 
 MUSL = TARGET.model_copy(update={"triple": "x86_64-unknown-linux-musl"})
@@ -86,9 +90,17 @@ def fresh(archive: Path, folder: Path) -> JobFolder:
     return made
 
 
+@contextmanager
+def a_sender() -> Iterator[Sender]:
+    """One whose messages go nowhere."""
+    with Path(os.devnull).open("wb") as nowhere:
+        yield Sender(nowhere.fileno(), time.monotonic())
+
+
 def amended(run: DeviceRun, archive: Path, folder: Path) -> Path:
     made = fresh(archive, folder)
-    assert ARCHIVE in amend_bundle(AmendWork(model="0" * 64, run=run), made).files
+    with a_sender() as sender:
+        assert ARCHIVE in amend_bundle(AmendWork(model="0" * 64, run=run), made, sender).files
     return made.output
 
 
@@ -106,13 +118,14 @@ def test_the_check_of_such_a_bundle_reads_it_and_leaves_the_rest_to_the_device(
     archive: Path, tmp_path: Path
 ) -> None:
     work = CheckWork(model="0" * 64, verify=VerifyOptions(), by_device=True)
-    assert check_in_job(work, fresh(archive, tmp_path / "check"), ANY_TIME).check is None
     narrow = work.model_copy(update={"verify": VerifyOptions(relative=0, absolute=0)})
-    with pytest.raises(JobError, match="more than the request allows"):
-        check_in_job(narrow, fresh(archive, tmp_path / "narrow"), ANY_TIME)
     alone = work.model_copy(update={"by_device": False})
-    with pytest.raises(JobError) as raised:
-        check_in_job(alone, fresh(archive, tmp_path / "alone"), ANY_TIME)
+    with a_sender() as sender:
+        assert check_in_job(work, fresh(archive, tmp_path / "check"), sender, ANY_TIME).check is None
+        with pytest.raises(JobError, match="more than the request allows"):
+            check_in_job(narrow, fresh(archive, tmp_path / "narrow"), sender, ANY_TIME)
+        with pytest.raises(JobError) as raised:
+            check_in_job(alone, fresh(archive, tmp_path / "alone"), sender, ANY_TIME)
     assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
 
 
@@ -187,8 +200,8 @@ def test_a_device_that_does_not_confirm_every_output_does_not_verify(
 
 def test_findings_about_another_model_are_refused(archive: Path, tmp_path: Path) -> None:
     work = AmendWork(model="1" * 64, run=as_run(BOARD, DeviceResult()))
-    with pytest.raises(JobError, match="names another model"):
-        amend_bundle(work, fresh(archive, tmp_path / "amend"))
+    with a_sender() as sender, pytest.raises(JobError, match="names another model"):
+        amend_bundle(work, fresh(archive, tmp_path / "amend"), sender)
 
 
 def test_the_tolerance_for_a_device_allows_for_the_references_own_rounding(context: StageContext) -> None:

@@ -9,7 +9,6 @@ Emits three kinds of objects::
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -18,7 +17,7 @@ from pathlib import Path
 import tvm_ffi
 
 from bessemer.contract.tensor import TensorSpec
-from worker.compiler.codegen.standalone.parameters import Parameters
+from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
 
@@ -113,8 +112,7 @@ def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:
         for tensor in parameters.tensors:
             file.write(b"\0" * (-file.tell() % ALIGNMENT))
             starts.append(file.tell())
-            size = _bytes(tuple(tensor.shape), str(tensor.dtype))
-            file.write((ctypes.c_char * size).from_address(tensor.data_ptr()))
+            file.write(content_of(tensor).data)
     return tuple(starts)
 
 
@@ -243,7 +241,7 @@ class _Writer:
             self._kernels[function] = f"kernel_{len(self._kernels)}"
             symbol = f"{_SYMBOL}{function}".translate(_ESCAPES)
             self.lines.append(
-                f'extern bessemer_kernel_function {self._kernels[function]} __asm__("{symbol}");'
+                f'extern bessemer_kernel_function {self._kernels[function]} BESSEMER_SYMBOL("{symbol}");'
             )
         return self._kernels[function]
 

@@ -8,9 +8,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
 
+import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -18,22 +23,44 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from worker.candidates.library import PARAMETER
 
 _PARAMETER = relax.ExternFunc(PARAMETER)
+_START_BYTES = 4096
+"""Tensors that differ mostly differ within their first bytes."""
+
+
+class _Start(NamedTuple):
+    """What equal tensors have in common, apart from the rest of their bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: bytes
 
 
 @dataclass
 class Parameters:
-    """The parameters of a library, each once."""
+    """The parameters of a library, each once, also where entry points have copies of their own."""
 
     tensors: list[tvm.runtime.Tensor] = field(default_factory=list)
-    _indices: dict[tuple[int, str, tuple[int, ...]], int] = field(default_factory=dict)
+    _indices: dict[_Start, list[int]] = field(default_factory=dict)
 
     def index_of(self, tensor: tvm.runtime.Tensor) -> int:
         """The index of a tensor, which is added if it is new."""
-        key = (tensor.data_ptr(), str(tensor.dtype), tuple(tensor.shape))
-        if key not in self._indices:
-            self._indices[key] = len(self.tensors)
-            self.tensors.append(tensor)
-        return self._indices[key]
+        content = content_of(tensor)
+        start = _Start(str(tensor.dtype), tuple(tensor.shape), content[:_START_BYTES].tobytes())
+        alike = self._indices.setdefault(start, [])
+        for index in alike:
+            if np.array_equal(content_of(self.tensors[index]), content):
+                return index
+        alike.append(len(self.tensors))
+        self.tensors.append(tensor)
+        return alike[-1]
+
+
+def content_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """The bytes of a tensor, in place."""
+    size = prod(tuple(tensor.shape)) * -(-int(tvm_ffi.dtype(str(tensor.dtype)).bits) // 8)
+    if size == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(tensor.data_ptr()), np.uint8)
 
 
 def take_parameters(module: tvm.IRModule) -> tuple[tvm.IRModule, Parameters]:

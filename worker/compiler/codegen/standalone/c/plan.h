@@ -16,6 +16,11 @@ typedef struct {
 
 typedef int bessemer_kernel_function(void *, const bessemer_argument *, int32_t, bessemer_argument *);
 
+/* Gives a declaration the name of a kernel, which C may not be able to spell. Some systems put `_` before it. */
+#define BESSEMER_QUOTED(text) #text
+#define BESSEMER_PREFIX(text) BESSEMER_QUOTED(text)
+#define BESSEMER_SYMBOL(name) __asm__(BESSEMER_PREFIX(__USER_LABEL_PREFIX__) name)
+
 /* DLTensor of dlpack.h. */
 typedef struct {
   void *data;
