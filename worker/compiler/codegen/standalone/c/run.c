@@ -139,6 +139,9 @@ static int load_input(void **made, const bessemer_tensor *tensor, const options 
   return 0;
 }
 
+/* isfinite() is a function of some C libraries only. */
+static int is_finite(double value) { return value - value == 0; }
+
 static double half(uint16_t bits) {
   int exponent = bits >> 10 & 31, fraction = bits & 1023;
   double value = exponent == 31 ? (fraction ? NAN : INFINITY)
@@ -185,7 +188,7 @@ static void report_output(FILE *report, const char *name, size_t count, size_t w
   if (!report) return;
   fprintf(report, "%s{\"name\": \"%s\", \"elements\": %zu, \"mismatches\": %zu, \"max_absolute_error\": ",
           is_first ? "" : ", ", name, count, wrong);
-  if (isfinite(largest)) fprintf(report, "%.9g}", largest);
+  if (is_finite(largest)) fprintf(report, "%.9g}", largest);
   else fputs("null}", report);
 }
 
@@ -205,7 +208,7 @@ static int compare(const bessemer_tensor *tensor, const void *output, file_conte
     double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
     if (found == wanted || (found != found && wanted != wanted)) continue;
     double difference = fabs(found - wanted);
-    if (wanted - wanted != 0 || !(difference <= absolute + relative * fabs(wanted))) wrong++;
+    if (!is_finite(wanted) || !(difference <= absolute + relative * fabs(wanted))) wrong++;
     if (!(difference <= largest)) largest = difference;
   }
   free(aligned);
