@@ -55,7 +55,7 @@ def preflight(folder: Path, module: nn.Module, *inputs: torch.Tensor, stop: str 
         path=path, request=CompilationRequest.model_validate(fields), target=compile_target(TARGET)
     )
     reached = run_pipeline(wanted, context)
-    result = compiled(reached, context, wanted.target)
+    result = compiled(reached, context, wanted)
     assert result.files == (REPORT,)
     assert observer.finished == [Stage.CAPTURE, Stage.TRANSLATE]
     return Report.model_validate_json((context.output / REPORT).read_text())
