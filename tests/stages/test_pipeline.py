@@ -113,7 +113,7 @@ def test_a_run_stops_after_the_requested_stage_and_keeps_its_results(
     torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(1, 16),)), path)
     wanted = upload(path, stop_after=last, inspect={"assembly": True})
 
-    result = compiled(run_pipeline(wanted, replace(context, observer=notes)), context, compile_target(TARGET))
+    result = compiled(run_pipeline(wanted, replace(context, observer=notes)), context, wanted)
 
     report = Report.model_validate_json((context.output / REPORT).read_text())
     assert notes.finished == list(Stage)[: list(Stage).index(last) + 1]
