@@ -143,11 +143,11 @@ def _row(one: TargetResult) -> str:
 
 
 def _estimate(one: TargetResult) -> str:
-    """What a library that was not measured takes at least."""
+    """The estimate for a library that was not measured."""
     if one.estimate is None or one.state is not JobState.SUCCEEDED:
         return ""
     threads = "" if one.estimate.threads == 1 else f"<br>on each of {one.estimate.threads} threads"
-    return f"<small>estimate: at least<br>{one.estimate.cycles:,} cycles{threads}</small>"
+    return f"<small>estimate: about<br>{one.estimate.cycles:,} cycles{threads}</small>"
 
 
 def _reason(problem: Problem) -> str:

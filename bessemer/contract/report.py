@@ -158,7 +158,7 @@ class FunctionTime(Document):
 
 
 class Estimate(Document):
-    """What one run takes at least, computed from the code: for processors on which nothing was measured."""
+    """What one run takes by the model of the processor: for those on which nothing was measured."""
 
     flops: int = Field(description="Floating-point operations of its matrix products and convolutions.")
     moved_bytes: int = Field(

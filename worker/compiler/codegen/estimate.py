@@ -5,8 +5,8 @@ For each call, the larger of two times counts, shared by all threads::
     arithmetic    the multiply-adds of its products, in full vectors, on all ports
     memory        the bytes of its tensors, each once, as full vectors from the first-level cache
 
-It is the roofline of Williams, Waterman and Patterson 2009 with the first-level cache as its memory, so a run
-takes at least that long. Caches that miss, conversions and functions such as ``exp`` come on top.
+It is the roofline of Williams, Waterman and Patterson 2009 with the first-level cache as its memory. Misses of
+caches, conversions, functions such as ``exp`` and the start of each call come on top.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def flops_of_functions(module: tvm.IRModule) -> dict[str, int]:
 
 
 def estimate_run(plan: CallPlan, flops: Mapping[str, int], machine: Machine) -> Estimate:
-    """The work of one run, and the cycles that it takes at least.
+    """The work of one run, and the cycles that it takes at full rates.
 
     Args:
         plan: the calls of the run.
