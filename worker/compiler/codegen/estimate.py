@@ -5,8 +5,8 @@ For each call, the larger of two times counts, shared by all threads::
     arithmetic    the multiply-adds of its products, in full vectors, on all ports
     memory        the bytes of its tensors, each once, as full vectors from the first-level cache
 
-It is the roofline of Williams, Waterman and Patterson 2009 with the first-level cache as its memory. Misses of
-caches, conversions, functions such as ``exp`` and the start of each call come on top.
+It is the roofline of Williams, Waterman and Patterson 2009 with the first-level cache as its memory. Cache
+misses, conversions, functions such as ``exp`` and the start of each call come on top.
 """
 
 from __future__ import annotations
