@@ -101,7 +101,7 @@ class Issuer(Document):
 
     Attributes:
         url: the token's `iss`.
-        audience: the token's `aud`; the CI job asks for it, so that a token for another service is no use.
+        audience: the token's `aud`; the CI job asks for it, so a token for another service fails.
         jwks_url: where the issuer publishes its keys; by default, its discovery document says where.
         rules: the first that matches decides.
     """

@@ -214,7 +214,7 @@ def gate(
         if files.report is not None and job.state is JobState.SUCCEEDED:
             keep_reference(job, files.report)
         if files.report is not None and outcome.doubt:
-            print_lines(errors, f"warning: {files.report} is no reliable base: {outcome.doubt}")
+            print_lines(errors, f"warning: {files.report} is not a reliable base: {outcome.doubt}")
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)

@@ -6,6 +6,7 @@ from textwrap import indent
 from bessemer.bundle.manifest import EntryPoint, Manifest, SeparateParameters
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.package.c_package.header import C_TYPES
 
 _NPY_TYPES = {
     DType.FLOAT16: "<f2",
@@ -23,20 +24,7 @@ _NPY_TYPES = {
 }
 """The types in the header of an ``.npy`` file; bfloat16 is stored as its bits."""
 
-_CPP_TYPES = {
-    DType.FLOAT16: "uint16_t",
-    DType.BFLOAT16: "uint16_t",
-    DType.FLOAT32: "float",
-    DType.FLOAT64: "double",
-    DType.INT8: "int8_t",
-    DType.INT16: "int16_t",
-    DType.INT32: "int32_t",
-    DType.INT64: "int64_t",
-    DType.UINT8: "uint8_t",
-    DType.BOOL: "bool",
-    DType.COMPLEX64: "float",
-    DType.COMPLEX128: "double",
-}
+_CPP_TYPES = {**C_TYPES, DType.BOOL: "bool"}
 """The types to print elements with; C++17 has no 16-bit floats, so the program prints their bits.
 Of complex numbers, it prints the real and the imaginary part."""
 

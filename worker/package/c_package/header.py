@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bessemer.bundle.manifest import HEADER, EntryPoint, Manifest
 from bessemer.contract.tensor import DType, TensorSpec
 
-_C_TYPES = {
+C_TYPES = {
     DType.FLOAT16: "uint16_t",
     DType.BFLOAT16: "uint16_t",
     DType.FLOAT32: "float",
@@ -79,7 +79,7 @@ class _Field:
     def declared(self, qualifier: str) -> str:
         sizes = ", ".join(map(str, self.spec.shape))
         text = f"{self.spec.name}: {self.spec.dtype.value}[{sizes}]".replace("*/", "* /")
-        return f"  {qualifier}{_C_TYPES[self.spec.dtype]} *{self.name}; /* {text} */"
+        return f"  {qualifier}{C_TYPES[self.spec.dtype]} *{self.name}; /* {text} */"
 
 
 def typed_header(manifest: Manifest) -> str:
