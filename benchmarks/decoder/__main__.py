@@ -39,6 +39,7 @@ CASES = (
     *(Case(tokens=1, position=position) for position in (16, MAX_LENGTH // 2, MAX_LENGTH - 1)),
 )
 READS = 5
+COMPILE_SECONDS = 1800.0
 _GIGA = 1e9
 
 
@@ -88,10 +89,20 @@ def _arguments() -> argparse.Namespace:
 
 
 def _compile(place: Place) -> None:
+    """Export in a process of its own: a process that forks after a parallel region hangs."""
     print("compiling", flush=True)
-    with local_service(place.folder / "service") as url, Client(url) as client:
-        job = client.submit(programs(), target="host", benchmark=QUICK, cache=False).wait()
-        job.download(place.bundle)
+
+    def run(_reader: int, writer: int) -> None:
+        with local_service(place.folder / "service") as url, Client(url) as client:
+            job = client.submit(programs(), target="host", benchmark=QUICK, cache=False).wait()
+            job.download(place.bundle)
+        send_value(writer, job.id)
+
+    process = fork_process(run)
+    try:
+        receive(process, COMPILE_SECONDS)
+    finally:
+        process.kill()
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ class Expected:
 
 
 def _expected(place: Place) -> Expected:
-    """Run torch in a process of its own: a process that forks after a parallel region hangs."""
+    """Run torch in a process of its own too."""
 
     def run(_reader: int, writer: int) -> None:
         print_to(place.log)
