@@ -189,6 +189,39 @@ def test_the_inner_loop_keeps_all_sums_in_registers(depth: int, activation: str)
     assert not spills(source_of(code, "s"), r"ymm.*\(%rsp|\(%rsp.*ymm")
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "lines"),
+    [
+        pytest.param(1, 3072, True, id="few rows read large weights once"),
+        pytest.param(1, 64, False, id="small weights stay in a cache"),
+        pytest.param(64, 3072, False, id="many rows read each panel again"),
+    ],
+)
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+def test_weights_that_come_from_memory_are_prefetched(
+    mcpu: str, rows: int, columns: int, lines: bool
+) -> None:
+    target = target_of(mcpu)
+    data = np.ones((rows, 768), "float32")
+    weights = relax.const(np.ones((768, columns), "float32"), "float32")
+
+    code = compile_module(scheduled(main_of(lambda x: op.matmul(x, weights), data), target), target).mod
+
+    assert ("prefetcht0" in source_of(code, "s")) == lines
+
+
+def test_a_prefetching_product_agrees_with_numpy(server: CandidateClient, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.standard_normal((2, 1000)).astype("float32")
+    weights = generator.standard_normal((1000, 1003)).astype("float32")
+    target = target_of("x86-64-v3")
+
+    module = scheduled(main_of(lambda x: op.matmul(x, relax.const(weights, "float32")), data), target)
+    computed = run_compiled(server, module, target, (data,), tmp_path)
+
+    assert_close(computed, data.astype("float64") @ weights.astype("float64"), "float32", 1000)
+
+
 def test_weights_are_stored_packed_only() -> None:
     data = np.ones((7, 50), "float32")
     weights = relax.const(np.ones((50, 37), "float32"), "float32")

@@ -117,6 +117,13 @@ def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
     return tirx.BufferStore(buffer, value, list(indices))
 
 
+def prefetch(buffer: Any, *indices: Index) -> tirx.Stmt:
+    """Ask for the cache line of an element that is read soon. The element may lie outside the buffer."""
+    is_write, locality, is_data = (tirx.IntImm("int32", number) for number in (0, 3, 1))
+    address = tirx.address_of(buffer[indices])
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, is_write, locality, is_data))
+
+
 def constant(value: int, dtype: str) -> Any:
     """A constant of a dtype."""
     return (

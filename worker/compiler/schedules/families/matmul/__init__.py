@@ -16,7 +16,8 @@ any reads, so a transposition or a cast in front of them is part of the product:
 Registers hold the sums, the vectors of the right operand of one step, and one number of the left. L1 or L2
 holds a panel of the right operand, which every tile of rows reads again; half of L2 holds a chunk's rows of
 the left operand, which are read in place. Weights come packed as ``[panels, depth, columns]``
-(``pack_linear``). Each task copies its panel where the columns are not contiguous or are fewer than the
+(``pack_linear``). A product of few rows reads them from memory once, so it asks for each line before the loop
+gets there (``prefetch``). Each task copies its panel where the columns are not contiguous or are fewer than the
 tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer than
 the depth, the sums join a total, also in registers, after every ``steps``.
 
@@ -36,12 +37,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel, right_operand
-from worker.compiler.schedules.families.matmul.plan import MatmulPlan, matmul_plans, plan_matmul
+from worker.compiler.schedules.families.matmul.plan import (
+    CACHE_LINE,
+    MatmulPlan,
+    matmul_plans,
+    plan_matmul,
+    prefetched_bytes,
+)
 from worker.compiler.schedules.families.matmul.product import Product, find_product
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
@@ -62,7 +70,7 @@ def _write(product: Product, machine: Machine, choose: PlanChooser) -> tirx.Stmt
     """All loops; if the rows are dynamic, one version for at least a tile and one for fewer."""
     right = right_operand(product)
     plan = choose(matmul_plans(product.shape, machine, right))
-    loops = _Writer(product, plan).tasks()
+    loops = _Writer(product, plan, prefetched_bytes(product.shape, machine, right)).tasks()
     if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):
         return loops
     few = plan_matmul(replace(product.shape, rows=1), machine, right)
@@ -82,10 +90,11 @@ class _Origin:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the loops of one product."""
+    """Writes the loops of one product; ``ahead`` is how far packed weights are prefetched, in bytes."""
 
     product: Product
     plan: MatmulPlan
+    ahead: int = 0
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
@@ -231,7 +240,9 @@ class _Writer:
             return self._each(add)
 
         def turn(index: Any) -> tirx.Stmt:
-            return nest.sequence(*(step(start + index * chains + chain, chain) for chain in range(chains)))
+            first = start + index * chains
+            steps = (step(first + chain, chain) for chain in range(chains))
+            return nest.sequence(*self._prefetches(first, origin), *steps)
 
         whole, rest = steps // chains, steps % chains
         cleared = [clear(chain) for chain in range(chains)]
@@ -244,6 +255,23 @@ class _Writer:
             *([nest.serial(whole, turn, self._index)] if whole else []),
             *(step(last + chain, chain) for chain in range(rest)),
         )
+
+    def _prefetches(self, first: Any, origin: _Origin) -> list[tirx.Stmt]:
+        """Ask for the lines of weights that come ``ahead`` bytes after those of a turn.
+
+        At the end of a panel, these are the next panel's.
+        """
+        if not self.ahead:
+            return []
+        tile = self.plan.tile
+        (packed,) = nest.loads_of(self.product.right)
+        size = tvm.DataType(str(packed.source.dtype)).bits // 8
+        distance = nest.ceil_div(self.ahead, tile.columns * size)
+        return [
+            nest.prefetch(packed.source, origin.panel, first + distance + chain, column)
+            for chain in range(tile.chains)
+            for column in range(0, tile.columns, max(1, CACHE_LINE // size))
+        ]
 
     def _left(self, origin: _Origin) -> Callable[[Any, Any], Any]:
         """The left operand's element at a step of the depth and a row of the tile."""
