@@ -17,9 +17,9 @@ Registers hold the sums, the vectors of the right operand of one step, and one n
 holds a panel of the right operand, which every tile of rows reads again; half of L2 holds a chunk's rows of
 the left operand, which are read in place. Weights come packed as ``[panels, depth, columns]``
 (``pack_linear``). A product of few rows reads them from memory once, so it asks for each line before the loop
-gets there (``prefetch``). Each task copies its panel where the columns are not contiguous or are fewer than the
-tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer than
-the depth, the sums join a total, also in registers, after every ``steps``.
+gets there (``prefetch``). Each task copies its panel where the columns are not contiguous or are fewer than
+the tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer
+than the depth, the sums join a total, also in registers, after every ``steps``.
 
 Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
 some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:
