@@ -1,10 +1,10 @@
 """The queue positions of compilations, and estimates of when they start.
 
 A tenant sees its place among its own compilations only. The estimate adds the turns of other tenants that
-wait: before the tenant's next compilation, those that go first in the order in which workers choose; before
-each later one, all of them. So it depends on how many tenants wait and go first, and on nothing else of
-theirs. It also assumes that every compilation takes the median time of the tenant's recent ones, and that the
-workers that can take this one take those ahead of it as well. It does not foresee later submissions.
+wait: before the tenant's next compilation, the turns that workers take first; before each later one, all of
+them. So it reveals how many tenants wait and go first, and nothing else about them. It also assumes that
+every compilation takes the median time of the tenant's recent ones, and that the workers that can take this
+one take the ones ahead of it as well. It does not foresee later submissions.
 """
 
 import threading

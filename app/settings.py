@@ -130,7 +130,7 @@ class AppSettings(StoreSettings):
     model_retention_days: RetentionDays = Field(
         default=DEFAULT_RETENTION_DAYS,
         description="Delete models and extensions that were not uploaded or compiled for this many days, or "
-        "`never`. Those that an unfinished compilation needs are kept.",
+        "`never`. Uploads that an unfinished compilation needs are kept.",
     )
     blob_grace_seconds: float = Field(
         default=86_400.0,

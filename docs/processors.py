@@ -97,7 +97,7 @@ def page() -> str:
         parts.append('"""Features that a target may add or remove."""')
         rows = [word for name, direct in _direct(closures) for word in (f"{name}:", *direct)]
         parts += ["", f"{upper}_IMPLIED = _rows(\n{_words(rows, 4)}\n)"]
-        parts.append('"""Features, each with those that it adds itself. They may add others."""')
+        parts.append('"""Features, each with the features that it adds directly. Those may add others."""')
     return "\n".join(parts) + "\n"
 
 

@@ -248,7 +248,7 @@ EVERYWHERE = (ErrorCode.INTERNAL, ErrorCode.UNAVAILABLE)
 
 
 def problems(*codes: ErrorCode) -> Responses:
-    """The problem responses of a route by status, with those that every route has."""
+    """The problem responses of a route by status, including the ones that every route has."""
     by_status: dict[int, list[ErrorCode]] = {}
     for code in (*codes, *EVERYWHERE):
         by_status.setdefault(ERRORS[code].status, []).append(code)

@@ -185,7 +185,7 @@ def _enqueue(service: TenantService, request: Submission, jobs: Sequence[Compila
 
 
 def _touch_uploads(service: TenantService, request: Submission) -> tuple[Problem, ...]:
-    """Note that a request's uploads are used; the problems of those that were deleted since the check."""
+    """Mark a request's uploads as used; returns a problem for each that was deleted since the check."""
     data = service.data
     models = [missing_model(digest) for digest in request.models if not data.models.touch(digest)]
     extensions = [

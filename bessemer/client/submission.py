@@ -79,8 +79,8 @@ def upload_all(
 ) -> Flow[Request]:
     """Upload the model and the extensions if the server lacks them; returns the request to submit.
 
-    ``options`` are other fields of the request, which omits those that are None. ``beside`` is uploaded with
-    an IRModule.
+    ``options`` are other fields of the request; fields that are None are left out. ``beside`` is uploaded
+    with an IRModule.
     """
     extensions = tuple(extensions)
     digests = yield from upload_extensions(extensions)

@@ -23,8 +23,8 @@ class Capability(Document):
     )
     preset: str = Field(
         default="",
-        description="The preset that `host` equals on this worker: that of its processor, or else the one of "
-        "those that its processor can run that has the most instruction sets.",
+        description="The preset that `host` equals on this worker: that of its processor, or else the preset "
+        "with the most instruction sets among those that the processor can run.",
     )
     foreign: tuple[str, ...] = Field(
         default=(), description="Other architectures that the worker's compiler knows."

@@ -58,4 +58,4 @@ class NewApiKey(ApiKey):
 class KeyList(Document):
     """All keys."""
 
-    items: tuple[ApiKey, ...] = Field(description="Newest first, with those that expired or were revoked.")
+    items: tuple[ApiKey, ...] = Field(description="Newest first, including expired and revoked keys.")

@@ -180,7 +180,7 @@ X86_IMPLIED = _rows(
     pclmul widekl: kl xop: fma4 xsavec: xsave xsaveopt: xsave xsaves: xsave
     """
 )
-"""Features, each with those that it adds itself. They may add others."""
+"""Features, each with the features that it adds directly. Those may add others."""
 
 AARCH64_FEATURES = frozenset(
     _names(
@@ -248,7 +248,7 @@ AARCH64_IMPLIED = _rows(
     sve2p2: sve2p1 sve2p3: sve2p2 vh: CONTEXTIDREL2
     """
 )
-"""Features, each with those that it adds itself. They may add others."""
+"""Features, each with the features that it adds directly. Those may add others."""
 
 RISCV64_FEATURES = frozenset(
     _names(
@@ -351,4 +351,4 @@ RISCV64_IMPLIED = _rows(
     zvl256b zvl64b: zvl32b zvl65536b: zvl32768b zvl8192b: zvl4096b
     """
 )
-"""Features, each with those that it adds itself. They may add others."""
+"""Features, each with the features that it adds directly. Those may add others."""

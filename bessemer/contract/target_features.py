@@ -19,10 +19,10 @@ class Features:
     """The features of an architecture.
 
     Attributes:
-        names: all of them.
-        implied: those that others add.
-        needed: those that every library uses.
-        excluded: those that change how functions are called.
+        names: all features.
+        implied: features that other features add.
+        needed: features that every library uses.
+        excluded: features that change how functions are called.
     """
 
     names: frozenset[str]

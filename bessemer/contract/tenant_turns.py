@@ -19,7 +19,7 @@ class Standing(NamedTuple):
         running: how many of its tasks are in flight.
         served: the number of its last turn; 0 if it had none.
         tenant: its name, which decides between tenants that had no turn.
-        most: how many of its tasks may be in flight; None if there is no limit.
+        most: how many of its tasks may be in flight; None means unlimited.
     """
 
     running: int

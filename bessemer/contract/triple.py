@@ -107,7 +107,7 @@ def _unfit_libc(triple: str) -> str | None:
     if given is None:
         if word == "musl":
             return None
-        return f"'{word}' is no C library that Bessemer links to: end '{triple}' with gnu, gnu.2.28 or musl"
+        return f"Bessemer does not link to '{word}': end '{triple}' with gnu, gnu.2.28 or musl"
     if given[1] is not None and _version(given) < oldest:
         version = ".".join(map(str, oldest))
         return (

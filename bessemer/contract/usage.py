@@ -24,7 +24,7 @@ HighestPriority = Annotated[int, Field(ge=0, le=MAX_PRIORITY)]
 
 
 class Quota(Document):
-    """What a tenant may use; None is no limit.
+    """What a tenant may use; None means unlimited.
 
     Attributes:
         running_jobs: compilations in flight, and as many tasks of the other queue; more wait.
@@ -47,7 +47,7 @@ class Use(Document):
     """How much of something a tenant uses, and its limit."""
 
     used: int = Field(description="What the tenant uses now.")
-    limit: int | None = Field(description="What it may use; null if there is no limit.")
+    limit: int | None = Field(description="What the tenant may use; null means unlimited.")
 
 
 class Usage(Document):

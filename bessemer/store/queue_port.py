@@ -93,7 +93,7 @@ Handle = Callable[[Task], Awaitable[None]]
 CanTake = Callable[[QueueName, Tenant, str], bool]
 """Whether a worker, with the devices that a tenant may use, meets the needs of its task in a queue."""
 MostRunning = Callable[[Tenant], int | None]
-"""How many tasks of a tenant may be in flight in one queue; None if there is no limit."""
+"""How many tasks of a tenant may be in flight in one queue; None means unlimited."""
 
 
 class Queue(Protocol):

@@ -62,7 +62,7 @@ class StoreSettings(BaseSettings):
     quotas: Path | None = Field(
         default=None,
         description="A TOML file with the quotas of some tenants, the same in every process: see "
-        "docs/sharing.md. The other tenants have the quotas below; `unlimited` is no limit.",
+        "docs/sharing.md. The other tenants have the quotas below. `unlimited` removes a limit.",
     )
     quota_running_jobs: PositiveLimit = Field(
         default=None,

@@ -57,7 +57,7 @@ def parameters(tree: IrTree) -> dict[str, str]:
 
 
 def buffers(tree: IrTree) -> dict[str, str]:
-    """The buffers that are no parameters."""
+    """The buffers other than the parameters."""
     return {node.name: node.value for node in _nodes(tree.body) if node.kind == "buffer"}
 
 

@@ -19,7 +19,7 @@ MIXED = {NARROW: "openblas", "relu": "c"}
 
 
 def show(client: Client, folder: Path) -> None:
-    """Compile the MLP with OpenBLAS, then with a mixture, then with whatever is faster."""
+    """Compile the MLP with OpenBLAS, then with a mixture, then with the faster of both."""
     for name, kernels, used in (
         ("forced", FORCED, {"bessemer_openblas_linear_bias_relu", "bessemer_openblas_linear_bias"}),
         ("mixed", MIXED, {"bessemer_relu", "bessemer_openblas_linear_bias"}),

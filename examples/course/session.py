@@ -60,7 +60,7 @@ def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
 
 
 def body_of(function: str, assembly: str) -> list[str]:
-    """The instructions of one kernel in a library's assembly, with those that its threads run."""
+    """The instructions of one kernel in a library's assembly, including the ones that its threads run."""
     lines = iter(assembly.splitlines())
     label = f"{function}_compute_:"
     assert any(line.startswith(label) for line in lines), f"{label} is not in the assembly"

@@ -151,7 +151,7 @@ INDEXING = (
         (IMAGE, torch.tensor([[0], [2]]), torch.tensor([[1, -2, 0]])),
     ),
     Sample(
-        "indices of axes that are no neighbors",
+        "indices of axes that are not adjacent",
         lambda a, i, j: a[:, i, :, j],
         (IMAGE, torch.tensor([0, 2]), torch.tensor([1, -1])),
     ),
@@ -379,7 +379,7 @@ PAIRS = (
     Sample("hypotenuse", lambda a, b: torch.hypot(a * 1e20, b * 1e20) / 1e20, (X, X.flip(0))),
     Sample("sign of another", torch.copysign, (X, torch.tensor([0.0, -0.0, 1.0, -1.0]))),
     Sample(
-        "maximum but for what is no number",
+        "maximum of all but NaN",
         lambda a, b: torch.fmax(a, b) + torch.fmin(a, b),
         (X, torch.tensor([0.5, float("nan"), -1.0, 0.0])),
     ),

@@ -198,7 +198,7 @@ REFUSED = {
     "occurrences of huge numbers": (torch.bincount, (5, 0), (2**40, 2**62, 2**63 - 1)),
     "negative repetitions": (lambda n: torch.repeat_interleave(ALL[:1], n, dim=0), (2, 0), (-9, 2**62)),
 }
-"""The function, numbers that it takes, and those that make sizes without memory."""
+"""The function, numbers that it takes, and numbers whose sizes need no memory."""
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -78,7 +78,7 @@ def event(kind: EventType, **data: object) -> Event:
 
 
 def plain_stages(printed: io.StringIO) -> PlainStages:
-    """Print plainly, whatever FORCE_COLOR and COLUMNS contain."""
+    """Print plainly for all values of FORCE_COLOR and COLUMNS."""
     return PlainStages(Console(file=printed, force_terminal=False, width=80))
 
 

@@ -20,7 +20,7 @@ YEARS_AGO = NOON - timedelta(days=1000)
         pytest.param([(0, NOON), (2, LATER), (4, LATER)], False, id="beats"),
         pytest.param([(0, NOON), (2, YEARS_AGO), (4, YEARS_AGO)], False, id="the clock jumped back"),
         pytest.param([(0, YEARS_AGO)], False, id="the clocks of two hosts differ"),
-        pytest.param([(0, NOON), (1, NOON), (9, NOON)], False, id="whoever looks stood still"),
+        pytest.param([(0, NOON), (1, NOON), (9, NOON)], False, id="the observer stood still"),
         pytest.param([(0, NOON), (9, NOON), (11, NOON), (13, NOON)], True, id="and counts anew"),
         pytest.param([(0, NOON), (1, None), (2, NOON), (4, NOON)], False, id="left and came back"),
     ],

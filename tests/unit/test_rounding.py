@@ -38,7 +38,7 @@ def test_errors_within_the_relative_tolerance_do_not_count_as_rounding(
         pytest.param(0.0, 1.0, 1e-5, id="a reference that is exact widens nothing"),
         pytest.param(2e-6, 1.0, 1e-5, id="nor does one that is nearer than the tolerance"),
         pytest.param(3e-5, 1.0, 12e-5, id="four times its rounding"),
-        pytest.param(3e-2, 100.0, 1e-5, id="what is no rounding any more widens nothing"),
+        pytest.param(3e-2, 100.0, 1e-5, id="an error beyond rounding widens nothing"),
         pytest.param(2e-2, 100.0, 8e-2, id="how much that is depends on the largest element"),
         pytest.param(INF, 1.0, 1e-5, id="nor does a reference that is not finite where float64's is"),
     ],

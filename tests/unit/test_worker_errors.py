@@ -82,8 +82,8 @@ def test_a_mistake_in_a_program_is_not_a_memory_limit(error: Exception) -> None:
         ("cannot open /tmp/work/0/jobs/01ABC/scratch/bundle/lib.so", "cannot open scratch/bundle/lib.so"),
         ("<Net object at 0x7f7e8c04b1d0>", "<Net object at 0x…>"),
         (
-            "0xff is no address, and models/net.py:3 is the user's",
-            "0xff is no address, and models/net.py:3 is the user's",
+            "0xff is not an address, and models/net.py:3 is the user's",
+            "0xff is not an address, and models/net.py:3 is the user's",
         ),
     ],
 )

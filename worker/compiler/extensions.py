@@ -60,7 +60,7 @@ def uploaded_modules() -> tuple[UploadedModule, ...]:
 
 
 def use_uploads(modules: Iterable[UploadedModule]) -> None:
-    """Let the extensions of uploaded files take effect in this process and those that it forks."""
+    """Let the extensions of uploaded files take effect in this process and its children."""
     _uploaded[:] = modules
     for clear in _books:
         clear()
@@ -69,7 +69,7 @@ def use_uploads(modules: Iterable[UploadedModule]) -> None:
 def place_in_uploads(error: BaseException) -> str:
     """Where an uploaded file raised, or called what raised: ``my_fuse.py, line 7``; empty if none did.
 
-    Of an exception and those that it came from, the first counts.
+    Of an exception and its causes, the first counts.
     """
     names = {str(uploaded.module.__file__): uploaded.name for uploaded in _uploaded}
     place, seen = "", set[int]()

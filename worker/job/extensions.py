@@ -1,6 +1,6 @@
 """Loads a job's uploaded extensions, inside its confined child and before it forks.
 
-A file runs as any Python file does. What it defines takes effect in this process and those that it forks, and
+A file runs as any Python file does. What it defines takes effect in this process and its children, and
 ends with them.
 """
 
@@ -129,7 +129,7 @@ def _run(file: ExtensionFile, path: Path) -> ModuleType:
 
 
 def _add_registered(module: ModuleType, names: Iterable[str]) -> None:
-    """Add to a file's functions those that it has registered with TVM itself."""
+    """Add the functions that a file has registered with TVM itself."""
     own = getattr(module, functions.POINT.attribute, {})
     registered = {name: tvm.get_global_func(name) for name in sorted(names)}
     if registered and isinstance(own, Mapping):

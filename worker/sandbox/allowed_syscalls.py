@@ -1,4 +1,4 @@
-"""The system calls that a job may make: Docker's allowlist without those that compiling does not need.
+"""The system calls that a job may make: Docker's allowlist without the calls that compiling does not need.
 
 Source of the list: ``profiles/seccomp/default.json`` of moby/moby.
 """

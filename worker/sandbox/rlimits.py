@@ -14,7 +14,7 @@ def confine_rlimits(limits: Rlimits, shared_user: bool) -> LayerStatus:
     Args:
         limits: the limits from the supervisor's order.
         shared_user: whether the job runs as the supervisor's user. The kernel counts processes by user, so
-            the limit then includes those that already run.
+            the limit then includes processes that already run.
     """
     wanted = _table(limits, _tasks_of_user() if shared_user else 0)
     refused = [name for name, (number, value) in wanted.items() if not _set(number, value)]

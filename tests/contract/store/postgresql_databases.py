@@ -1,4 +1,4 @@
-"""Databases of a PostgreSQL server that nobody else uses."""
+"""Databases of a private PostgreSQL server."""
 
 import uuid
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Databases:
         return self.server.set(database=name).render_as_string(hide_password=False)
 
     def delete_all(self) -> None:
-        """Delete what was made, whoever is connected to it."""
+        """Delete the databases, even while clients are connected."""
         made = sa.text("SELECT datname FROM pg_database WHERE starts_with(datname, :prefix)")
         with self.connection() as connection:
             for name in connection.execute(made, {"prefix": self.prefix}).scalars().all():

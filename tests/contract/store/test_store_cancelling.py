@@ -1,4 +1,4 @@
-"""A cancel is never lost: whoever could be told of it is told, and without such a one the row ends."""
+"""A cancel is never lost: a live worker learns of it, and without one the row ends."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +62,7 @@ def require_cancelled(case: Case) -> None:
 
 
 def forget(store: Store) -> None:
-    """As whoever finds the worker lost."""
+    """As the process that finds the worker lost."""
     with store.workers.removing(WORKER, store.workers.beats()[WORKER]) as is_ours:
         assert is_ours
 

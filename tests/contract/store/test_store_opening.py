@@ -1,4 +1,4 @@
-"""Opening the store: the schema appears once, whoever starts first."""
+"""Opening the store creates the schema once, even if several processes start at the same time."""
 
 import json
 import subprocess

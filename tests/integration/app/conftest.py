@@ -70,7 +70,7 @@ def played(front: Service, tmp_path: Path) -> PlayedWorker:
 
 @pytest.fixture
 async def model(api: httpx.AsyncClient) -> str:
-    """The digest of an uploaded model that nobody has inspected."""
+    """The digest of an uploaded model that was never inspected."""
     response = await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
     assert response.status_code == 201
     return DIGEST

@@ -105,7 +105,7 @@ TALKATIVE = {
 
 
 def kept_long_ago(data: Path) -> str:
-    """A compilation in a store that nobody has open, to be deleted by an app that keeps nothing."""
+    """A compilation in a closed store, which an app with no retention deletes."""
     with closing(open_store(StoreSettings(data=data))) as store:
         own(store).jobs.submit("ended-long-ago", CompilationRequest.model_validate(request()))
         job = own(store).jobs.request_cancel("ended-long-ago")

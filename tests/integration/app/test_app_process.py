@@ -1,4 +1,4 @@
-"""``python -m app`` as a process: signals, cut-off uploads, streams that nobody reads, memory."""
+"""``python -m app`` as a process: signals, cut-off uploads, unread streams, memory."""
 
 import contextlib
 import hashlib

@@ -52,7 +52,7 @@ def answers(received: bytes) -> list[tuple[int, str]]:
 
 @pytest.fixture
 def kept(shared_server: ServerProcess) -> Iterator[None]:
-    """Whatever was sent meanwhile, nothing of it is kept, and the same process goes on."""
+    """The app keeps nothing of what was sent, and the same process goes on."""
     before = settled(shared_server)
     yield
     assert settled(shared_server) == before

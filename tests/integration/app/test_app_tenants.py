@@ -91,7 +91,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Empty:
-    """A list without anything of the victim's, whatever is asked for."""
+    """No query lists anything of the victim's."""
 
     path: str
     asked: tuple[dict[str, str], ...]
@@ -113,7 +113,7 @@ class NewExtension:
 
 @dataclass(frozen=True)
 class NewDevice:
-    """A device becomes the attacker's own, whatever the victim's are called."""
+    """A device becomes the attacker's own, even under the name of a victim's device."""
 
     path: str
 
@@ -134,7 +134,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Own:
-    """The answer is about the caller's tenant, whatever the victim does."""
+    """The answer is about the caller's tenant only."""
 
     path: str
 

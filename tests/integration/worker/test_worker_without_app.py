@@ -1,4 +1,4 @@
-"""The app dies at its worst moment: neither the job nor whoever follows it notices for long."""
+"""The app dies at the worst moment: the job goes on, and its followers reconnect."""
 
 import signal
 import threading

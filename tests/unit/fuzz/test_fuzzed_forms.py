@@ -1,4 +1,4 @@
-"""Any body is the same form, or refused for the same reason, in whatever pieces it arrives."""
+"""A body gives the same form, or the same refusal, however it is split into pieces."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Bytes on a connection are the same requests, or refused, in whatever pieces they arrive."""
+"""Bytes on a connection give the same requests, or the same refusal, however they are split."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Whatever a job sends, the supervisor gets messages that it can store, or ends the job."""
+"""The supervisor turns all bytes from a job into messages that it can store, or ends the job."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Whatever a job leaves as its snapshots, the app shows them or says that they cannot be read."""
+"""The app shows a job's snapshots or says that they cannot be read, for all bytes in their files."""
 
 import json
 from collections.abc import Iterator

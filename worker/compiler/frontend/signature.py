@@ -13,7 +13,7 @@ def match_inputs(
 
     Args:
         requested: the inputs of the request, in any order, at example sizes; empty to use the model's own.
-        arguments: the model's arguments. Those that are not required may be left out.
+        arguments: the model's arguments. Optional ones may be left out.
 
     Raises:
         JobError: ``inputs-missing`` if neither request nor model has the shapes, ``inputs-mismatch`` if

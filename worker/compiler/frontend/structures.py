@@ -76,7 +76,7 @@ def _kind(kind: type, keys: Sequence[object]) -> ContainerKind:
 
 
 def _fields_of_none(spec: TreeSpec) -> tuple[str, ...]:
-    """The fields of a dataclass that hold None, which are no leaves: the second part of its context."""
+    """The fields of a dataclass that hold None and so are not leaves: the second part of its context."""
     match spec.context:
         case [list(), list(absent)] if _fields(spec.context, spec.num_children):
             return tuple(map(str, absent))

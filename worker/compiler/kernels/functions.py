@@ -46,7 +46,7 @@ POINT: ExtensionPoint[LibraryFunction] = ExtensionPoint(
 
 @cached_book
 def function_book() -> dict[str, LibraryFunction]:
-    """The functions in force by name, registered with TVM for this process and those that it forks.
+    """The functions in force by name, registered with TVM for this process and its children.
 
     Raises:
         ExtensionError: an extension does not give functions, or two give one of the same name.

@@ -1,4 +1,4 @@
-"""Tells TensorIR functions that their author has scheduled from those that state only what to compute."""
+"""Tells TensorIR functions that their author has scheduled from functions that only state what to compute."""
 
 from __future__ import annotations
 
