@@ -73,9 +73,32 @@ A virtual machine may mask features that a processor's name implies.
 """
 
 
+_REVEALING = {"avx512fp16": "sapphirerapids"}
+"""Instruction sets that older processors lack, each with the first processor that has it."""
+
+
+@cache
 def host_mcpu() -> str:
     """LLVM's name of this machine's processor."""
-    return str(codegen.llvm_get_system_cpu())
+    named, triple = str(codegen.llvm_get_system_cpu()), host_triple()
+    if architecture_of(triple) != "x86_64":
+        return named
+    present, _ = _detected_features()
+    return processor_with(present, named, _instruction_sets(_make_target(triple, named, (), 1)))
+
+
+def processor_with(present: frozenset[str], named: str, known: frozenset[str]) -> str:
+    """The name of a processor, corrected where its instruction sets contradict LLVM's name.
+
+    LLVM goes by the model number, which a hypervisor may set to an older processor's: a Xeon with AVX512-FP16
+    and two units for multiply-adds can say that it is a Rocket Lake, which has one.
+
+    Args:
+        present: the instruction sets that the processor reports.
+        named: LLVM's name.
+        known: the instruction sets of the processors of this name.
+    """
+    return next((mcpu for name, mcpu in _REVEALING.items() if name in present - known), named)
 
 
 @dataclass(frozen=True)
