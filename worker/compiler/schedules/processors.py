@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from worker.compiler.schedules.dot_instructions import DOT_FEATURES
+
 if TYPE_CHECKING:
     import tvm
 
@@ -173,7 +175,7 @@ MIN_USE = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """One core's ``Processor``, with caches in bytes, and the number of threads."""
+    """One core's ``Processor``, with caches in bytes, the number of threads, and features for narrow products."""
 
     vector_bits: int
     registers: int
@@ -184,6 +186,7 @@ class Machine:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     lane_factors: bool = False
+    dot_features: frozenset[str] = frozenset()
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -233,6 +236,7 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         l1_bytes=processor.l1_kib * 1024,
         l2_bytes=processor.l2_kib * 1024,
         lane_factors=processor.lane_factors,
+        dot_features=features & DOT_FEATURES,
     )
 
 
