@@ -94,9 +94,7 @@ def pack_panels_tensor(columns: int, group: int = 1) -> Callable[[Any], Any]:
             ]
             if not exists:
                 return weights[step, column]
-            return tirx.if_then_else(
-                tirx.all(*exists), weights[step, column], tirx.const(0, weights.dtype)
-            )
+            return tirx.if_then_else(tirx.all(*exists), weights[step, column], tirx.const(0, weights.dtype))
 
         sizes = (ceil(width / columns), ceil(depth / group), columns * group)
         shape = tuple(tirx.IntImm("int64", size) for size in sizes)

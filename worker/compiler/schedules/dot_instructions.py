@@ -6,11 +6,10 @@
 | `sdot`, `udot` | dotprod | bytes, int32 | 1 x 4 by 4 |
 | `bfmmla` | bf16 | bfloat16, float32 | 2 x 2 by 4 |
 
-An instruction of ``rows`` by ``columns`` sums takes one vector of ``rows`` groups of the left operand and one of
-``columns`` groups of the right operand; a single group of the left operand is repeated. Sums of bytes wrap
-around, so they are those of separate multiply-adds. `bfmmla` rounds each sum to odd and takes subnormal
-numbers for zeros, whatever the rounding mode: a sum is off by less than a unit in the last place of float32,
-where separate instructions are off by half of one.
+An instruction takes a vector of ``rows`` groups of the left operand and one of ``columns`` groups of the
+right one; where ``rows`` is 1, the group is repeated. Sums of bytes wrap around, like those of multiply-adds.
+`bfmmla` rounds sums to odd and takes subnormal numbers for zeros, whatever the rounding mode: a sum is off by
+less than a unit in the last place of float32, where other instructions are off by half of one.
 
 Source: Arm Architecture Reference Manual for A-profile architecture, DDI 0487.
 """
@@ -53,11 +52,6 @@ class DotInstruction:
         return self.rows * self.columns
 
     @property
-    def held(self) -> str:
-        """The dtype of operands in registers: TVM (0.27) would compute with bfloat16 as float32."""
-        return "uint16" if self.left == "bfloat16" else self.left
-
-    @property
     def imported(self) -> str | None:
         """The LLVM IR that a function needs to use the instruction."""
         return _BFMMLA if self.intrinsic == _BFMMLA_NAME else None
@@ -72,11 +66,11 @@ class DotInstruction:
 
 _BFMMLA_NAME = "bessemer_bfmmla"
 _BFMMLA = f"""
-define linkonce_odr hidden <4 x float> @{_BFMMLA_NAME}(<4 x float> %sums, <8 x i16> %left, <8 x i16> %right) #0 {{
-  %one = bitcast <8 x i16> %left to <8 x bfloat>
-  %other = bitcast <8 x i16> %right to <8 x bfloat>
-  %result = call <4 x float> @llvm.aarch64.neon.bfmmla(<4 x float> %sums, <8 x bfloat> %one, <8 x bfloat> %other)
-  ret <4 x float> %result
+define linkonce_odr hidden <4 x float> @{_BFMMLA_NAME}(<4 x float> %c, <8 x i16> %l, <8 x i16> %r) #0 {{
+  %a = bitcast <8 x i16> %l to <8 x bfloat>
+  %b = bitcast <8 x i16> %r to <8 x bfloat>
+  %d = call <4 x float> @llvm.aarch64.neon.bfmmla(<4 x float> %c, <8 x bfloat> %a, <8 x bfloat> %b)
+  ret <4 x float> %d
 }}
 
 declare <4 x float> @llvm.aarch64.neon.bfmmla(<4 x float>, <8 x bfloat>, <8 x bfloat>)
@@ -98,6 +92,11 @@ DOT_INSTRUCTIONS = (
 """The best of several that fit comes first."""
 
 DOT_FEATURES = frozenset(instruction.feature for instruction in DOT_INSTRUCTIONS)
+
+
+def held_dtype(dtype: str) -> str:
+    """The dtype of operands in registers: TVM (0.27) would turn bfloat16 into float32 there."""
+    return "uint16" if dtype == "bfloat16" else dtype
 
 
 def find_dot(features: frozenset[str], left: str, right: str, sums: str) -> DotInstruction | None:

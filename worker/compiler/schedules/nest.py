@@ -227,7 +227,9 @@ def importing(code: str, body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _pragma(name: str, body: tirx.Stmt, value: Any = None) -> tirx.Stmt:
-    return tirx.AttrStmt(constant(0, "int32"), f"pragma_{name}", constant(1, "int32") if value is None else value, body)
+    return tirx.AttrStmt(
+        constant(0, "int32"), f"pragma_{name}", constant(1, "int32") if value is None else value, body
+    )
 
 
 def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:

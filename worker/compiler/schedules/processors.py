@@ -175,7 +175,10 @@ MIN_USE = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """One core's ``Processor``, with caches in bytes, the number of threads, and features for narrow products."""
+    """One core's ``Processor``, with caches in bytes, and the number of threads.
+
+    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists.
+    """
 
     vector_bits: int
     registers: int

@@ -29,7 +29,7 @@ from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place, step_along, uses
-from worker.compiler.schedules.dot_instructions import DotInstruction, find_dot
+from worker.compiler.schedules.dot_instructions import DotInstruction, find_dot, held_dtype
 from worker.compiler.schedules.families.matmul.loops import Origin, Writer
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, RightOperand, Unit
 from worker.compiler.schedules.families.matmul.product import Product
@@ -66,6 +66,8 @@ def find_dot_product(product: Product, machine: Machine) -> Dot | None:
     found = find_dot(machine.dot_features, *dtypes, product.dtype)
     if found is None or machine.lanes(bits_of(product.dtype)) % found.columns:
         return None
+    if found.left == "bfloat16" and not all(isinstance(one.value, TensorLoad) for one in (left, right)):
+        return None
     if product.packed is not None and product.packed_group != found.group:
         return None
     return Dot(found, left.value, right.value)
@@ -79,6 +81,17 @@ def dot_shape(product: Product, dot: Dot) -> MatmulShape:
 def grouped_operand(product: Product) -> RightOperand:
     """How the right operand lies in memory: packed, or to be copied."""
     return RightOperand(columns=product.packed, contiguous=False)
+
+
+def _held(value: Any) -> Any:
+    """Elements of an operand as registers and copies hold them."""
+    kind = value.ty.dtype
+    held = held_dtype(str(kind).partition("x")[0])
+    return (
+        value
+        if str(kind).startswith(held)
+        else tirx.reinterpret(f"{held}x{kind.lanes}" if kind.lanes > 1 else held, value)
+    )
 
 
 @dataclass(frozen=True)
@@ -104,10 +117,6 @@ class DotWriter(Writer):
         loops, imported = super().tasks(), self._instruction.imported
         return loops if imported is None else nest.importing(imported, loops)
 
-    def _held(self, value: Any, lanes: int) -> Any:
-        """A vector of operands in registers."""
-        return value if self._instruction.held == self._instruction.left else tirx.reinterpret(f"{self._instruction.held}x{lanes}", value)
-
     def _ramp(self, start: Any, lanes: int) -> Any:
         first = self._number(start) if isinstance(start, int) else start
         return tirx.Ramp(first, self._number(1), lanes)
@@ -118,7 +127,7 @@ class DotWriter(Writer):
     def _copy_panel(self, column: Any, places: Places) -> tuple[Any, tirx.Stmt]:
         """Copy columns of the right operand in groups; steps and columns that do not exist become zeros."""
         product, group, columns = self.product, self._instruction.group, self.plan.tile.columns
-        dtype, depth = nest.dtype_of(self.dot.right), product.depth.size
+        dtype, depth = held_dtype(nest.dtype_of(self.dot.right)), product.depth.size
         width = min(columns, product.column.size)
         whole, rest = divmod(depth, group)
         panel = nest.workspace((whole + (rest > 0), columns * group), dtype, "panel")
@@ -128,7 +137,7 @@ class DotWriter(Writer):
             def element(member: Any) -> tirx.Stmt:
                 place = {product.depth.var: at * group + member, product.column.var: column + lane}
                 value = nest.substitute(self.dot.right, {**places, **place})
-                return nest.store(panel, value, at, lane * group + member)
+                return nest.store(panel, _held(value), at, lane * group + member)
 
             def blank(member: Any) -> tirx.Stmt:
                 return nest.store(panel, zero, at, lane * group + steps + member)
@@ -216,7 +225,7 @@ class DotWriter(Writer):
         if steps == one.group and self._is_contiguous:
             return body(lambda p: self._loaded(at, p, origin))
         shape = (self._row_groups, one.rows * one.group)
-        dtype = nest.dtype_of(self.dot.left)
+        dtype = held_dtype(nest.dtype_of(self.dot.left))
         edge = nest.registers(shape, dtype, "edge")
 
         def of_group(p: Any) -> tirx.Stmt:
@@ -224,7 +233,7 @@ class DotWriter(Writer):
                 *(
                     nest.store(
                         edge,
-                        self._left_element(at * one.group + member, p, i, origin)
+                        _held(self._left_element(at * one.group + member, p, i, origin))
                         if member < steps
                         else nest.constant(0, dtype),
                         p,
@@ -239,7 +248,7 @@ class DotWriter(Writer):
 
         def vector(p: Any) -> Any:
             if one.rows > 1:
-                return self._held(edge[p, self._ramp(0, one.rows * one.group)], one.rows * one.group)
+                return edge[p, self._ramp(0, one.rows * one.group)]
             return self._repeated(edge[p, self._ramp(0, one.group)])
 
         return nest.sequence(nest.declare(edge), filled, body(vector))
@@ -268,7 +277,7 @@ class DotWriter(Writer):
         def of_row(i: int) -> Any:
             places = self._left_places(at * one.group, p, i, origin)
             *outer, last = (nest.substitute(index, places) for index in left.indices)
-            return self._held(left.source[(*outer, self._ramp(last, one.group))], one.group)
+            return _held(left.source[(*outer, self._ramp(last, one.group))])
 
         if one.rows == 1:
             return self._repeated(of_row(0))
@@ -291,9 +300,9 @@ class DotWriter(Writer):
         lanes = one.columns * one.group
         place = self._ramp(c * lanes, lanes)
         if origin.copy is not None:
-            return self._held(origin.copy[at, place], lanes)
+            return origin.copy[at, place]
         (packed,) = nest.loads_of(self.dot.right)
-        return self._held(packed.source[origin.panel, at, place], lanes)
+        return _held(packed.source[origin.panel, at, place])
 
     def _keep(self, kept: Any, sums: Any, joins: bool = False) -> list[tirx.Stmt]:
         """Store the sums, or add them, row by row."""
@@ -305,7 +314,9 @@ class DotWriter(Writer):
             p, i = divmod(r, one.rows)
             vectors = [sums[self._number(p), self._number(v * across + c), line] for c in range(across)]
             lanes = [
-                c * one.lanes + i * one.columns + column for c in range(across) for column in range(one.columns)
+                c * one.lanes + i * one.columns + column
+                for c in range(across)
+                for column in range(one.columns)
             ]
             value = (
                 vectors[0]
