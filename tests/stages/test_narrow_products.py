@@ -24,7 +24,16 @@ from worker.compiler.schedules.dot_instructions import find_dot
 from worker.compiler.schedules.processors import machine_of
 from worker.compiler.values import StageContext
 
-SHAPES = ((1, 64, 40), (2, 7, 8), (3, 8, 3), (7, 31, 13), (16, 100, 24), (33, 65, 1), (5, 1, 70))
+SHAPES = (
+    (1, 64, 40),
+    (2, 7, 8),
+    (3, 8, 3),
+    (7, 31, 13),
+    (16, 100, 24),
+    (33, 65, 1),
+    (5, 1, 70),
+    (4, 2051, 9),
+)
 """Rows, depth, columns."""
 LEAST_MULTIPLY_ADDS = {1: 8, 64: 14}
 LEAST_SHARE = 0.35

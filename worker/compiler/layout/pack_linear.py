@@ -148,7 +148,8 @@ class _Packer(PyExprMutator):
         shape = self._shape_of_weights(call)
         if shape is None:
             return call
-        data, weights, out_dtype = *call.args, str(call.ty.dtype)
+        data, weights = call.args
+        out_dtype = str(call.ty.dtype)
         dtype = str(weights.ty.dtype)
         dot = find_dot(self._machine.dot_features, str(data.ty.dtype), dtype, out_dtype)
         if dot is None and dtype == "bfloat16":

@@ -85,13 +85,9 @@ def grouped_operand(product: Product) -> RightOperand:
 
 def _held(value: Any) -> Any:
     """Elements of an operand as registers and copies hold them."""
-    kind = value.ty.dtype
-    held = held_dtype(str(kind).partition("x")[0])
-    return (
-        value
-        if str(kind).startswith(held)
-        else tirx.reinterpret(f"{held}x{kind.lanes}" if kind.lanes > 1 else held, value)
-    )
+    dtype, x, lanes = nest.dtype_of(value).partition("x")
+    held = held_dtype(dtype)
+    return value if held == dtype else tirx.reinterpret(f"{held}{x}{lanes}", value)
 
 
 @dataclass(frozen=True)
@@ -164,9 +160,10 @@ class DotWriter(Writer):
         tile, one, depth = self.plan.tile, self._instruction, self.product.depth.size
         sums = nest.registers((self._row_groups, self._column_groups, one.lanes), one.sums, "sums")
         kept = nest.registers((tile.rows, tile.vectors, tile.lanes), one.sums, "kept")
-        step = depth if one.sums == "int32" else max(one.group, self.plan.steps // one.group * one.group)
+        is_whole = one.sums == "int32" or depth <= self.plan.steps
+        step = depth if is_whole else self.plan.steps // one.group * one.group
         whole, rest = divmod(depth, step)
-        if whole <= 1 and not rest:
+        if is_whole:
             computed = [*self._group_sums(sums, self._number(0), depth, origin), *self._keep(kept, sums)]
         else:
             clear = self._each(lambda *at: nest.store(kept, self._zero, *at))

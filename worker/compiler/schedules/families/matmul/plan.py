@@ -12,6 +12,9 @@ and the product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. Th
 ``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
 hide the latency of multiply-adds where a tile alone is too small; they are added up at the end.
 
+An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
+its rows are full, its registers hold a group of every row, and it has one chain.
+
 Source: the register and cache blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix
 Multiplication", 2008, section 4.
 """
