@@ -107,6 +107,8 @@ def headers(path: Path, *options: str) -> str:
 MULTIPLY_ADDS = {
     "x86_64": r"\tvfmadd\d+ps\s.*(%[xyz]mm|[xyz]mm)",
     "aarch64": r"\tfmla\s+v\d+\.4s|\tfmla\.4s",
+    "aarch64 scalable": r"\t(fmla|fmad)\s+z\d+\.s",
+    "aarch64 groups": r"\t([us]+mmla|bfmmla|[us]dot)\s+v\d+\.4s",
     "riscv64": r"\tvfmacc\.v",
     "riscv64 scalar": r"\tfmadd\.s",
 }

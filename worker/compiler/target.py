@@ -45,6 +45,8 @@ _V_BY_PARTS = ("+zve64d", "+zvl128b", "-v")
 By its own name, TVM would split vectors of a known width into loops over vectors of an unknown one, whose
 sums stay in memory (TVM 0.27).
 """
+_SVE_BITS = "-aarch64-sve-vector-bits-min:uint={}"
+"""LLVM's option to put fixed vectors of up to this length into SVE's registers."""
 _OTHER_MODES = frozenset({"16bit-mode", "32bit-mode", "soft-float"})
 
 _DETECTED = {
@@ -388,15 +390,22 @@ def known_processors(triple: str) -> frozenset[str]:
 
 def _make_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
     target = _named_target(triple, mcpu, features, cores)
+    machine = machine_of(target)
+    if machine.scalable:
+        return _named_target(triple, mcpu, features, cores, (_SVE_BITS.format(machine.vector_bits),))
     if architecture_of(triple) != "riscv64" or "v" not in _features(target):
         return target
     return _named_target(triple, mcpu, (*features, *_V_BY_PARTS), cores)
 
 
-def _named_target(triple: str, mcpu: str, features: tuple[str, ...], cores: int) -> tvm.target.Target:
+def _named_target(
+    triple: str, mcpu: str, features: tuple[str, ...], cores: int, options: tuple[str, ...] = ()
+) -> tvm.target.Target:
     config: dict[str, Any] = {"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": cores}
     if features:
         config["mattr"] = list(features)
+    if options:
+        config["cl-opt"] = list(options)
     if architecture_of(triple) == "riscv64":
         config["mabi"] = "lp64d"
     return tvm.target.Target(config)

@@ -28,6 +28,7 @@ from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
 from worker.candidates.library import INPUT_CHECK
 from worker.compiler.codegen.stack_registers import keep_registers_on_stack
+from worker.compiler.codegen.vector_length import check_vector_length
 
 PIPELINE = "bessemer"
 """The name under which ``relax.build`` finds the lowering of TensorIR functions without needless checks."""
@@ -175,7 +176,9 @@ def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
     lower, finalize_host, finalize_device = PIPELINE_MAP["s_tir"]()
 
     def finalize() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([skip_needless_checks, keep_registers_on_stack, finalize_host()])
+        return tvm.transform.Sequential(
+            [skip_needless_checks, check_vector_length, keep_registers_on_stack, finalize_host()]
+        )
 
     return lower, finalize, finalize_device
 

@@ -9,6 +9,10 @@ depth, panel columns]``: the columns of one panel lie side by side, so the kerne
     linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
     panel = column // width, start = min(panel * width, columns - width)
 
+Where an instruction multiplies groups of narrow numbers (``schedules.dot_instructions``), the panels are
+``[panels, groups, panel columns * group]``: a group of the depth of each column is contiguous, and zeros fill
+up the last group.
+
 If the width does not divide the columns, the last panel overlaps its neighbor. A matrix narrower than one
 panel is padded with zeros, and ``start`` is 0. This pass packs a constant and keeps only the packed copy; for
 a parameter it emits ``pack_weights``, which ``LiftTransformParams`` moves to load time. The loops are in
@@ -32,8 +36,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
-from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
+from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
 from worker.compiler.schedules.blocks import guess
+from worker.compiler.schedules.dot_instructions import find_dot
+from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
 from worker.compiler.schedules.processors import Machine
 
@@ -73,33 +79,44 @@ def pack_linear_weights(machine: Machine, widths: PanelWidths | None = None) -> 
     return pack
 
 
-def pack_panels_tensor(columns: int) -> Callable[[Any], Any]:
+def pack_panels_tensor(columns: int, group: int = 1) -> Callable[[Any], Any]:
     """A kernel that does what ``pack_panels`` does."""
 
     def kernel(weights: Any) -> Any:
         depth, width = map(int, weights.shape)
         last = tirx.IntImm("int64", max(width - columns, 0))
 
-        def element(panel: Any, step: Any, column: Any) -> Any:
-            place = tirx.min(panel * columns, last) + column
-            if width >= columns:
-                return weights[step, place]
-            return tirx.if_then_else(place < width, weights[step, place], tirx.const(0, weights.dtype))
+        def element(panel: Any, at: Any, place: Any) -> Any:
+            step, column = at * group + place % group, tirx.min(panel * columns, last) + place // group
+            exists = [
+                *([column < width] if width < columns else []),
+                *([step < depth] if depth % group else []),
+            ]
+            if not exists:
+                return weights[step, column]
+            return tirx.if_then_else(tirx.all(*exists), weights[step, column], tirx.const(0, weights.dtype))
 
-        panels = tirx.IntImm("int64", ceil(width / columns))
-        shape = (panels, tirx.IntImm("int64", depth), tirx.IntImm("int64", columns))
+        sizes = (ceil(width / columns), ceil(depth / group), columns * group)
+        shape = tuple(tirx.IntImm("int64", size) for size in sizes)
         return te.compute(shape, element, name="pack_weights")
 
     return kernel
 
 
-def pack_panels(weights: NDArray[Any], columns: int) -> NDArray[Any]:
-    """``[depth, N]`` to ``[panels, depth, columns]``; the last panel overlaps, or is padded with zeros."""
-    width = weights.shape[1]
-    if width < columns:
-        return np.pad(weights, ((0, 0), (0, columns - width)))[None]
-    starts = [min(panel * columns, width - columns) for panel in range(ceil(width / columns))]
-    return np.stack([weights[:, start : start + columns] for start in starts])
+def pack_panels(weights: NDArray[Any], columns: int, group: int = 1) -> NDArray[Any]:
+    """``[depth, N]`` to ``[panels, groups, columns * group]``.
+
+    The last panel overlaps, or is padded with zeros; so is the last group.
+    """
+    depth, width = weights.shape
+    groups = ceil(depth / group)
+    missing = (groups * group - depth, max(0, columns - width))
+    if any(missing):
+        weights = np.pad(weights, [(0, number) for number in missing])
+    starts = [min(panel * columns, weights.shape[1] - columns) for panel in range(ceil(width / columns))]
+    cut = np.stack([weights[:, start : start + columns] for start in starts])
+    grouped = cut.reshape(len(starts), groups, group, columns).swapaxes(2, 3)
+    return np.ascontiguousarray(grouped).reshape(len(starts), groups, columns * group)
 
 
 class _Kernel(NamedTuple):
@@ -107,6 +124,8 @@ class _Kernel(NamedTuple):
 
     width: int
     columns: int
+    group: int
+    dtype: str
     out_dtype: str
 
 
@@ -129,15 +148,22 @@ class _Packer(PyExprMutator):
         shape = self._shape_of_weights(call)
         if shape is None:
             return call
-        data, out_dtype = call.args[0], str(call.ty.dtype)
+        data, weights = call.args
+        out_dtype = str(call.ty.dtype)
+        dtype = str(weights.ty.dtype)
+        dot = find_dot(self._machine.dot_features, str(data.ty.dtype), dtype, out_dtype)
+        if dot is None and dtype == "bfloat16":
+            return call
         sizes = MatmulShape(
             rows=prod(map(guess, list(data.ty.shape)[:-1])),
             depth=shape[0],
             columns=shape[1],
-            bits=int(tvm.DataType(out_dtype).bits),
+            bits=bits_of(out_dtype),
+            unit=None if dot is None else unit_of(dot, bits_of(dtype)),
         )
-        columns = self._width(call.args[1], plan_matmul(sizes, self._machine).tile.columns)
-        return self._product(data, self._pack(call.args[1], columns), _Kernel(shape[1], columns, out_dtype))
+        columns = self._width(weights, plan_matmul(sizes, self._machine).tile.columns)
+        kernel = _Kernel(shape[1], columns, 1 if dot is None else dot.group, dtype, out_dtype)
+        return self._product(data, self._pack(weights, kernel), kernel)
 
     def _width(self, weights: relax.Expr, best: int) -> int:
         return best if self._widths is None else self._widths.of(self._identity(weights), best)
@@ -168,13 +194,13 @@ class _Packer(PyExprMutator):
         )
         return self._products[key]
 
-    def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
+    def _pack(self, weights: relax.Expr, kernel: _Kernel) -> relax.Expr:
         constant = resolve(weights, self.lookup_binding)
         if isinstance(constant, GenericConst):
-            values = constant.value.numpy()
-            return relax.const(pack_panels(values, columns), str(values.dtype))
-        kernel = pack_panels_tensor(columns)
-        return self.builder_.emit_te(kernel, weights, primfunc_name_hint="pack_weights")
+            values = pack_panels(constant.value.numpy(), kernel.columns, kernel.group)
+            return relax.const(values, kernel.dtype)
+        pack = pack_panels_tensor(kernel.columns, kernel.group)
+        return self.builder_.emit_te(pack, weights, primfunc_name_hint="pack_weights")
 
     def _shape_of_weights(self, call: relax.Call) -> tuple[int, ...] | None:
         """The shape of the matrix that a call multiplies by in every run; None for other calls."""
@@ -185,7 +211,7 @@ class _Packer(PyExprMutator):
         is_constant = isinstance(resolve(weights, self.lookup_binding), GenericConst)
         if not is_constant and (self._derivation.is_empty or not self._derivation.holds(weights)):
             return None
-        if shape is None or len(shape) != 2 or 0 in shape or "bfloat" in str(weights.ty.dtype):
+        if shape is None or len(shape) != 2 or 0 in shape:
             return None
         return shape if _is_known(data) else None
 
@@ -200,7 +226,8 @@ def _is_known(data: relax.Expr) -> bool:
 
 def _compute(kernel: _Kernel) -> Callable[[Any, Any], Any]:
     """``data [..., depth]`` times packed weights, to ``[..., width]``."""
-    width, columns, out_dtype = kernel
+    width, columns, group, _, out_dtype = kernel
+    notes = {PACKED: columns} | ({PACKED_GROUP: group} if group > 1 else {})
 
     def linear(data: Any, packed: Any) -> Any:
         step = te.reduce_axis((tirx.IntImm("int64", 0), data.shape[-1]), "k")
@@ -213,10 +240,11 @@ def _compute(kernel: _Kernel) -> Callable[[Any, Any], Any]:
                 if width % columns == 0 or width < columns
                 else tirx.min(panel * columns, width - columns)
             )
-            factors = data[(*row, step)], packed[panel, step, column - start]
+            place = step // group, (column - start) * group + step % group
+            factors = data[(*row, step)], packed[(panel, *place)]
             return te.sum(factors[0].astype(out_dtype) * factors[1].astype(out_dtype), axis=step)
 
         shape = [*data.shape[:-1], tirx.IntImm("int64", width)]
-        return te.compute(shape, element, "linear", attrs={PACKED: columns})
+        return te.compute(shape, element, "linear", attrs=notes)
 
     return linear

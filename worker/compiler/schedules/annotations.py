@@ -35,6 +35,8 @@ STRIDES, DILATION, PADDING, OUTPUT = (
 
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""
+PACKED_GROUP = "bessemer.packed_group"
+"""Of such a product: the adjacent steps of the depth of one column, if they are more than one."""
 
 ATTENTION = "bessemer.attention"
 """Of the result of attention: the positions of its dimensions in ``[..., query, feature]``."""

@@ -20,6 +20,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
@@ -227,8 +228,15 @@ def join_rows(indices: Sequence[Expression], sizes: Sizes) -> Expression:
     return row
 
 
-def _pragma(name: str, body: tirx.Stmt) -> tirx.Stmt:
-    return tirx.AttrStmt(constant(0, "int32"), f"pragma_{name}", constant(1, "int32"), body)
+def importing(code: str, body: tirx.Stmt) -> tirx.Stmt:
+    """A statement that calls functions of some LLVM IR."""
+    return _pragma("import_llvm", body, tvm.ir.StringImm(code))
+
+
+def _pragma(name: str, body: tirx.Stmt, value: Any = None) -> tirx.Stmt:
+    return tirx.AttrStmt(
+        constant(0, "int32"), f"pragma_{name}", constant(1, "int32") if value is None else value, body
+    )
 
 
 def _loop(extent: Size, body: Body, dtype: str, kind: tirx.ForKind) -> tirx.Stmt:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from worker.compiler.schedules.dot_instructions import DOT_FEATURES
+
 if TYPE_CHECKING:
     import tvm
 
@@ -29,6 +31,7 @@ _AMD_ZEN4 = "Software Optimization Guide for the AMD Zen4 Microarchitecture, 576
 _AMD_ZEN5 = "Software Optimization Guide for the AMD Zen5 Microarchitecture, 58455"
 _ARM = "Arm {} Software Optimization Guide"
 _IN_ORDER = "ncnn, docs/developer-guide/arm-a53-a55-dual-issue.md; Arm Cortex-A55 Software Optimization Guide"
+_FUJITSU = "Fujitsu A64FX Microarchitecture Manual"
 _APPLE = "Dougall Johnson, Apple M1 Firestorm microarchitecture overview"
 _COMMON = "what the processors of this level have in common"
 
@@ -38,8 +41,8 @@ class Processor:
     """One core.
 
     Attributes:
-        vector_bits: width of a vector register that code is generated for. Scalable vectors are left out:
-            SVE's cores run as fast with fixed vectors of 128 bits on all their units.
+        vector_bits: width of a vector register that code is generated for. Arm's own cores with SVE run as
+            fast with NEON's 128 bits on all their units.
         registers: vector registers by name, less two for products where these are added by instructions of
             their own.
         fma_ports: vector multiply-adds that start in a cycle.
@@ -50,6 +53,7 @@ class Processor:
         source: the document that describes the core.
         lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
             loads adjacent factors together and keeps them in registers until all are used.
+        scalable: whether ``vector_bits`` is the length of SVE's vectors.
     """
 
     vector_bits: int
@@ -61,6 +65,7 @@ class Processor:
     l2_kib: int
     source: str
     lane_factors: bool = False
+    scalable: bool = False
 
 
 SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
@@ -94,6 +99,7 @@ _CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER, lane_factor
 _CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"), lane_factors=True)
 _CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"), lane_factors=True)
 _CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"), lane_factors=True)
+_A64FX = Processor(512, 32, 2, 9, 2, 64, 512, _FUJITSU, scalable=True)
 _APPLE_WIDE = Processor(128, 32, 4, 4, 3, 128, 3072, _APPLE, lane_factors=True)
 
 _ALIKE: dict[Processor, str] = {
@@ -118,6 +124,7 @@ _ALIKE: dict[Processor, str] = {
     _CORTEX_A72: "cortex-a57 cortex-a72 cortex-a73 cortex-a75",
     _CORTEX_A76: "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78c cortex-a710 cortex-a715",
     _CORTEX_X1: "cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925",
+    _A64FX: "a64fx",
     _APPLE_WIDE: "apple-m1 apple-m2 apple-m3 apple-m4 apple-m5 apple-a14 apple-a15 apple-a16 apple-a17",
 }
 PROCESSORS: dict[str, Processor] = {
@@ -158,6 +165,8 @@ def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
     """
     level = next((processor for feature, processor in _FEATURES if feature in features), SSE)
     known = PROCESSORS.get(mcpu)
+    if known is not None and known.scalable:
+        return known if "sve" in features else level
     return known if known is not None and known.vector_bits == level.vector_bits else level
 
 
@@ -173,7 +182,10 @@ MIN_USE = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """One core's ``Processor``, with caches in bytes, and the number of threads."""
+    """One core's ``Processor``, with caches in bytes, and the number of threads.
+
+    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists.
+    """
 
     vector_bits: int
     registers: int
@@ -184,6 +196,8 @@ class Machine:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     lane_factors: bool = False
+    dot_features: frozenset[str] = frozenset()
+    scalable: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -233,6 +247,8 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         l1_bytes=processor.l1_kib * 1024,
         l2_bytes=processor.l2_kib * 1024,
         lane_factors=processor.lane_factors,
+        dot_features=features & DOT_FEATURES,
+        scalable=processor.scalable,
     )
 
 

@@ -12,6 +12,9 @@ and the product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. Th
 ``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
 hide the latency of multiply-adds where a tile alone is too small; they are added up at the end.
 
+An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
+its rows are full, its registers hold a group of every row, and it has one chain.
+
 Source: the register and cache blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix
 Multiplication", 2008, section 4.
 """
@@ -59,14 +62,43 @@ _FEW_ROWS = 4
 
 
 @dataclass(frozen=True)
+class Unit:
+    """What one instruction multiplies.
+
+    Attributes:
+        rows: rows of the left operand.
+        group: steps of the depth.
+        bits: the width of the operands' elements.
+    """
+
+    rows: int
+    group: int
+    bits: int
+
+
+@dataclass(frozen=True)
 class MatmulShape:
-    """``batches`` products of ``rows`` by ``depth`` and ``depth`` by ``columns``, of ``bits`` bits."""
+    """``batches`` products of ``rows`` by ``depth`` and ``depth`` by ``columns``, of ``bits`` bits.
+
+    ``unit`` is set if an instruction multiplies groups of narrower elements.
+    """
 
     rows: int
     depth: int
     columns: int
     bits: int
     batches: int = 1
+    unit: Unit | None = None
+
+    @property
+    def steps(self) -> int:
+        """The multiply-adds of a sum."""
+        return self.depth if self.unit is None else ceil(self.depth / self.unit.group)
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of one column of the right operand that one step reads."""
+        return (self.bits if self.unit is None else self.unit.group * self.unit.bits) // 8
 
 
 @dataclass(frozen=True)
@@ -213,13 +245,28 @@ def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterato
     widths = range(1, _MAX_VECTORS + 1) if columns is None else (max(1, columns // lanes),)
     widest = max(1, ceil(shape.columns / lanes)) if columns is None else _MAX_VECTORS
     for vectors in widths:
-        for rows in range(1, min(shape.rows, _MAX_ROWS) + 1):
-            chains = _chains(rows * vectors, machine)
-            for tile in (MatmulTile(rows, vectors, lanes, chains * times) for times in (1, 2)):
-                if vectors <= widest and _registers(tile) <= machine.registers:
+        for rows in _row_counts(shape):
+            for chains in _chain_counts(rows * vectors, shape, machine):
+                tile = MatmulTile(rows, vectors, lanes, chains)
+                if vectors <= widest and _registers(tile, shape) <= machine.registers:
                     yield tile
     if columns is not None:
         yield MatmulTile(1, max(1, columns // lanes), lanes, 1)
+
+
+def _row_counts(shape: MatmulShape) -> Iterator[int]:
+    """The rows of a tile: a single one, or those of whole instructions."""
+    for rows in range(1, min(shape.rows, _MAX_ROWS) + 1):
+        if rows == 1 or shape.unit is None or rows % shape.unit.rows == 0:
+            yield rows
+
+
+def _chain_counts(accumulators: int, shape: MatmulShape, machine: Machine) -> tuple[int, ...]:
+    """The numbers of chains to consider; instructions of groups have one."""
+    if shape.unit is not None:
+        return (1,)
+    chains = _chains(accumulators, machine)
+    return (chains, 2 * chains)
 
 
 def _chains(accumulators: int, machine: Machine) -> int:
@@ -230,17 +277,21 @@ def _chains(accumulators: int, machine: Machine) -> int:
     return chains
 
 
-def _registers(tile: MatmulTile) -> int:
+def _registers(tile: MatmulTile, shape: MatmulShape) -> int:
+    if shape.unit is not None:
+        paired = ceil(tile.rows / shape.unit.rows)
+        return shape.unit.rows * tile.vectors * (paired + 1) + paired
     shared = tile.vectors if tile.rows > 1 else 0
     return tile.rows * tile.vectors * tile.chains + shared + _RESERVED_REGISTERS
 
 
 def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of one step of the depth, see above."""
-    arithmetic = tile.rows * tile.vectors / machine.fma_ports
-    loads = (tile.rows + tile.vectors) / machine.loads_per_cycle
-    row_bytes = tile.columns * shape.bits // 8
-    far = row_bytes * shape.depth > machine.l1_bytes // 2
+    taken = 1 if shape.unit is None else shape.unit.rows
+    arithmetic = ceil(tile.rows / taken) * taken * tile.vectors / machine.fma_ports
+    loads = (tile.rows + taken * tile.vectors) / machine.loads_per_cycle
+    row_bytes = tile.columns * shape.step_bytes
+    far = row_bytes * shape.steps > machine.l1_bytes // 2
     return max(
         arithmetic,
         loads,
@@ -253,7 +304,7 @@ def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of the whole product on one thread."""
     tiles = shape.batches * ceil(shape.rows / tile.rows) * panels(shape.columns, tile)
     return tiles * (
-        shape.depth * _step_cycles(tile, shape, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4
+        shape.steps * _step_cycles(tile, shape, machine) + _TILE_CYCLES * tile.rows * tile.vectors / 4
     )
 
 
@@ -266,7 +317,7 @@ def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float
 
 def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
     """The steps of a part of the depth; with few rows, joining the total more often costs nothing."""
-    if shape.rows > _FEW_ROWS:
+    if shape.rows > _FEW_ROWS or shape.unit is not None:
         return min(shape.depth, _MAX_STEPS)
     return min(shape.depth, _STEPS_PER_SUM * tile.chains)
 
@@ -274,7 +325,7 @@ def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
 def _chunk_tiles(tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool) -> int:
     """The tiles whose rows of the left operand fill half of L2; fewer if threads would idle."""
     tiles = ceil(shape.rows / tile.rows)
-    row_bytes = shape.depth * shape.bits // 8
+    row_bytes = shape.depth * (shape.bits if shape.unit is None else shape.unit.bits) // 8
     fitting = max(1, machine.l2_bytes // 2 // max(1, row_bytes * tile.rows))
     chunks = ceil(tiles / fitting)
     if parallel:

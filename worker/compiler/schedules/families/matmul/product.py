@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.annotations import PACKED
+from worker.compiler.schedules.annotations import PACKED, PACKED_GROUP
 from worker.compiler.schedules.blocks import (
     Axis,
     Block,
@@ -62,6 +62,11 @@ class Product:
         """The width of a panel of the right operand; None if it is not packed."""
         columns = self.block.body.annotations.get(PACKED)
         return None if columns is None else int(columns)
+
+    @property
+    def packed_group(self) -> int:
+        """The steps of the depth that are adjacent in a packed right operand."""
+        return int(self.block.body.annotations.get(PACKED_GROUP, 1))
 
     @property
     def is_dynamic(self) -> bool:

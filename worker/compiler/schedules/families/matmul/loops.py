@@ -1,0 +1,303 @@
+"""The loops of a matrix product, from its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.blocks import Places, split_place
+from worker.compiler.schedules.families.matmul.panel import copy_panel
+from worker.compiler.schedules.families.matmul.plan import CACHE_LINE, MatmulPlan
+from worker.compiler.schedules.families.matmul.product import Product
+
+Element = Callable[[Any, Any, Any], Any]
+"""An expression or a statement for the tile's element at ``(row, vector, lane)``."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of a tile: first row and column, panel, the batch's variables, the panel's copy if any."""
+
+    row: Any
+    column: Any
+    panel: Any
+    batch: Places
+    copy: Any
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the loops of one product; ``ahead`` is how far packed weights are prefetched, in bytes."""
+
+    product: Product
+    plan: MatmulPlan
+    ahead: int
+
+    def tasks(self) -> tirx.Stmt:
+        """All loops."""
+        chunks = nest.ceil_div(self._row_tiles, self.plan.chunk_tiles)
+        side_by_side = nest.ceil_div(self.product.column.size, self.plan.tile.columns)
+        tasks = self.product.batch_count * side_by_side * chunks
+
+        def task(index: Any) -> tirx.Stmt:
+            inner = side_by_side if self.plan.chunks_outside else chunks
+            place = index % (chunks * side_by_side)
+            chunk, panel = place % inner, place // inner
+            if self.plan.chunks_outside:
+                chunk, panel = panel, chunk
+            batch = index // (chunks * side_by_side)
+            return self._named((chunk, "chunk"), (panel, "panel"), (batch, "batch"), body=self._task)
+
+        loop = nest.parallel if self.plan.parallel else nest.serial
+        return loop(tasks, task, self._index)
+
+    def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+        """A statement that reads values from registers if dynamic sizes make their expressions long."""
+        return (
+            nest.all_named(values, body) if self.product.is_dynamic else body(*(value for value, _ in values))
+        )
+
+    @property
+    def _index(self) -> str:
+        return self.product.index_dtype
+
+    @property
+    def _row_tiles(self) -> nest.Size:
+        return nest.ceil_div(self.product.row_count, self.plan.tile.rows)
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether the product has fewer columns than a tile; dynamic columns are compared at run time."""
+        return not self.product.column.is_dynamic and self.product.column.extent < self.plan.tile.columns
+
+    def _task(self, chunk: Any, panel: Any, batch: Any) -> tirx.Stmt:
+        product, tile = self.product, self.plan.tile
+        places = split_place(batch, product.batch)
+        column = self._clamped(panel, tile.columns, product.column.size)
+        first, prologue, copy = chunk * self.plan.chunk_tiles, [], None
+        if self.plan.copies:
+            copy, statement = self._copy_panel(column, places)
+            prologue = [nest.declare(copy), statement]
+
+        def tile_at(row: Any) -> tirx.Stmt:
+            return self._tile(Origin(row, column, panel, places, copy))
+
+        def of_row(index: Any) -> tirx.Stmt:
+            row = self._clamped(first + index, tile.rows, product.row_count)
+            return self._named((row, "row"), body=tile_at)
+
+        tiles = self.plan.chunk_tiles
+        if not isinstance(self._row_tiles, int):
+            tiles = nest.smaller(tiles, self._row_tiles - first)
+        return nest.sequence(*prologue, nest.serial(tiles, of_row, self._index))
+
+    def _copy_panel(self, column: Any, places: Places) -> tuple[Any, tirx.Stmt]:
+        """A copy of the right operand's columns from ``column`` on, and the statement that fills it."""
+        return copy_panel(self.product, self.plan.tile.columns, column, places)
+
+    def _clamped(self, number: Any, side: int, size: nest.Size) -> Any:
+        """The start of a tile, moved back so that the tile ends within the output."""
+        last = nest.larger(0, size - side)
+        return tirx.Min(number * side, tirx.IntImm(self._index, last) if isinstance(last, int) else last)
+
+    def _tile(self, origin: Origin) -> tirx.Stmt:
+        tile, depth, steps = self.plan.tile, self.product.depth.size, self.plan.steps
+        sums = nest.registers((tile.chains, tile.rows, tile.vectors, tile.lanes), self.product.dtype, "sums")
+        joined = self._joined(sums)
+        if isinstance(depth, int) and steps == depth:
+            return nest.sequence(
+                nest.declare(sums), self._sum(sums, 0, depth, origin), *self._stores(joined, origin)
+            )
+        total = nest.registers((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "total")
+        add = self._each(lambda *at: nest.store(total, total[at] + joined(*at), *at))
+        whole, rest = depth // steps, depth % steps
+        has_rest = not isinstance(rest, int) or rest > 0
+
+        def part(index: Any) -> tirx.Stmt:
+            return nest.sequence(self._sum(sums, index * steps, steps, origin), add)
+
+        return nest.sequence(
+            nest.declare(sums),
+            nest.declare(total),
+            self._each(lambda *at: nest.store(total, self._zero, *at)),
+            nest.serial(whole, part, self._index),
+            *([self._sum(sums, whole * steps, rest, origin), add] if has_rest else []),
+            *self._stores(lambda *at: total[at], origin),
+        )
+
+    @property
+    def _zero(self) -> Any:
+        return nest.constant(0, self.product.dtype)
+
+    def _joined(self, sums: Any) -> Element:
+        """The sum over the chains, added up pairwise."""
+
+        def value(*at: Any) -> Any:
+            terms = [sums[(chain, *at)] for chain in range(self.plan.tile.chains)]
+            while len(terms) > 1:
+                terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
+            return terms[0]
+
+        return value
+
+    def _each(self, statement: Element) -> tirx.Stmt:
+        """An unrolled statement for every element of the tile."""
+        tile, index = self.plan.tile, self._index
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.unrolled(tile.vectors, lambda v: self._vector(r, v, statement), index)
+
+        return nest.unrolled(tile.rows, row, index)
+
+    def _in_one_loop(self, statement: Element) -> tirx.Stmt:
+        """The same statement in one loop over rows and vectors.
+
+        With nested loops, LLVM takes the inner one for hotter than the depth's loop and gives the registers
+        of the sums to the epilogue's constants.
+        """
+        tile = self.plan.tile
+
+        def vector(number: Any) -> tirx.Stmt:
+            return self._vector(number // tile.vectors, number % tile.vectors, statement)
+
+        return nest.serial(tile.rows * tile.vectors, vector, self._index)
+
+    def _vector(self, r: Any, v: Any, statement: Element) -> tirx.Stmt:
+        return nest.vectorized(self.plan.tile.lanes, lambda lane: statement(r, v, lane), self._index)
+
+    def _sum(self, sums: Any, start: Any, steps: nest.Size, origin: Origin) -> tirx.Stmt:
+        """Clear the sums, then accumulate ``steps`` of the depth; the chains take turns."""
+        chains = self.plan.tile.chains
+        left, right = self._left(origin), self._right(origin)
+
+        def clear(chain: int) -> tirx.Stmt:
+            return self._each(lambda *at: nest.store(sums, self._zero, chain, *at))
+
+        def step(place: Any, chain: int) -> tirx.Stmt:
+            def add(r: Any, v: Any, lane: Any) -> tirx.Stmt:
+                product = left(place, r) * right(place, v, lane)
+                return nest.store(sums, sums[chain, r, v, lane] + product, chain, r, v, lane)
+
+            return self._each(add)
+
+        def turn(index: Any) -> tirx.Stmt:
+            first = start + index * chains
+            steps = (step(first + chain, chain) for chain in range(chains))
+            return nest.sequence(*self._prefetches(first, origin), *steps)
+
+        whole, rest = steps // chains, steps % chains
+        cleared = [clear(chain) for chain in range(chains)]
+        if not isinstance(steps, int):
+            one_by_one = nest.serial(rest, lambda place: step(start + whole * chains + place, 0), self._index)
+            return nest.sequence(*cleared, nest.serial(whole, turn, self._index), one_by_one)
+        last = tirx.IntImm(self._index, whole * chains) + start
+        return nest.sequence(
+            *cleared,
+            *([nest.serial(whole, turn, self._index)] if whole else []),
+            *(step(last + chain, chain) for chain in range(rest)),
+        )
+
+    def _prefetches(self, first: Any, origin: Origin) -> list[tirx.Stmt]:
+        """Ask for the lines of weights that come ``ahead`` bytes after those of a turn.
+
+        At the end of a panel, these are the next panel's.
+        """
+        if not self.ahead:
+            return []
+        tile = self.plan.tile
+        (packed,) = nest.loads_of(self.product.right)
+        size = tvm.DataType(str(packed.source.dtype)).bits // 8
+        distance = nest.ceil_div(self.ahead, tile.columns * size)
+        return [
+            nest.prefetch(packed.source, origin.panel, first + distance + chain, column)
+            for chain in range(tile.chains)
+            for column in range(0, tile.columns, max(1, CACHE_LINE // size))
+        ]
+
+    def _left(self, origin: Origin) -> Callable[[Any, Any], Any]:
+        """The left operand's element at a step of the depth and a row of the tile."""
+        product = self.product
+
+        def value(step: Any, r: Any) -> Any:
+            rows = split_place(origin.row + r, product.rows)
+            return nest.substitute(product.left, {**origin.batch, **rows, product.depth.var: step})
+
+        return value
+
+    def _right(self, origin: Origin) -> Element:
+        """The right operand's element at a step of the depth and ``(vector, lane)``."""
+        product, lanes = self.product, self.plan.tile.lanes
+
+        def of_panel(packed: Any, step: Any, v: Any, lane: Any) -> Any:
+            return packed.source[origin.panel, step, v * lanes + lane]
+
+        if origin.copy is not None:
+            return lambda step, v, lane: origin.copy[step, v * lanes + lane]
+        if product.packed is not None:
+            (packed,) = nest.loads_of(product.right)
+            return lambda *at: nest.replace_loads(
+                product.right, packed.source, lambda _: of_panel(packed, *at)
+            )
+
+        def value(step: Any, v: Any, lane: Any) -> Any:
+            column = origin.column + v * lanes + lane
+            places = {**origin.batch, product.depth.var: step, product.column.var: column}
+            return nest.substitute(product.right, places)
+
+        return value
+
+    def _stores(self, value: Element, origin: Origin) -> list[tirx.Stmt]:
+        """Apply the epilogue to the tile and store it; in a loop if the columns are dynamic."""
+        if not self.product.column.is_dynamic:
+            return [self._results(value, origin)]
+        tile = self.plan.tile
+        kept = nest.workspace((tile.rows, tile.vectors, tile.lanes), self.product.dtype, "kept")
+        keep = self._each(lambda *at: nest.store(kept, value(*at), *at))
+        return [nest.declare(kept), keep, self._looped(kept, origin)]
+
+    def _looped(self, kept: Any, origin: Origin) -> tirx.Stmt:
+        """Store the results in loops, from sums in memory."""
+        results = self._in_one_loop(self._element(lambda *at: kept[at], origin))
+        enough = self.product.column.size >= self.plan.tile.columns
+        return nest.either(enough, results, self._first_columns(lambda *at: kept[at], origin))
+
+    def _results(self, value: Element, origin: Origin) -> tirx.Stmt:
+        element, lanes = self._element(value, origin), self.plan.tile.lanes
+        if not self._narrow:
+            return self._each(element)
+        places = [divmod(column, lanes) for column in range(self.product.column.size)]
+        numbers = [tuple(tirx.IntImm(self._index, number) for number in place) for place in places]
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.sequence(*(element(r, v, lane) for v, lane in numbers))
+
+        return nest.unrolled(self.plan.tile.rows, row, self._index)
+
+    def _first_columns(self, value: Element, origin: Origin) -> tirx.Stmt:
+        """Store only the columns that exist, one by one."""
+        element, lanes = self._element(value, origin), self.plan.tile.lanes
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.serial(
+                self.product.column.size,
+                lambda column: element(r, column // lanes, column % lanes),
+                self._index,
+            )
+
+        return nest.serial(self.plan.tile.rows, row, self._index)
+
+    def _element(self, value: Element, origin: Origin) -> Element:
+        """Returns the statement that stores one element of the tile."""
+        product, lanes = self.product, self.plan.tile.lanes
+
+        def element(r: Any, v: Any, lane: Any) -> tirx.Stmt:
+            rows = split_place(origin.row + r, product.rows)
+            column = origin.column + v * lanes + lane
+            return product.result(value(r, v, lane), {**origin.batch, **rows, product.column.var: column})
+
+        return element
