@@ -109,7 +109,7 @@ MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
 SIZE_CHECK = "match_cast error"
 """What the runtime's message of a refused size contains."""
-LIBRARY_BLOB = "__tvm_ffi__library_bin"
+MAP_PARAMETERS = "bessemer_map_parameters"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -363,17 +363,20 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        tensors = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
-        return tuple(_with_helpers(prepare, tensors))
+        tensors = [_lent(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        prepared = tuple(_with_helpers(prepare, tensors))
+        _forget_pages(arrays)
+        return prepared
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
-        """The tensors of a ``.safetensors`` file in the library's order, without a copy.
+        """The tensors of a ``.safetensors`` file in the library's order, in the file's pages.
 
         Raises:
             BundleError: the file cannot be read, or a name, a shape or a dtype is not the library's.
         """
         try:
-            content = np.memmap(path, np.uint8, "r")
+            # private pages, because NumPy lends nothing that is read-only
+            content = np.memmap(path, np.uint8, "c")
             header, data = split_safetensors(content)
         except (OSError, ValueError, RecursionError) as error:
             raise BundleError(f"{path} cannot be read as a .safetensors file: {error}") from error
@@ -976,17 +979,21 @@ def load(
     bundle: str | os.PathLike[str],
     parameters: str | os.PathLike[str] | None = None,
     functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]] | None = None,
+    huge_pages: bool = False,
 ) -> Model:
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` defaults to the target's cores; the first run in a process fixes it. The library's
-    files are checked against their sizes and SHA-256 digests before they are loaded.
+    files are checked against their sizes and SHA-256 digests before they are loaded, except large parameters,
+    which the library reads in place.
 
     Args:
         bundle: the directory with ``manifest.json``.
         parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
         functions: what the library calls and does not contain: a Python file whose ``FUNCTIONS`` has them by
             name, or such a dictionary. They are registered for the whole process.
+        huge_pages: copy the library's parameters to pages of 2 MiB of this process. Otherwise processes share
+            them, in the pages of the system's cache.
 
     Raises:
         BundleError: a file is missing, damaged, or cannot be loaded here; or a function is missing.
@@ -1006,11 +1013,10 @@ def load(
         _check_file(folder, manifest, manifest["library"])
         documents = (manifest, *manifest.get("entries", ()))
         _register_effects()
-        with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
-            library = tvm_ffi.load_module(str(path))
-            prepared = _prepared_parameters(folder, manifest, library, parameters)
-            calls = [_function(library, each["entry_point"], prepared) for each in documents]
-            _release_blob(path)
+        library = tvm_ffi.load_module(str(path))
+        _map_parameters(path, huge_pages)
+        prepared = _prepared_parameters(folder, manifest, library, parameters)
+        calls = [_function(library, each["entry_point"], prepared) for each in documents]
     except BundleError:
         raise
     except Exception as error:
@@ -1126,7 +1132,9 @@ def _prepared_parameters(
         return ()
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
-    return wanted.prepared(prepare, Path(other or _inside(folder, wanted.file)))
+    path = Path(other or _inside(folder, wanted.file))
+    with on_huge_pages() if path.stat().st_size >= MIN_HUGE_BYTES else nullcontext():
+        return wanted.prepared(prepare, path)
 
 
 def _function(library: Any, name: str, prepared: tuple[Any, ...]) -> Callable[..., Any]:
@@ -1164,50 +1172,51 @@ def _check_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
         size = path.stat().st_size
         if size != expected["size_bytes"]:
             raise BundleError(f"{path} is damaged: {size} of {expected['size_bytes']} bytes; {remedy}")
-        if _digest(path) != expected["digest"]:
+        held = manifest.get("held_parameters") if name == manifest["library"] else None
+        if not _is_intact(path, expected["digest"], held):
             raise BundleError(f"{path} is damaged: its SHA-256 differs from manifest.json; {remedy}")
     except OSError as error:
         raise BundleError(f"{path} cannot be loaded: {error.strerror}; {remedy}") from error
 
 
-def _digest(path: Path) -> str:
+def _is_intact(path: Path, expected: str, held: Mapping[str, Any] | None) -> bool:
+    """Whether a file has the digest; of a library that holds large parameters, the bytes around these."""
+    start, end = (held["offset"], held["offset"] + held["size_bytes"]) if held else (0, 0)
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        _update(digest, file, start)
+        file.seek(end)
+        _update(digest, file, path.stat().st_size - end)
+    return digest.hexdigest() == (held["rest_digest"] if held else expected)
 
 
-def _release_blob(path: Path) -> None:
-    """Unload the pages of the library that contain its parameters, which TVM has copied.
+def _update(digest: Any, file: Any, size: int) -> None:
+    while size > 0 and (chunk := file.read(min(size, CHUNK_BYTES))):
+        digest.update(chunk)
+        size -= len(chunk)
 
-    Otherwise a process would hold every parameter twice. A page that is read again is reloaded from the file.
+
+def _map_parameters(path: Path, huge_pages: bool) -> None:
+    """Map the library's parameters, so that the first run does not fault page by page.
+
+    They stay in the file's pages, which processes share, and which the system maps in large parts if its cache
+    has these. ``huge_pages`` moves them to private pages of 2 MiB.
     """
-    system = ctypes.CDLL(None)
     library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
-    try:
-        blob = ctypes.c_uint64.in_dll(library, LIBRARY_BLOB)
-    except ValueError:
-        return
-    finally:
-        system.dlclose(ctypes.c_void_p(library._handle))
-    start = ctypes.addressof(blob)
-    end = start + ctypes.sizeof(blob) + blob.value
-    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-    if first < last:
-        system.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
+    if hasattr(library, MAP_PARAMETERS):
+        library[MAP_PARAMETERS](ctypes.c_int32(huge_pages))
 
 
-def _weight(folder: Path, manifest: Mapping[str, Any]) -> int:
-    """The bytes of the library and of separate parameters."""
-    separate = manifest.get("parameters")
-    files = (manifest["library"], *([separate["file"]] if separate else []))
-    return sum(_inside(folder, file).stat().st_size for file in files)
+def _forget_pages(arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Unmap the pages of a file that was read. One that is used again comes back from the system's cache."""
+    for file in {id(file): file for file in (getattr(array, "_mmap", None) for array in arrays)}.values():
+        if isinstance(file, mmap.mmap):
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager
-def huge_pages() -> Iterator[None]:
-    """Move what the block allocates, above all parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
+def on_huge_pages() -> Iterator[None]:
+    """Move what the block allocates, prepared parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
 
     A run of a model with few rows, such as a decoder's step, takes as long as reading its parameters, and
     the processor looks up and prefetches memory page by page.
@@ -1556,6 +1565,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.py",
         help="Python file with the functions that the library calls and does not contain; repeat for several",
     )
+    parser.add_argument(
+        "--huge-pages",
+        action="store_true",
+        help="copy the parameters to private pages of 2 MiB: a decoder's step may be faster",
+    )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -1631,7 +1645,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         inputs = read_inputs(options.input)
         for file in options.functions:
             register_functions(file)
-        model = load(Path(__file__).parent, options.parameters)
+        model = load(Path(__file__).parent, options.parameters, huge_pages=options.huge_pages)
         outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:
             save_arrays(options.output, outcome.outputs)

@@ -22,7 +22,7 @@ OBJECTS = Path(__file__).parent / "objects"
 """What ``prepare`` compiled, in one folder for each platform."""
 
 _LIBRARY_SOURCES = {
-    System.LINUX: ("parameter.c", "threads.c"),
+    System.LINUX: ("parameter.c", "mapping.c", "threads.c"),
     System.MACOS: ("threads.c",),
     System.WINDOWS: ("threads.c", "windows.c"),
 }
