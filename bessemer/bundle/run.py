@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,6 +111,7 @@ MIN_HUGE_BYTES = 32 << 20
 SIZE_CHECK = "match_cast error"
 """What the runtime's message of a refused size contains."""
 MAP_PARAMETERS = "bessemer_map_parameters"
+RUN_PLAN = "bessemer_model_run_on"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -618,9 +620,9 @@ def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Sessions:
-    """A pool of the library's virtual machines, because each can run only one call at a time.
+    """A pool of the library's sessions, because each can run only one call at a time.
 
-    Sessions share the library's code and parameters. A new session costs a few kilobytes and microseconds.
+    Sessions share the library's code and parameters, and have memory for intermediate results of their own.
     The pool has as many sessions as calls have run at once.
     """
 
@@ -640,6 +642,99 @@ class Sessions:
         return result
 
 
+class _Tensor(ctypes.Structure):
+    """``bessemer_tensor`` of bessemer_model.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("dimensions", ctypes.c_int32),
+        ("bytes", ctypes.c_size_t),
+    )
+
+
+class _Entry(ctypes.Structure):
+    """``bessemer_entry`` of bessemer_model.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("inputs", ctypes.POINTER(_Tensor)),
+        ("input_count", ctypes.c_int32),
+        ("outputs", ctypes.POINTER(_Tensor)),
+        ("output_count", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An entry point of the C interface: its place there, the number of its inputs, and its outputs."""
+
+    index: int
+    inputs: int
+    outputs: tuple[Spec, ...]
+
+
+class Arena:
+    """A session of the C interface, on the runtime's threads: memory for a run, allocated once.
+
+    A run allocates nothing but its outputs.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._run = library.bessemer_model_run_on
+        self._error = library.bessemer_model_error
+        self._error.restype = ctypes.c_char_p
+        library.bessemer_model_open.restype = ctypes.c_void_p
+        model = library.bessemer_model_open(ctypes.c_int32(1))
+        if model is None:
+            raise BundleError(f"the library failed: {self._message()}")
+        self._model = ctypes.c_void_p(model)
+        weakref.finalize(self, library.bessemer_model_close, self._model).atexit = False
+
+    def __call__(self, plan: Plan, *tensors: Any) -> list[Any]:
+        """Run on tensors: inputs, then states, which the run changes. Returns the outputs and the states."""
+        inputs, states = tensors[: plan.inputs], tensors[plan.inputs :]
+        outputs = [_empty(spec, spec.shape) for spec in plan.outputs]
+        if self._run(self._model, plan.index, *map(_addresses, (inputs, outputs, states))):
+            raise RuntimeError(self._message())
+        return [*outputs, *states]
+
+    def _message(self) -> str:
+        return bytes(self._error()).decode(errors="replace")
+
+
+def _addresses(tensors: Sequence[Any]) -> Any:
+    """Pointers to tensors; those without elements may have none, and kernels don't read theirs."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() or ALIGNMENT_BYTES for tensor in tensors))
+
+
+def planned_functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
+    """The functions that run the entry points of the C interface, from any thread, by name; empty without it.
+
+    They take the inputs, then the states, as runtime tensors, and return the outputs, then the states.
+    """
+    if not hasattr(library, RUN_PLAN):
+        return {}
+    library.bessemer_model_entries.restype = ctypes.POINTER(_Entry)
+    count = ctypes.c_int32()
+    entries = library.bessemer_model_entries(ctypes.byref(count))
+    sessions = Sessions(lambda: Arena(library))
+    return {
+        entries[index].name.decode(): partial(sessions.call, _plan(index, entries[index]))
+        for index in range(count.value)
+    }
+
+
+def _plan(index: int, entry: Any) -> Plan:
+    outputs = (entry.outputs[each] for each in range(entry.output_count))
+    specs = (
+        Spec(each.name.decode(), tuple(each.shape[: each.dimensions]), each.dtype.decode())
+        for each in outputs
+    )
+    return Plan(index, entry.input_count, tuple(specs))
+
+
 class Entry:
     """One entry point of the library.
 
@@ -655,7 +750,13 @@ class Entry:
         function: runs it on runtime tensors: inputs, then state.
     """
 
-    def __init__(self, folder: Path, document: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        document: Mapping[str, Any],
+        function: Callable[..., Any],
+        owns_outputs: bool = False,
+    ) -> None:
         self.name = str(document.get("name", "main"))
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
@@ -664,7 +765,8 @@ class Entry:
         self.structure = Call(call) if call.get("returns") else None
         self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
-        self.own_memory = frozenset(document.get("own_memory", ()))
+        own = (spec.name for spec in self.outputs) if owns_outputs else document.get("own_memory", ())
+        self.own_memory = frozenset(own)
         self.function = function
         self._folder = folder
         self._document = document
@@ -1014,15 +1116,23 @@ def load(
         documents = (manifest, *manifest.get("entries", ()))
         _register_effects()
         library = tvm_ffi.load_module(str(path))
-        _map_parameters(path, huge_pages)
+        exported = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+        _map_parameters(exported, huge_pages)
         prepared = _prepared_parameters(folder, manifest, library, parameters)
-        calls = [_function(library, each["entry_point"], prepared) for each in documents]
+        planned = planned_functions(exported)
+        calls = [
+            planned.get(str(each.get("name", "main"))) or _function(library, each["entry_point"], prepared)
+            for each in documents
+        ]
     except BundleError:
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
     with _using(folder):
-        entries = [Entry(folder, each, function) for each, function in zip(documents, calls)]  # noqa: B905
+        entries = [
+            Entry(folder, each, function, owns_outputs=bool(planned))
+            for each, function in zip(documents, calls)  # noqa: B905
+        ]
         return Model(folder, manifest, entries, threads)
 
 
@@ -1196,13 +1306,12 @@ def _update(digest: Any, file: Any, size: int) -> None:
         size -= len(chunk)
 
 
-def _map_parameters(path: Path, huge_pages: bool) -> None:
+def _map_parameters(library: ctypes.CDLL, huge_pages: bool) -> None:
     """Map the library's parameters, so that the first run does not fault page by page.
 
-    They stay in the file's pages, which processes share, and which the system maps in large parts if its cache
-    has these. ``huge_pages`` moves them to private pages of 2 MiB.
+    They stay in the pages of the system's cache, which processes share, and which are mapped in large parts
+    where the cache has such. ``huge_pages`` moves them to private pages of 2 MiB.
     """
-    library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
     if hasattr(library, MAP_PARAMETERS):
         library[MAP_PARAMETERS](ctypes.c_int32(huge_pages))
 
@@ -1414,11 +1523,23 @@ def _shared(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
 def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
     """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
-    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    shape = (*array.shape, 2) if spec.dtype in PARTS else array.shape
-    tensor = allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None)
+    tensor = _empty(spec, array.shape)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
+
+
+def _empty(spec: Spec, shape: tuple[int, ...]) -> Any:
+    """A new runtime tensor of a spec's dtype."""
+    sizes = (*shape, 2) if spec.dtype in PARTS else shape
+    return _allocator()(
+        tvm_ffi.Shape(sizes), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None
+    )
+
+
+@cache
+def _allocator() -> Callable[..., Any]:
+    allocate: Callable[..., Any] = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    return allocate
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
