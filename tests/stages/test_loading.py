@@ -43,7 +43,7 @@ def test_parameters_are_mapped_at_load_in_pages_that_processes_share(large: Path
 
     assert found["matches"]
     assert found["Rss"] >= PARAMETER_BYTES
-    assert found["Private_Dirty"] == 0
+    assert found["Anonymous"] == 0
 
 
 def test_huge_pages_hold_a_copy_of_the_parameters_in_their_place(large: Path) -> None:
