@@ -110,6 +110,7 @@ MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
 SIZE_CHECK = "match_cast error"
 """What the runtime's message of a refused size contains."""
+LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
 
@@ -1124,6 +1125,7 @@ def load(
             planned.get(str(each.get("name", "main"))) or _function(library, each["entry_point"], prepared)
             for each in documents
         ]
+        _release_blob(exported)
     except BundleError:
         raise
     except Exception as error:
@@ -1314,6 +1316,22 @@ def _map_parameters(library: ctypes.CDLL, huge_pages: bool) -> None:
     """
     if hasattr(library, MAP_PARAMETERS):
         library[MAP_PARAMETERS](ctypes.c_int32(huge_pages))
+
+
+def _release_blob(library: ctypes.CDLL) -> None:
+    """Unmap the constants among the virtual machine's instructions, which TVM has copied.
+
+    Otherwise a process would hold them twice. A page that is read again is reloaded from the file.
+    """
+    try:
+        blob = ctypes.c_uint64.in_dll(library, LIBRARY_BLOB)
+    except ValueError:
+        return
+    start = ctypes.addressof(blob)
+    end = start + ctypes.sizeof(blob) + blob.value
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
 
 def _forget_pages(arrays: Sequence[np.ndarray[Any, Any]]) -> None:

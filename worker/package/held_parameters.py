@@ -10,7 +10,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from bessemer.bundle.manifest import HeldParameters
-from worker.compiler.codegen.standalone.emit import MIN_HUGE_BYTES, PARAMETERS_SECTION
+from worker.compiler.codegen.standalone.sources import MIN_HUGE_BYTES, PARAMETERS_SECTION
 
 _CHUNK_BYTES = 1 << 20
 

@@ -19,14 +19,16 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
-from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
+from worker.compiler.codegen.standalone.sources import (
+    MIN_HUGE_BYTES,
+    PARAMETERS_SECTION,
+    compile_source,
+    fixed_objects,
+    library_sources,
+)
 
-HUGE_PAGE_BITS = 21
-MIN_HUGE_BYTES = 32 << 20
-"""Smaller parameters fit into caches, and their small pages into the processor's table of pages."""
-
-PARAMETERS_SECTION = ".bessemer_parameters"
 _PAGE_BITS = 12
+_HUGE_PAGE_BITS = 21
 _PARAMETERS = """\
 #if defined(__APPLE__)
 .section __DATA,__const
@@ -131,7 +133,7 @@ def _assembly(data: Path) -> str:
         path=data,
         section=PARAMETERS_SECTION,
         page_bits=_PAGE_BITS,
-        alignment_bits=HUGE_PAGE_BITS if is_large else _PAGE_BITS,
+        alignment_bits=_HUGE_PAGE_BITS if is_large else _PAGE_BITS,
     )
 
 
