@@ -65,6 +65,7 @@ __all__ = [
     "execute",
     "load",
     "load_arrays",
+    "planned_functions",
     "read_inputs",
     "register_functions",
     "save_arrays",
