@@ -69,6 +69,9 @@ $(PEERS): pyproject.toml $(STAMP)
 bench-decoder: $(PEERS) $(SURVEY) ## benchmark a decoder's tokens per second against other runtimes
 	@$(BIN)/python -W ignore -m benchmarks.decoder
 
+bench-loading: $(PEERS) $(SURVEY) ## benchmark how fast a library loads, its peak memory and what processes share
+	@$(BIN)/python -W ignore -m benchmarks.loading
+
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
@@ -103,4 +106,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-service bench-fairness bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time soak docs

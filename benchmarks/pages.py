@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoder import page as decoder
+from benchmarks.loading import page as loading
 from benchmarks.machine import Machine
 from benchmarks.models.chart import models_chart
 from benchmarks.models.results import (
@@ -50,6 +51,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *load.section(folder, LOAD_CHART),
         *_models(folder),
         *decoder.section(folder),
+        *loading.section(folder),
     ]
     return "\n".join(lines)
 

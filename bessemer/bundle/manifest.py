@@ -110,6 +110,14 @@ class SeparateParameters(Document):
     )
 
 
+class HeldParameters(Document):
+    """Where the library holds large parameters. Loading checks the other bytes of the file only."""
+
+    offset: int = Field(ge=0, description="Their first byte in the file.")
+    size_bytes: int = Field(ge=0)
+    rest_digest: Digest = Field(description="The SHA-256 of the bytes before and after them.")
+
+
 class StateTensor(TensorSpec):
     """A tensor that the model keeps between runs."""
 
@@ -181,6 +189,9 @@ class Manifest(EntryPoint):
     )
     parameters: SeparateParameters | None = Field(
         default=None, description="Parameters stored beside the library; null if the library contains them."
+    )
+    held_parameters: HeldParameters | None = Field(
+        default=None, description="Large parameters in the library; null if it has none."
     )
     functions: tuple[str, ...] = Field(
         default=(),

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 import zipfile
 from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ __all__ = [
     "execute",
     "load",
     "load_arrays",
+    "planned_functions",
     "read_inputs",
     "register_functions",
     "save_arrays",
@@ -110,6 +112,8 @@ MIN_HUGE_BYTES = 32 << 20
 SIZE_CHECK = "match_cast error"
 """What the runtime's message of a refused size contains."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
+MAP_PARAMETERS = "bessemer_map_parameters"
+RUN_PLAN = "bessemer_model_run_on"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -363,17 +367,20 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        tensors = [_to_tensor(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
-        return tuple(_with_helpers(prepare, tensors))
+        tensors = [_lent(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        prepared = tuple(_with_helpers(prepare, tensors))
+        _forget_pages(arrays)
+        return prepared
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
-        """The tensors of a ``.safetensors`` file in the library's order, without a copy.
+        """The tensors of a ``.safetensors`` file in the library's order, in the file's pages.
 
         Raises:
             BundleError: the file cannot be read, or a name, a shape or a dtype is not the library's.
         """
         try:
-            content = np.memmap(path, np.uint8, "r")
+            # private pages, because NumPy lends nothing that is read-only
+            content = np.memmap(path, np.uint8, "c")
             header, data = split_safetensors(content)
         except (OSError, ValueError, RecursionError) as error:
             raise BundleError(f"{path} cannot be read as a .safetensors file: {error}") from error
@@ -615,9 +622,9 @@ def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Sessions:
-    """A pool of the library's virtual machines, because each can run only one call at a time.
+    """A pool of the library's sessions, because each can run only one call at a time.
 
-    Sessions share the library's code and parameters. A new session costs a few kilobytes and microseconds.
+    Sessions share the library's code and parameters, and have memory for intermediate results of their own.
     The pool has as many sessions as calls have run at once.
     """
 
@@ -637,6 +644,99 @@ class Sessions:
         return result
 
 
+class _Tensor(ctypes.Structure):
+    """``bessemer_tensor`` of bessemer_model.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("dimensions", ctypes.c_int32),
+        ("bytes", ctypes.c_size_t),
+    )
+
+
+class _Entry(ctypes.Structure):
+    """``bessemer_entry`` of bessemer_model.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("inputs", ctypes.POINTER(_Tensor)),
+        ("input_count", ctypes.c_int32),
+        ("outputs", ctypes.POINTER(_Tensor)),
+        ("output_count", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An entry point of the C interface: its place there, the number of its inputs, and its outputs."""
+
+    index: int
+    inputs: int
+    outputs: tuple[Spec, ...]
+
+
+class Arena:
+    """A session of the C interface, on the runtime's threads: memory for a run, allocated once.
+
+    A run allocates nothing but its outputs.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._run = library.bessemer_model_run_on
+        self._error = library.bessemer_model_error
+        self._error.restype = ctypes.c_char_p
+        library.bessemer_model_open.restype = ctypes.c_void_p
+        model = library.bessemer_model_open(ctypes.c_int32(1))
+        if model is None:
+            raise BundleError(f"the library failed: {self._message()}")
+        self._model = ctypes.c_void_p(model)
+        weakref.finalize(self, library.bessemer_model_close, self._model).atexit = False
+
+    def __call__(self, plan: Plan, *tensors: Any) -> list[Any]:
+        """Run on tensors: inputs, then states, which the run changes. Returns the outputs and the states."""
+        inputs, states = tensors[: plan.inputs], tensors[plan.inputs :]
+        outputs = [_empty(spec, spec.shape) for spec in plan.outputs]
+        if self._run(self._model, plan.index, *map(_addresses, (inputs, outputs, states))):
+            raise RuntimeError(self._message())
+        return [*outputs, *states]
+
+    def _message(self) -> str:
+        return bytes(self._error()).decode(errors="replace")
+
+
+def _addresses(tensors: Sequence[Any]) -> Any:
+    """Pointers to tensors; those without elements may have none, and kernels don't read theirs."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() or ALIGNMENT_BYTES for tensor in tensors))
+
+
+def planned_functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
+    """The functions that run the entry points of the C interface, from any thread, by name; empty without it.
+
+    They take the inputs, then the states, as runtime tensors, and return the outputs, then the states.
+    """
+    if not hasattr(library, RUN_PLAN):
+        return {}
+    library.bessemer_model_entries.restype = ctypes.POINTER(_Entry)
+    count = ctypes.c_int32()
+    entries = library.bessemer_model_entries(ctypes.byref(count))
+    sessions = Sessions(lambda: Arena(library))
+    return {
+        entries[index].name.decode(): partial(sessions.call, _plan(index, entries[index]))
+        for index in range(count.value)
+    }
+
+
+def _plan(index: int, entry: Any) -> Plan:
+    outputs = (entry.outputs[each] for each in range(entry.output_count))
+    specs = (
+        Spec(each.name.decode(), tuple(each.shape[: each.dimensions]), each.dtype.decode())
+        for each in outputs
+    )
+    return Plan(index, entry.input_count, tuple(specs))
+
+
 class Entry:
     """One entry point of the library.
 
@@ -652,7 +752,13 @@ class Entry:
         function: runs it on runtime tensors: inputs, then state.
     """
 
-    def __init__(self, folder: Path, document: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        document: Mapping[str, Any],
+        function: Callable[..., Any],
+        owns_outputs: bool = False,
+    ) -> None:
         self.name = str(document.get("name", "main"))
         self.inputs = _specs(document["inputs"])
         self.outputs = _specs(document["outputs"])
@@ -661,7 +767,8 @@ class Entry:
         self.structure = Call(call) if call.get("returns") else None
         self.seed: str | None = document.get("seed")
         self.sizes = Sizes(document.get("dynamic", {}))
-        self.own_memory = frozenset(document.get("own_memory", ()))
+        own = (spec.name for spec in self.outputs) if owns_outputs else document.get("own_memory", ())
+        self.own_memory = frozenset(own)
         self.function = function
         self._folder = folder
         self._document = document
@@ -976,17 +1083,21 @@ def load(
     bundle: str | os.PathLike[str],
     parameters: str | os.PathLike[str] | None = None,
     functions: str | os.PathLike[str] | Mapping[str, Callable[..., Any]] | None = None,
+    huge_pages: bool = False,
 ) -> Model:
     """Load the library of an unpacked bundle.
 
     ``TVM_NUM_THREADS`` defaults to the target's cores; the first run in a process fixes it. The library's
-    files are checked against their sizes and SHA-256 digests before they are loaded.
+    files are checked against their sizes and SHA-256 digests before they are loaded, except large parameters,
+    which the library reads in place.
 
     Args:
         bundle: the directory with ``manifest.json``.
         parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
         functions: what the library calls and does not contain: a Python file whose ``FUNCTIONS`` has them by
             name, or such a dictionary. They are registered for the whole process.
+        huge_pages: copy the library's parameters to pages of 2 MiB of this process. Otherwise processes share
+            them, in the pages of the system's cache.
 
     Raises:
         BundleError: a file is missing, damaged, or cannot be loaded here; or a function is missing.
@@ -1006,17 +1117,25 @@ def load(
         _check_file(folder, manifest, manifest["library"])
         documents = (manifest, *manifest.get("entries", ()))
         _register_effects()
-        with huge_pages() if _weight(folder, manifest) >= MIN_HUGE_BYTES else nullcontext():
-            library = tvm_ffi.load_module(str(path))
-            prepared = _prepared_parameters(folder, manifest, library, parameters)
-            calls = [_function(library, each["entry_point"], prepared) for each in documents]
-            _release_blob(path)
+        library = tvm_ffi.load_module(str(path))
+        exported = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+        _map_parameters(exported, huge_pages)
+        prepared = _prepared_parameters(folder, manifest, library, parameters)
+        planned = planned_functions(exported)
+        calls = [
+            planned.get(str(each.get("name", "main"))) or _function(library, each["entry_point"], prepared)
+            for each in documents
+        ]
+        _release_blob(exported)
     except BundleError:
         raise
     except Exception as error:
         raise BundleError(f"{path} cannot be loaded: {error}") from error
     with _using(folder):
-        entries = [Entry(folder, each, function) for each, function in zip(documents, calls)]  # noqa: B905
+        entries = [
+            Entry(folder, each, function, owns_outputs=bool(planned))
+            for each, function in zip(documents, calls)  # noqa: B905
+        ]
         return Model(folder, manifest, entries, threads)
 
 
@@ -1126,7 +1245,9 @@ def _prepared_parameters(
         return ()
     wanted = ParameterReader(entry)
     prepare = _start_machine(library)[wanted.prepare]
-    return wanted.prepared(prepare, Path(other or _inside(folder, wanted.file)))
+    path = Path(other or _inside(folder, wanted.file))
+    with on_huge_pages() if path.stat().st_size >= MIN_HUGE_BYTES else nullcontext():
+        return wanted.prepared(prepare, path)
 
 
 def _function(library: Any, name: str, prepared: tuple[Any, ...]) -> Callable[..., Any]:
@@ -1164,50 +1285,66 @@ def _check_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
         size = path.stat().st_size
         if size != expected["size_bytes"]:
             raise BundleError(f"{path} is damaged: {size} of {expected['size_bytes']} bytes; {remedy}")
-        if _digest(path) != expected["digest"]:
+        held = manifest.get("held_parameters") if name == manifest["library"] else None
+        if not _is_intact(path, expected["digest"], held):
             raise BundleError(f"{path} is damaged: its SHA-256 differs from manifest.json; {remedy}")
     except OSError as error:
         raise BundleError(f"{path} cannot be loaded: {error.strerror}; {remedy}") from error
 
 
-def _digest(path: Path) -> str:
+def _is_intact(path: Path, expected: str, held: Mapping[str, Any] | None) -> bool:
+    """Whether a file has the digest; of a library that holds large parameters, the bytes around these."""
+    start, end = (held["offset"], held["offset"] + held["size_bytes"]) if held else (0, 0)
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        _update(digest, file, start)
+        file.seek(end)
+        _update(digest, file, path.stat().st_size - end)
+    return digest.hexdigest() == (held["rest_digest"] if held else expected)
 
 
-def _release_blob(path: Path) -> None:
-    """Unload the pages of the library that contain its parameters, which TVM has copied.
+def _update(digest: Any, file: Any, size: int) -> None:
+    while size > 0 and (chunk := file.read(min(size, CHUNK_BYTES))):
+        digest.update(chunk)
+        size -= len(chunk)
 
-    Otherwise a process would hold every parameter twice. A page that is read again is reloaded from the file.
+
+def _map_parameters(library: ctypes.CDLL, huge_pages: bool) -> None:
+    """Map the library's parameters, so that the first run does not fault page by page.
+
+    They stay in the pages of the system's cache, which processes share, and which are mapped in large parts
+    where the cache has such. ``huge_pages`` moves them to private pages of 2 MiB.
     """
-    system = ctypes.CDLL(None)
-    library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+    if hasattr(library, MAP_PARAMETERS):
+        library[MAP_PARAMETERS](ctypes.c_int32(huge_pages))
+
+
+def _release_blob(library: ctypes.CDLL) -> None:
+    """Unmap the constants among the virtual machine's instructions, which TVM has copied.
+
+    Otherwise a process would hold them twice. A page that is read again is reloaded from the file.
+    """
     try:
         blob = ctypes.c_uint64.in_dll(library, LIBRARY_BLOB)
     except ValueError:
         return
-    finally:
-        system.dlclose(ctypes.c_void_p(library._handle))
     start = ctypes.addressof(blob)
     end = start + ctypes.sizeof(blob) + blob.value
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
-        system.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
 
-def _weight(folder: Path, manifest: Mapping[str, Any]) -> int:
-    """The bytes of the library and of separate parameters."""
-    separate = manifest.get("parameters")
-    files = (manifest["library"], *([separate["file"]] if separate else []))
-    return sum(_inside(folder, file).stat().st_size for file in files)
+def _forget_pages(arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Unmap the pages of a file that was read. One that is used again comes back from the system's cache."""
+    for file in {id(file): file for file in (getattr(array, "_mmap", None) for array in arrays)}.values():
+        if isinstance(file, mmap.mmap):
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager
-def huge_pages() -> Iterator[None]:
-    """Move what the block allocates, above all parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
+def on_huge_pages() -> Iterator[None]:
+    """Move what the block allocates, prepared parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
 
     A run of a model with few rows, such as a decoder's step, takes as long as reading its parameters, and
     the processor looks up and prefetches memory page by page.
@@ -1405,11 +1542,23 @@ def _shared(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
 def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
     """Copy an array into a runtime tensor, with the alignment that generated code expects."""
     array = np.ascontiguousarray(value).reshape(value.shape)
-    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    shape = (*array.shape, 2) if spec.dtype in PARTS else array.shape
-    tensor = allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None)
+    tensor = _empty(spec, array.shape)
     ctypes.memmove(tensor.data_ptr(), array.ctypes.data, array.nbytes)
     return tensor
+
+
+def _empty(spec: Spec, shape: tuple[int, ...]) -> Any:
+    """A new runtime tensor of a spec's dtype."""
+    sizes = (*shape, 2) if spec.dtype in PARTS else shape
+    return _allocator()(
+        tvm_ffi.Shape(sizes), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None
+    )
+
+
+@cache
+def _allocator() -> Callable[..., Any]:
+    allocate: Callable[..., Any] = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    return allocate
 
 
 def _to_array(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
@@ -1556,6 +1705,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.py",
         help="Python file with the functions that the library calls and does not contain; repeat for several",
     )
+    parser.add_argument(
+        "--huge-pages",
+        action="store_true",
+        help="copy the parameters to private pages of 2 MiB: a decoder's step may be faster",
+    )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -1631,7 +1785,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         inputs = read_inputs(options.input)
         for file in options.functions:
             register_functions(file)
-        model = load(Path(__file__).parent, options.parameters)
+        model = load(Path(__file__).parent, options.parameters, huge_pages=options.huge_pages)
         outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:
             save_arrays(options.output, outcome.outputs)

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, PROVENANCE, BundlePath, Manifest
 from bessemer.errors import BundleError
 
-COPY_BYTES = 1 << 20
+COPY_BYTES = 4 << 20
+"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
 MAX_WINDOW_BYTES = 1 << 27
 CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _PATH: TypeAdapter[str] = TypeAdapter(BundlePath)

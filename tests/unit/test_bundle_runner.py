@@ -26,6 +26,7 @@ STANDARD = {
     "threading",
     "time",
     "traceback",
+    "weakref",
     "zipfile",
     "types",
     "collections",

@@ -8,7 +8,7 @@ BYTES = 16 << 20
 
 
 def test_memory_keeps_its_content_on_huge_pages() -> None:
-    with run.huge_pages():
+    with run.on_huge_pages():
         array = np.arange(BYTES // 8)
     assert np.array_equal(array, np.arange(BYTES // 8))
 

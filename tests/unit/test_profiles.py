@@ -21,7 +21,20 @@ def test_one_interrupted_call_does_not_lengthen_a_short_function() -> None:
     assert functions["short"].milliseconds == pytest.approx(0, abs=1e-9)
     assert functions["long"].milliseconds == pytest.approx(0.999)
     assert functions["long"].best_milliseconds == pytest.approx(0.499)
-    assert functions[RUNTIME].milliseconds == pytest.approx(0.501)
+    assert functions[RUNTIME].milliseconds == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "milliseconds"),
+    [(1.02e-3, 0.021), (1.5e-3, 0.05), (0.9e-3, 0)],
+    ids=["the rest of a run", "at most what was observed", "never less than nothing"],
+)
+def test_the_runtime_has_what_the_kernels_leave(run_seconds: float, milliseconds: float) -> None:
+    intervals = {"kernel": [1e-3], RUNTIME: [1e-6, 49e-6]}
+
+    functions = {entry.name: entry for entry in profile_of(intervals, runs=1, run_seconds=run_seconds)}
+
+    assert functions[RUNTIME].milliseconds == pytest.approx(milliseconds)
 
 
 @pytest.mark.parametrize(

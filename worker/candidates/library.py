@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 import pickle
 import resource
 import time
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _KIBIBYTE = 1024
 MAIN = "main"
 """The function that runs a model; if it has several entry points, the first."""
+
+ENTRY_PREFIX = "entry_"
+"""How the names of functions that run other entry points begin; the name of the entry point follows."""
 
 INPUT_CHECK = "check_input_"
 """The names of functions that only check an input begin so."""
@@ -137,11 +142,15 @@ class LoadedLibrary:
         self._memory_at_start_bytes = _peak_resident_bytes()
         import tvm
 
+        from bessemer.bundle.run import planned_functions
+
         self._tvm = tvm
         module = tvm.runtime.load_module(str(path))
         self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
+        self._planned = planned_functions(ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD))
         self._prepared = () if parameters is None else _prepared(self._machine, parameters)
-        self._function: Callable[..., Any] = self._machine[MAIN]
+        self._name = MAIN
+        self._function = self._function_of(MAIN)
         self._arguments: tuple[Any, ...] = ()
 
     def execute(self, command: Command) -> Any:
@@ -158,7 +167,7 @@ class LoadedLibrary:
 
     def run(self, inputs: tuple[np.ndarray, ...], function: str = MAIN) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""
-        self._function = self._machine[function]
+        self._name, self._function = function, self._function_of(function)
         self._arguments = (*(self._tvm.runtime.tensor(array) for array in inputs), *self._prepared)
         return tuple(tensor.numpy() for tensor in _flat(self._function(*self._arguments)))
 
@@ -169,19 +178,26 @@ class LoadedLibrary:
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.
 
-        The rest of an unobserved run is the virtual machine's own time. Under observation, its many short
-        calls would seem longer than they are.
+        The rest of an unobserved run is the runtime's own time, but no more than the virtual machine's calls
+        took under observation: these many short calls seem longer there than they are.
         """
         run_seconds = median(self.time(runs))
         timer = FunctionTimer()
         # TVM cannot remove an instrument, so the last one does nothing
         self._machine.set_instrument(timer.instrument)
         try:
+            observed = self._machine[self._name]
             for _ in range(runs):
-                self._function(*self._arguments)
+                observed(*self._arguments)
         finally:
             self._machine.module["set_instrument"](_ignore)
         return timer.functions(runs, run_seconds)
+
+    def _function_of(self, name: str) -> Callable[..., Any]:
+        """What a bundle's user runs: the planned calls, or the virtual machine if there are none."""
+        first = next(iter(self._planned.values()), None)
+        planned = first if name == MAIN else self._planned.get(name.removeprefix(ENTRY_PREFIX))
+        return planned or self._machine[name]
 
     def added_memory_bytes(self) -> int:
         """How much the largest resident set has grown since the fork."""
@@ -225,14 +241,16 @@ def profile_of(
     Args:
         intervals: the seconds of all calls of each function, in order.
         runs: how many runs made these calls.
-        run_seconds: the time of one unobserved run; whatever the kernels do not use belongs to the runtime.
+        run_seconds: the time of one unobserved run; what the kernels do not use belongs to the runtime, up to
+            the time of its observed calls.
     """
     overhead = min((min(each) for each in intervals.values()), default=0.0)
     of_runs = {name: _seconds_of_runs(each, runs, overhead) for name, each in intervals.items()}
     seconds = {name: median(each) for name, each in of_runs.items()}
     if RUNTIME in seconds:
         kernels = sum(value for name, value in seconds.items() if name != RUNTIME)
-        seconds[RUNTIME] = max(run_seconds - kernels, 0.0)
+        observed = median(_seconds_of_runs(intervals[RUNTIME], runs, overhead=0.0))
+        seconds[RUNTIME] = min(max(run_seconds - kernels, 0.0), observed)
     total = sum(seconds.values()) or 1.0
     return tuple(
         FunctionTime(

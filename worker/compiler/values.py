@@ -30,7 +30,7 @@ from bessemer.contract.request import CompilationRequest, Constant
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
-from worker.candidates.library import MAIN
+from worker.candidates.library import ENTRY_PREFIX, MAIN
 from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
-
-ENTRY_PREFIX = "entry_"
-"""The library's functions for the entry points after the first begin so."""
 
 STATE_PREFIX = "state."
 """The names of the inputs and outputs that hold a model's state begin so."""

@@ -13,6 +13,9 @@ from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
 
+COPY_BYTES = 4 << 20
+"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
+
 
 def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
     """The folder of the unpacked bundle, which has only files and folders.
@@ -27,6 +30,7 @@ def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
             zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream,
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
+            archive.copybufsize = COPY_BYTES  # type: ignore[attr-defined]
             archive.extractall(bundle, filter=_plain)
     except Exception as error:  # tarfile raises many kinds for damaged bytes
         raise failure_of(code, error, f"the bundle cannot be unpacked: {error}") from error

@@ -39,6 +39,7 @@ from worker.compiler.values import (
     made_from,
 )
 from worker.measure.machine import processor, versions
+from worker.package.held_parameters import held_parameters
 from worker.package.runtime import runtime_libraries
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         verified=upload.request.is_verified,
         entries=tuple(others),
         parameters=None if parameters is None else parameters.document,
+        held_parameters=held_parameters(built.library),
         functions=built.functions,
         library=built.library.name,
         program=None if built.program is None else built.program.name,

@@ -56,13 +56,14 @@ model = load("."{functions_argument})
 outputs = model.run(model.reference_inputs())
 ```
 
-{call}{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests. That
-takes less than a second per gigabyte.
+{call}{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests,
+except the bytes of large parameters, which `sha256sum -c SHA256SUMS` checks too. Processes that run the model
+share its parameters; `load(".", huge_pages=True)` copies large ones to huge pages instead.
 
 {state}## Call it from several threads
 
-{callers} Sessions share the library and its parameters: each takes a few kilobytes, plus its call's
-working memory.
+{callers} Sessions share the library and its parameters: each takes the memory of a call's intermediate
+results.
 
 Each calling thread has its own pool of `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
 you load the model. To serve many calls at once, set it to 1 and use one calling thread per core. If you set

@@ -26,7 +26,7 @@ from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
-from worker.compiler.codegen.link import LinkError
+from worker.compiler.codegen.link import LinkError, write_in_large_parts
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,
     Interface,
@@ -36,6 +36,7 @@ from worker.compiler.codegen.standalone.emit import (
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
+from worker.compiler.codegen.standalone.sources import MIN_HUGE_BYTES
 from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
@@ -265,6 +266,8 @@ def _link(
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
             link(str(library), list(map(str, compiled)))
+        if library.stat().st_size >= MIN_HUGE_BYTES:
+            write_in_large_parts(library)
         return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error

@@ -3,7 +3,7 @@
 Emits three kinds of objects::
 
     tables.o       entries, tensors, calls and their arguments, as plan.h declares them
-    parameters.o   the parameters, aligned to pages
+    parameters.o   the parameters, aligned to pages: to huge ones where the system can map a file with them
     model.o …      the same C for every model: it opens sessions and runs the calls
 """
 
@@ -19,23 +19,32 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
-from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
+from worker.compiler.codegen.standalone.sources import (
+    MIN_HUGE_BYTES,
+    PARAMETERS_SECTION,
+    compile_source,
+    fixed_objects,
+    library_sources,
+)
 
-_PAGE = 4096
+_PAGE_BITS = 12
+_HUGE_PAGE_BITS = 21
 _PARAMETERS = """\
 #if defined(__APPLE__)
 .section __DATA,__const
 .private_extern _bessemer_parameters
 #define NAME _bessemer_parameters
+.p2align {page_bits}
 #elif defined(_WIN32)
 .section .rdata,"dr"
 #define NAME bessemer_parameters
+.p2align {page_bits}
 #else
-.section .rodata.parameters,"a",%progbits
+.section {section},"a",%progbits
 .hidden bessemer_parameters
 #define NAME bessemer_parameters
+.p2align {alignment_bits}
 #endif
-.p2align 12
 .globl NAME
 NAME:
 .incbin "{path}"
@@ -94,8 +103,9 @@ def write_objects(
     Raises:
         LinkError: the compiler failed.
     """
-    starts = _write_parameters(parameters, folder / "parameters.bin")
-    (folder / "parameters.S").write_text(_PARAMETERS.format(path=folder / "parameters.bin"))
+    data = folder / "parameters.bin"
+    starts = _write_parameters(parameters, data)
+    (folder / "parameters.S").write_text(_assembly(data))
     (folder / "tables.c").write_text(tables(interface, parameters, starts))
     own = (folder / "tables.c", folder / "parameters.S")
     objects = tuple(folder / f"{source.name}.o" for source in own)
@@ -114,6 +124,17 @@ def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:
             starts.append(file.tell())
             file.write(content_of(tensor).data)
     return tuple(starts)
+
+
+def _assembly(data: Path) -> str:
+    """The parameters as assembly, in a section of their own on Linux."""
+    is_large = data.stat().st_size >= MIN_HUGE_BYTES
+    return _PARAMETERS.format(
+        path=data,
+        section=PARAMETERS_SECTION,
+        page_bits=_PAGE_BITS,
+        alignment_bits=_HUGE_PAGE_BITS if is_large else _PAGE_BITS,
+    )
 
 
 def tables(interface: Interface, parameters: Parameters, starts: Sequence[int]) -> str:
@@ -176,6 +197,8 @@ class _Writer:
                 f"1, {self.row(size)}, {self.row(_strides(size))}, 0}}, 0, 0}}"
             )
         self.array("bessemer_managed bessemer_parameter_tensors", items)
+        end = self.starts[-1] + content_of(parameters.tensors[-1]).size if self.starts else 0
+        self.lines.append(f"const uint64_t bessemer_parameter_bytes = {end};")
         self.lines.append(f"void *bessemer_handles[{max(len(items), 1)}];")
 
     def entry(self, number: int, entry: PlannedEntry, states: Sequence[State]) -> None:

@@ -21,8 +21,14 @@ SOURCES = Path(str(files(__package__).joinpath("c")))
 OBJECTS = Path(__file__).parent / "objects"
 """What ``prepare`` compiled, in one folder for each platform."""
 
+PARAMETERS_SECTION = ".bessemer_parameters"
+"""Where an ELF library holds its parameters."""
+
+MIN_HUGE_BYTES = 32 << 20
+"""Parameters of fewer bytes fit into caches, and their small pages into the processor's table of pages."""
+
 _LIBRARY_SOURCES = {
-    System.LINUX: ("parameter.c", "threads.c"),
+    System.LINUX: ("parameter.c", "mapping.c", "threads.c"),
     System.MACOS: ("threads.c",),
     System.WINDOWS: ("threads.c", "windows.c"),
 }

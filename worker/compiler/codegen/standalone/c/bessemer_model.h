@@ -48,6 +48,12 @@ BESSEMER_API bessemer_model *bessemer_model_open(int32_t threads);
 BESSEMER_API int32_t bessemer_model_run(bessemer_model *model, int32_t entry, const void *const *inputs,
                                         void *const *outputs);
 
+/* Runs an entry point on states of the caller, who keeps them: one pointer for each state that the entry takes, in
+ * the order of the manifest, to memory aligned to 64 bytes, which the run changes. So several sequences of runs can
+ * share the memory and threads of one session. */
+BESSEMER_API int32_t bessemer_model_run_on(bessemer_model *model, int32_t entry, const void *const *inputs,
+                                           void *const *outputs, void *const *states);
+
 /* The states that a session keeps from run to run. */
 BESSEMER_API const bessemer_tensor *bessemer_model_states(int32_t *count);
 

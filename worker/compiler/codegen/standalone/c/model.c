@@ -6,16 +6,17 @@
  *           copy outputs and states that could not be written in place
  */
 #include "plan.h"
+#include "system.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64
 #define DLTENSOR_POINTER 7
 
 typedef struct {
   bessemer_dltensor *tensors;
   bessemer_argument *arguments;
+  void **states; /* the session's that it takes */
   void **staged; /* aligned memory for inputs whose own is not; allocated at need */
 } prepared_entry;
 
@@ -50,7 +51,8 @@ static int prepare(const bessemer_model *model, int32_t index) {
   entry->tensors = allocate_array((size_t)plan->tensor_count, sizeof(bessemer_dltensor));
   entry->arguments = allocate_array((size_t)plan->argument_count, sizeof(bessemer_argument));
   entry->staged = allocate_array((size_t)bessemer_entries[index].input_count, sizeof(void *));
-  if (!entry->tensors || !entry->arguments || !entry->staged) return -1;
+  entry->states = allocate_array((size_t)plan->state_count, sizeof(void *));
+  if (!entry->tensors || !entry->arguments || !entry->staged || !entry->states) return -1;
   for (int32_t i = 0; i < plan->tensor_count; i++) {
     const bessemer_planned_tensor *planned = &plan->tensors[i];
     bessemer_dltensor *made = &entry->tensors[i];
@@ -116,6 +118,7 @@ bessemer_model *bessemer_model_open(int32_t threads) {
     bessemer_model_close(model);
     return NULL;
   }
+  system_populate(bessemer_parameters, bessemer_parameter_bytes);
   bessemer_model_reset(model);
   model->pool = bessemer_pool_open(threads);
   if (!model->pool) {
@@ -134,6 +137,7 @@ void bessemer_model_close(bessemer_model *model) {
     for (int32_t input = 0; entry->staged && input < bessemer_entries[i].input_count; input++)
       bessemer_free(entry->staged[input]);
     free(entry->staged);
+    free(entry->states);
     free(entry->arguments);
     free(entry->tensors);
   }
@@ -154,7 +158,7 @@ static const void *aligned_input(prepared_entry *entry, int32_t input, const voi
   return entry->staged[input];
 }
 
-static int take_inputs(bessemer_model *model, int32_t index, const void *const *inputs) {
+static int take_inputs(bessemer_model *model, int32_t index, const void *const *inputs, void *const *states) {
   const bessemer_plan *plan = &bessemer_plans[index];
   const bessemer_entry *described = &bessemer_entries[index];
   prepared_entry *entry = &model->entries[index];
@@ -162,7 +166,7 @@ static int take_inputs(bessemer_model *model, int32_t index, const void *const *
     if (plan->tensors[i].memory != BESSEMER_INPUT) continue;
     int32_t input = (int32_t)plan->tensors[i].number, state = input - described->input_count;
     const void *memory = state < 0 ? aligned_input(entry, input, inputs[input], described->inputs[input].bytes)
-                                   : model->states[plan->states[state]];
+                                   : states[state];
     if (!memory) return fail("out of memory");
     entry->tensors[i].data = (void *)memory;
   }
@@ -173,13 +177,13 @@ static void copy_unless_there(void *to, const void *from, size_t bytes) {
   if (to != from) memmove(to, from, bytes);
 }
 
-int32_t bessemer_model_run(bessemer_model *model, int32_t index, const void *const *inputs,
-                           void *const *outputs) {
+int32_t bessemer_model_run_on(bessemer_model *model, int32_t index, const void *const *inputs, void *const *outputs,
+                              void *const *states) {
   if (!model || index < 0 || index >= bessemer_entry_count) return fail("there is no such entry point");
   const bessemer_plan *plan = &bessemer_plans[index];
   const bessemer_entry *described = &bessemer_entries[index];
   prepared_entry *entry = &model->entries[index];
-  if (take_inputs(model, index, inputs)) return -1;
+  if (take_inputs(model, index, inputs, states)) return -1;
   for (int32_t i = 0; i < described->output_count; i++) {
     int32_t tensor = plan->outputs[i];
     if (plan->direct[i])
@@ -194,8 +198,17 @@ int32_t bessemer_model_run(bessemer_model *model, int32_t index, const void *con
   for (int32_t i = 0; i < described->output_count; i++)
     copy_unless_there(outputs[i], entry->tensors[plan->outputs[i]].data, described->outputs[i].bytes);
   for (int32_t i = 0; i < plan->state_count; i++) {
-    int32_t state = plan->states[i], tensor = plan->outputs[described->output_count + i];
-    copy_unless_there(model->states[state], entry->tensors[tensor].data, bessemer_states[state].bytes);
+    int32_t tensor = plan->outputs[described->output_count + i];
+    copy_unless_there(states[i], entry->tensors[tensor].data, bessemer_states[plan->states[i]].bytes);
   }
   return 0;
+}
+
+int32_t bessemer_model_run(bessemer_model *model, int32_t index, const void *const *inputs,
+                           void *const *outputs) {
+  if (!model || index < 0 || index >= bessemer_entry_count) return fail("there is no such entry point");
+  const bessemer_plan *plan = &bessemer_plans[index];
+  void **states = model->entries[index].states;
+  for (int32_t i = 0; i < plan->state_count; i++) states[i] = model->states[plan->states[i]];
+  return bessemer_model_run_on(model, index, inputs, outputs, states);
 }

@@ -84,6 +84,7 @@ extern const bessemer_tensor bessemer_states[];
 extern const unsigned char *const bessemer_initial_states[]; /* NULL: zeros */
 extern const int32_t bessemer_state_count;
 extern const unsigned char bessemer_parameters[];
+extern const uint64_t bessemer_parameter_bytes;
 extern bessemer_managed bessemer_parameter_tensors[];
 extern void *bessemer_handles[]; /* TVM's tensors of the parameters, made when they are first asked for */
 

@@ -48,6 +48,7 @@ static inline int32_t system_processors(void) {
   return (int32_t)system.dwNumberOfProcessors;
 }
 
+static inline void system_populate(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
 static inline void *system_allocate(size_t bytes) { return _aligned_malloc(bytes ? bytes : 1, ALIGNMENT); }
 static inline void system_free(void *memory) { _aligned_free(memory); }
 
@@ -60,6 +61,7 @@ static inline double system_now_ms(void) {
 
 #else
 #include <pthread.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,6 +96,18 @@ static inline void system_wait(system_condition *condition, system_mutex *mutex)
 }
 
 static inline int32_t system_processors(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
+
+/* Maps a file's pages at once, read in large parts if need be. Before Linux 5.14, each first touch maps some. */
+static inline void system_populate(const void *memory, size_t bytes) {
+#if defined(__linux__)
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)memory / page * page;
+  size_t whole = (uintptr_t)memory + bytes - start;
+  if (bytes >= (size_t)32 << 20) madvise((void *)start, whole, 14 /* MADV_HUGEPAGE */);
+  madvise((void *)start, whole, 22 /* MADV_POPULATE_READ */);
+#else
+  (void)memory, (void)bytes;
+#endif
+}
 
 static inline void *system_allocate(size_t bytes) {
   void *memory = NULL;
