@@ -22,6 +22,10 @@ MIN_PARALLEL_CYCLES = 20_000
 MIN_PARALLEL_MULTIPLY_ADDS = 16_384
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
 
+FAR_BYTES_PER_CYCLE = 2.5
+"""Bytes that one core reads in a cycle from beyond L2, with all cores at work: 2.0 to 2.4 on two cores of a
+Sapphire Rapids at 3 GHz that others used too, by ``python -m benchmarks.convolutions``."""
+
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
 _AMD_ZEN3 = "Software Optimization Guide for AMD Family 19h Processors, 56665"
@@ -184,6 +188,7 @@ class Machine:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     lane_factors: bool = False
+    far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
