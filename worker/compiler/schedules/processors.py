@@ -24,7 +24,7 @@ MIN_PARALLEL_MULTIPLY_ADDS = 16_384
 
 FAR_BYTES_PER_CYCLE = 2.5
 """Bytes that one core reads in a cycle from beyond L2, with all cores at work: 2.0 to 2.4 on two cores of a
-Sapphire Rapids at 3 GHz that others used too, by ``python -m benchmarks.convolutions``."""
+Sapphire Rapids at 3 GHz that others used too, by ``make bench-convolutions``."""
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, direct_cycles
@@ -15,6 +16,8 @@ _MAX_STRIP = 64
 _BYTES = 4
 _INEFFICIENCY = 1.3
 """Measured cycles by those of ``cycles_of``, whose transforms and stores wait for the caches now and then."""
+_NOT_HIDDEN = 0.1
+"""Of the shorter of arithmetic and memory's time: the share that the longer does not hide."""
 _LEAST_GAIN = 0.85
 """The share of the direct convolution's cycles that are expected at most: models err."""
 _STEP_CYCLES = 20
@@ -100,12 +103,19 @@ def winograd_plans(shape: WinogradShape, machine: Machine) -> tuple[WinogradPlan
     return tuple(sorted(plans, key=lambda plan: (round(cycles_of(plan, shape, machine)), -plan.strip)))
 
 
-def faster_by_winograd(direct: ConvolutionShape, machine: Machine) -> tuple[WinogradShape, ...]:
+def faster_by_winograd(
+    direct: ConvolutionShape, machine: Machine, least_gain: float = _LEAST_GAIN
+) -> tuple[WinogradShape, ...]:
     """The tiles and groups that are expected to beat the direct convolution, the fastest first.
 
     Each side of a tile appears once, with its fastest group of blocks.
+
+    Args:
+        direct: the convolution.
+        machine: the processor.
+        least_gain: the share of the direct convolution's cycles that a tile may take.
     """
-    limit = _LEAST_GAIN * direct_cycles(direct, machine)
+    limit = least_gain * direct_cycles(direct, machine)
     found = []
     for side in POINTS:
         shapes = [
@@ -164,15 +174,22 @@ def cycles_of(plan: WinogradPlan, shape: WinogradShape, machine: Machine) -> flo
     weights = shape.points * depth * blocks * shape.lanes * _BYTES
     stays = weights <= machine.l2_bytes // 2
     memory = (ceil(tasks / strips) if stays else tasks) * weights / machine.far_bytes_per_cycle
-    return _INEFFICIENCY * (tasks * transforms_of_task / rate + max(tasks * arithmetic, memory))
+    products = _INEFFICIENCY * tasks * arithmetic
+    return (
+        _INEFFICIENCY * tasks * transforms_of_task / rate
+        + max(products, memory)
+        + _NOT_HIDDEN * min(products, memory)
+    )
 
 
+@cache
 def image_operations(side: int) -> int:
     """Vector operations, loads and stores that transform a tile of a block of channels."""
     reach = side + TAPS - 1
     return 2 * reach * _sums(transforms(side).image) + 2 * reach**2
 
 
+@cache
 def output_operations(side: int) -> int:
     """The same for a tile of an output block."""
     reach = side + TAPS - 1
