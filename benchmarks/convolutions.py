@@ -1,8 +1,8 @@
 """Times 3x3 convolutions, direct and by Winograd's algorithm, in alternation: ``make bench-convolutions``.
 
-LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels. Prints for each layer the
-median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the processor's
-model chooses. All sides run in this process on all cores, so their threads do not disturb each other.
+LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels. Prints for each layer
+the median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the
+processor's model chooses. All sides run in this process, so their threads do not disturb each other.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def main(layers: tuple[str, ...]) -> None:
     """Print a line for each layer."""
     host = {"kind": "llvm", "mcpu": host_mcpu(), "num-cores": len(os.sched_getaffinity(0))}
     target = tvm.target.Target(host)
-    print(
-        "layer          direct us  " + "  ".join(f"F({side}x{side})/direct" for side in POINTS) + "  chosen"
-    )
+    tiles = "  ".join(f"F({side}x{side})/direct" for side in POINTS)
+    print(f"layer          direct us  {tiles}  chosen")
     for text in layers:
         layer = Layer(*map(int, text.split("x")))
         with TemporaryDirectory() as folder:

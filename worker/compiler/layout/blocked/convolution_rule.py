@@ -135,7 +135,7 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         transformed = relax.const(
             pack_winograd(constant, shape.side, shape.lanes, shape.blocks), packing.dtype
         )
-        return graph.kernel(winograd(conv.window, shape.side), "winograd_conv2d", data, transformed)
+        return graph.kernel(winograd(conv.window, shape.side), "conv2d_winograd", data, transformed)
     weights = (
         graph.kernel(pack_tensor(packing), "pack_weights", conv.weights)
         if constant is None

@@ -96,10 +96,10 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         return None
     epilogue = find_epilogue(schedule, main)
     products = schedule.get_producers(main.handle)
-    transformed = schedule.get_producers(products[0])
-    if len(products) != 1 or len(transformed) != 1 or len(names) != (4 if epilogue else 3):
+    transforms_of_image = schedule.get_producers(products[0]) if len(products) == 1 else ()
+    if len(transforms_of_image) != 1 or len(names) != (4 if epilogue else 3):
         return None
-    image = schedule.get(transformed[0]).reads[0].source
+    image = schedule.get(transforms_of_image[0]).reads[0].source
     weights = schedule.get(products[0]).reads[1].source
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
     main, written = (read_block(schedule, handle) for handle in (main.handle, last))
@@ -158,6 +158,10 @@ class _Writer:
 
     def _workspace(self, name: str, *shape: int) -> Any:
         return nest.workspace((*shape, self._shape.lanes), self._vectors.dtype, name)
+
+    def _small(self, name: str, *shape: int) -> Any:
+        """A buffer that lies on the stack, or in registers if only constants index it."""
+        return nest.registers((*shape, self._shape.lanes), self._vectors.dtype, name)
 
     def loops(self) -> tirx.Stmt:
         """All loops."""
@@ -223,7 +227,7 @@ class _Writer:
                 )
 
             def of_patch(c: Any) -> tirx.Stmt:
-                patch = self._workspace("patch", shape.reach, shape.reach)
+                patch = self._small("patch", shape.reach, shape.reach)
                 return nest.sequence(
                     nest.declare(patch),
                     self._copy_patch(patch, (tile.batch, c), (y, x)),
@@ -330,11 +334,7 @@ class _Writer:
         """The outputs of a block: all, unrolled; or those that exist, in loops, which bounds the code."""
         shape, side, vectors = self._shape, self._shape.side, self._vectors
         group, b = block
-        kept = (
-            nest.registers((side, side, shape.lanes), vectors.dtype, "kept")
-            if is_whole
-            else self._workspace("kept", side, side)
-        )
+        kept = self._small("kept", side, side)
 
         def product(i: int, j: Any) -> Vector:
             return loaded((products, (i * shape.reach + j, tile.place, b)))
