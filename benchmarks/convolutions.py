@@ -135,10 +135,11 @@ def _compiled(layer: Layer, target: tvm.target.Target, path: Path) -> tvm.runtim
     bias = draws.standard_normal((1, layer.outputs, 1, 1)).astype(np.float32)
     builder = relax.BlockBuilder()
     image = relax.Var("x", relax.TensorType((1, layer.inputs, layer.size, layer.size), "float32"))
-    with builder.function("main", [image]), builder.dataflow():
-        sums = builder.emit(relax.op.nn.conv2d(image, relax.const(weights), padding=(1, 1, 1, 1)))
-        biased = builder.emit(relax.op.add(sums, relax.const(bias)))
-        result = builder.emit_output(relax.op.nn.relu(biased))
+    with builder.function("main", [image]):
+        with builder.dataflow():
+            sums = builder.emit(relax.op.nn.conv2d(image, relax.const(weights), padding=(1, 1, 1, 1)))
+            biased = builder.emit(relax.op.add(sums, relax.const(bias)))
+            result = builder.emit_output(relax.op.nn.relu(biased))
         builder.emit_func_output(result)
     module = builder.get()
     with target, tvm.transform.PassContext(opt_level=3):

@@ -605,7 +605,8 @@ class Report(Document):
     winograd_mismatch: str | None = Field(
         default=None,
         description="If an output differed with convolutions by Winograd's algorithm: which and by how much. "
-        "The library was then compiled again with direct convolutions, in the time of the stage `verify`.",
+        "The library was then compiled again with direct convolutions, in the time of the stage `verify`; "
+        "null if none differed.",
     )
     operators: dict[str, int] = Field(description="Counts of Relax operators after translation.")
     passes: tuple[PassTime, ...] = Field(

@@ -252,8 +252,8 @@ def test_a_library_whose_outputs_differ_is_compiled_again_directly(
 def test_a_mismatch_without_winograds_algorithm_stays_a_mismatch(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution_rule, "pack_constant", lambda *given: packed(*given) * np.float32(1.01))
     packed = convolution_rule.pack_constant
+    monkeypatch.setattr(convolution_rule, "pack_constant", lambda *given: packed(*given) * np.float32(1.01))
     direct = OptimizeOptions(convolutions=Convolutions.DIRECT)
     built = build(
         tune(optimized(capture_module(Convolved(), IMAGE, optimize=direct), context), context), context
