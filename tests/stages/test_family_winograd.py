@@ -26,8 +26,9 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.recompile import uses_winograd, verify_or_recompile
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import unclaimed_functions
+from worker.compiler.schedules.families.convolution import winograd
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
-from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape
+from worker.compiler.schedules.families.convolution.winograd_plan import WinogradPlan, WinogradShape
 from worker.compiler.schedules.processors import Machine, divisors
 from worker.compiler.values import StageContext
 from worker.errors import JobError
@@ -153,6 +154,15 @@ def test_a_layer_of_any_shape_is_right(
 )
 def test_edges_and_batches_are_right(server: CandidateClient, tmp_path: Path, layer: Layer) -> None:
     check(server, layer, "x86-64-v3", tmp_path)
+
+
+@pytest.mark.parametrize("plan", [WinogradPlan(3, 5, 2), WinogradPlan(1, 1, 1), WinogradPlan(4, 14, 1)])
+def test_every_plan_is_right(
+    server: CandidateClient, tmp_path: Path, plan: WinogradPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "winograd_plans", lambda *_: (plan,))
+
+    check(server, Layer(2, 1, 2, 16, 32, (9, 11), (1, 1), "relu"), "x86-64-v3", tmp_path)
 
 
 def test_an_infinity_spreads_over_its_tile_and_no_further(server: CandidateClient, tmp_path: Path) -> None:

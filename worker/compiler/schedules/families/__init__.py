@@ -1,6 +1,6 @@
 """Kernel families: templates of loop nests, each for one kind of function.
 
-A module or package here is a family, but for ``convolution``, which holds three. Each says at its top which
+A module or package here is a family, but for ``convolution``, which holds four. Each says at its top which
 functions it claims, which loops it writes, what registers and caches hold, how it handles edges, and its
 source.
 
