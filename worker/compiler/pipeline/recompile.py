@@ -42,7 +42,9 @@ def verify_or_recompile(built: Built, context: StageContext) -> Verified:
             raise
         mismatch = error.detail
     _log.warning("compiling again with direct convolutions, since with Winograd's algorithm %s", mismatch)
-    directly = replace(context, direct_convolutions=True, observer=JobObserver())
+    scratch = context.scratch / "direct"
+    scratch.mkdir(exist_ok=True)
+    directly = replace(context, scratch=scratch, direct_convolutions=True, observer=JobObserver())
     translated = translate(built.captured, directly)
     rebuilt = build(tune(optimize(translated, directly), directly), directly)
     return replace(verify(rebuilt, context), winograd_mismatch=mismatch)
