@@ -75,6 +75,9 @@ bench-loading: $(PEERS) $(SURVEY) ## benchmark how fast a library loads, its pea
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
+bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYERS="64x56x64" selects
+	@$(BIN)/python -m benchmarks.convolutions $(LAYERS)
+
 bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share workers
 	@$(BIN)/python -m benchmarks.fairness
 

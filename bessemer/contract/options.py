@@ -134,6 +134,13 @@ class Fusion(GrowingEnum):
     NONE = "none"
 
 
+class Convolutions(GrowingEnum):
+    """How to compute convolutions."""
+
+    AUTOMATIC = "automatic"
+    DIRECT = "direct"
+
+
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
@@ -154,6 +161,12 @@ class OptimizeOptions(Document):
         default=Fusion.AUTOMATIC,
         description="`automatic`: fuse elementwise operators with their producers. `patterns`: fuse only the "
         "groups that rewrites make. `none`: make each operator a separate function.",
+    )
+    convolutions: Convolutions = Field(
+        default=Convolutions.AUTOMATIC,
+        description="`automatic`: compute a convolution of 3x3 taps by Winograd's algorithm where the "
+        "processor's model expects it to be faster and its error with the layer's weights is at most a tenth "
+        "of the relative tolerance. `direct`: compute every convolution directly.",
     )
 
     @model_validator(mode="after")

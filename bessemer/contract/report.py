@@ -602,6 +602,12 @@ class Report(Document):
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output on the reference inputs; with dynamic sizes, also at other sizes."
     )
+    winograd_mismatch: str | None = Field(
+        default=None,
+        description="If an output differed with convolutions by Winograd's algorithm: which and by how much. "
+        "The library was then compiled again with direct convolutions, in the time of the stage `verify`; "
+        "null if none differed.",
+    )
     operators: dict[str, int] = Field(description="Counts of Relax operators after translation.")
     passes: tuple[PassTime, ...] = Field(
         description="The passes, in order; empty if the compilation stopped before `optimize`."

@@ -47,7 +47,8 @@ def test_products_multiply_and_add_in_registers(
     products = [text for text in functions if re.match(rf"_?({PRODUCTS[model]})\w*_compute_:", text)]
     assert products
     for text in products:
-        best = innermost_loops(text, kind)[0]
-        assert best.multiply_adds >= LEAST_MULTIPLY_ADDS, text.split(":")[0]
+        loops = [loop for loop in innermost_loops(text, kind) if loop.multiply_adds >= LEAST_MULTIPLY_ADDS]
+        assert loops, text.split(":")[0]
+        best = max(loops, key=lambda loop: loop.multiply_adds / loop.instructions)
         assert best.multiply_adds >= LEAST_SHARE * best.instructions, text.split(":")[0]
         assert best.stack <= SPILLED.get(name, 0), text.split(":")[0]

@@ -4,16 +4,21 @@ import pytest
 from pydantic import ValidationError
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.options import Fusion, OptimizeOptions
+from bessemer.contract.options import Convolutions, Fusion, OptimizeOptions
 
 
 def test_the_command_line_names_rewrites_and_fusion() -> None:
-    options = ("optimize.enable=linear,ewise_fma", "disable=attention", "fusion=patterns")
+    options = (
+        "optimize.enable=linear,ewise_fma", "disable=attention", "fusion=patterns", "convolutions=direct"
+    )  # fmt: skip
 
     request = read_draft(None, (), options).request
 
     assert request.optimize == OptimizeOptions(
-        enable=("linear", "ewise_fma"), disable=("attention",), fusion=Fusion.PATTERNS
+        enable=("linear", "ewise_fma"),
+        disable=("attention",),
+        fusion=Fusion.PATTERNS,
+        convolutions=Convolutions.DIRECT,
     )
 
 
@@ -22,6 +27,7 @@ def test_the_command_line_names_rewrites_and_fusion() -> None:
     [
         ({"enable": ("linear",), "disable": ("linear",)}, "in both `enable` and `disable`: linear"),
         ({"enable": ("Not a name",)}, "should match pattern"),
+        ({"convolutions": "fast"}, "should be 'automatic' or 'direct'"),
         ({"fusion": "some"}, "should be 'automatic', 'patterns' or 'none'"),
     ],
 )

@@ -166,6 +166,12 @@ def test_an_unverified_library_is_not_recommended() -> None:
     assert "nothing has run this library" in words
 
 
+def test_a_library_that_was_compiled_again_says_why() -> None:
+    report = minimal_report().model_copy(update={"winograd_mismatch": "output 'y': 1 of 9 elements differ"})
+    words = Page(render(report)).words
+    assert "output 'y': 1 of 9 elements differ. It was compiled again with direct convolutions." in words
+
+
 def test_a_missing_sandbox_layer_is_reported() -> None:
     assert "1 of 7 layers did not hold" in Page(render(rich_report())).words
 

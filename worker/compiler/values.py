@@ -57,7 +57,8 @@ class StageContext:
 
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
     ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
-    ``by_device`` says that a device verifies the bundle.
+    ``by_device`` says that a device verifies the bundle. ``direct_convolutions`` forbids Winograd's
+    algorithm.
     """
 
     scratch: Path
@@ -70,6 +71,7 @@ class StageContext:
     records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
     by_device: bool = False
+    direct_convolutions: bool = False
 
 
 @dataclass(frozen=True)
@@ -420,7 +422,7 @@ class Verified:
 
     ``captured`` is the model with the references that the first outputs agree with. If only a device can run
     the library, there are no comparisons, and ``not_run`` has the tolerances of each entry
-    point.
+    point. ``winograd_mismatch`` tells what differed before all convolutions became direct.
     """
 
     built: Built
@@ -428,6 +430,7 @@ class Verified:
     comparisons: tuple[OutputComparison, ...]
     other_comparisons: tuple[tuple[OutputComparison, ...], ...] = ()
     not_run: tuple[tuple[OutputTolerance, ...], ...] = ()
+    winograd_mismatch: str | None = None
 
     @property
     def ran(self) -> bool:

@@ -96,6 +96,7 @@ def make_report(
         execution=captured.upload.target.execution if verified and verified.ran else None,
         reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
+        winograd_mismatch=verified.winograd_mismatch if verified else None,
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
         rewrites=optimized.rewrites if optimized else (),

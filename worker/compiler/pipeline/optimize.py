@@ -12,10 +12,11 @@ from typing import NamedTuple
 import tvm
 from tvm.relax import backend, transform
 
-from bessemer.contract.options import Fusion, OptimizeOptions
+from bessemer.contract.options import Convolutions, Fusion, OptimizeOptions, VerifyOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice, PassTime
 from bessemer.contract.stage import Stage
+from bessemer.contract.tensor import DType
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
@@ -46,6 +47,9 @@ REWRITE, KERNELS = "rewrite", "kernels"
 
 _FUSE_OPS = transform.FuseOps()
 
+_WINOGRAD_SHARE = 0.1
+"""Of the relative tolerance: the error that Winograd's algorithm may add to one convolution."""
+
 
 class Phase(NamedTuple):
     """Passes with one purpose."""
@@ -67,12 +71,15 @@ def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext)
     return transform.LegalizeOps(legalization_map())(module)
 
 
-def optimization_phases(machine: Machine, widths: PanelWidths | None = None) -> tuple[Phase, ...]:
+def optimization_phases(
+    machine: Machine, widths: PanelWidths | None = None, winograd_error: float = 0.0
+) -> tuple[Phase, ...]:
     """The phases in order.
 
     Args:
         machine: the processor to lay data out for.
         widths: the layout of matrices that several entry points use.
+        winograd_error: the relative error that a convolution by Winograd's algorithm may have.
     """
     return (
         # Compute what depends on parameters only.
@@ -103,7 +110,11 @@ def optimization_phases(machine: Machine, widths: PanelWidths | None = None) -> 
         # Give regions of the graph the layouts that their kernels read, and pack weights for them.
         Phase(
             "layout",
-            (block_convolutions(machine), pack_linear_weights(machine, widths), share_memory(machine)),
+            (
+                block_convolutions(machine, winograd_error),
+                pack_linear_weights(machine, widths),
+                share_memory(machine),
+            ),
         ),
         # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
         Phase(
@@ -165,7 +176,15 @@ def plan_passes(phases: tuple[Phase, ...], options: OptimizeOptions) -> Plan:
 
 def default_phases(machine: Machine) -> tuple[Phase, ...]:
     """The phases for a request without optimization options."""
-    return plan_passes(optimization_phases(machine), OptimizeOptions()).phases
+    phases = optimization_phases(machine, winograd_error=_winograd_error(OptimizeOptions(), VerifyOptions()))
+    return plan_passes(phases, OptimizeOptions()).phases
+
+
+def _winograd_error(optimize: OptimizeOptions, verify: VerifyOptions) -> float:
+    """The share of the tolerance that a convolution by Winograd's algorithm may use; 0 if none may be."""
+    if optimize.convolutions is Convolutions.DIRECT:
+        return 0.0
+    return _WINOGRAD_SHARE * verify.tolerance(DType.FLOAT32).relative
 
 
 def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusion) -> Phase:
@@ -208,8 +227,10 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     module = translated.module
     upload = translated.captured.upload
     kernels = KernelPass(upload, context)
+    request = upload.request
+    error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
     planned, rewrites = plan_passes(
-        optimization_phases(upload.target.machine, widths), upload.request.optimize
+        optimization_phases(upload.target.machine, widths, error), request.optimize
     )
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)

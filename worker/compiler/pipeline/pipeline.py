@@ -16,9 +16,9 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.recompile import verify_or_recompile
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
@@ -56,7 +56,7 @@ PIPELINE = (
     .then(Stage.OPTIMIZE, optimize, ErrorCode.OPTIMIZE_FAILED)
     .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
     .then(Stage.BUILD, build, ErrorCode.BUILD_FAILED)
-    .then(Stage.VERIFY, verify, ErrorCode.VERIFY_CRASHED)
+    .then(Stage.VERIFY, verify_or_recompile, ErrorCode.VERIFY_CRASHED)
     .then(Stage.BENCHMARK, benchmark, ErrorCode.BENCHMARK_FAILED)
     .then(Stage.PACKAGE, package, ErrorCode.PACKAGE_FAILED)
 )

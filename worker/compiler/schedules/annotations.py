@@ -23,6 +23,7 @@ CONVOLUTION = "conv2d"
 DEPTHWISE = "depthwise"
 POOLING = "pooling"
 TRANSPOSED = "transposed_convolution"
+WINOGRAD = "winograd"
 
 GROUP_BLOCKS = "bessemer.group_blocks"
 """Of a convolution: the number of output blocks that read the same inputs."""
@@ -32,6 +33,8 @@ STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
 """Of a transposed convolution: one number per dimension of the image."""
+SIDE = "bessemer.side"
+"""Of Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
 
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""

@@ -3,8 +3,8 @@
 A ``Processor`` says what one core computes and loads in a cycle and what its caches hold; a ``Machine`` adds
 the number of threads. Figures are those of full vectors of ``vector_bits``. A core that splits a vector
 between its units, or loads one in two halves, starts fewer of them in a cycle. If models of a family differ,
-the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only; the
-other rows follow the vendors' documents.
+the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only,
+Winograd's on a Xeon with AVX-512; the other rows follow the vendors' documents.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ MIN_PARALLEL_CYCLES = 20_000
 """The same threshold in cycles, for products and attention, whose plans count these."""
 MIN_PARALLEL_MULTIPLY_ADDS = 16_384
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
+
+FAR_BYTES_PER_CYCLE = 2.5
+"""Bytes that one core reads in a cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a
+Xeon at 3 GHz that others used too, by ``make bench-convolutions``."""
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
@@ -198,6 +202,7 @@ class Machine:
     lane_factors: bool = False
     dot_features: frozenset[str] = frozenset()
     scalable: bool = False
+    far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""

@@ -43,12 +43,18 @@ from worker.compiler.layout.views import cut_of
 from worker.compiler.schedules.processors import Machine
 
 
-def block_convolutions(machine: Machine) -> tvm.transform.Pass:
-    """A pass that computes convolutions and the operators behind them in blocks as wide as the vectors."""
+def block_convolutions(machine: Machine, winograd_error: float = 0.0) -> tvm.transform.Pass:
+    """A pass that computes convolutions and the operators behind them in blocks as wide as the vectors.
+
+    Args:
+        machine: the processor.
+        winograd_error: the error that Winograd's algorithm may have, relative to a convolution's largest
+            output; 0 if all convolutions are to be computed directly.
+    """
 
     @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
     def block(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        blocker = BlockedGraph(module, machine, _apply_rule)
+        blocker = BlockedGraph(module, machine, _apply_rule, winograd_error)
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function):
                 blocker.builder_.update_func(variable, blocker.visit_expr(function))

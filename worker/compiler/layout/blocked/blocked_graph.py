@@ -45,10 +45,12 @@ class BlockedGraph(PyExprMutator):
         module: tvm.IRModule,
         machine: Machine,
         apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | None],
+        winograd_error: float,
     ) -> None:
         super().__init__(module)
+        self.machine = machine
+        self.winograd_error = winograd_error
         self._apply_rule = apply_rule
-        self._machine = machine
         self._blocked: dict[relax.Var, Blocked] = {}
         self._plain: set[relax.Var] = set()
         self._values: dict[relax.Var, relax.Expr] = {}
@@ -75,7 +77,7 @@ class BlockedGraph(PyExprMutator):
 
     def lanes(self, dtype: str) -> int:
         """Channels in one block: elements of the dtype in a vector, of 32 bits at least."""
-        return self._machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
+        return self.machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks; None if it is not in blocks yet."""

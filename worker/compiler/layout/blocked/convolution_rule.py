@@ -3,17 +3,19 @@
     dense       image in blocks, or plain with fewer than two blocks of channels; see ``compute.convolution``
     depthwise   one input and one output channel per group; weights ``[C / lanes, *taps, lanes]``
     grouped     a few groups merge into one with zeros between them, so that each starts at a first lane
+    3x3         dense ones of stride 1 by Winograd's algorithm if that is faster; see ``winograd``
     else        ``regroup`` copies inputs and outputs so that each group fills whole blocks
 
-``weight_packing.merged_groups`` decides between the last two.
+``weight_packing.merged_groups`` decides between merging and copying.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 
 from worker.compiler.layout.blocked import compute
 from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
@@ -31,7 +33,11 @@ from worker.compiler.layout.blocked.weight_packing import (
     pack_depthwise_tensor,
     pack_tensor,
 )
+from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
+from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
+from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
 
 AnyWindow = Window | TransposedWindow
@@ -124,6 +130,12 @@ def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
 
 def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph) -> relax.Var:
     constant = graph.constant(conv.weights)
+    shape = _winograd_shape(conv, data, packing, graph) if constant is not None else None
+    if shape is not None and constant is not None and isinstance(conv.window, Window):
+        transformed = relax.const(
+            pack_winograd(constant, shape.side, shape.lanes, shape.blocks), packing.dtype
+        )
+        return graph.kernel(winograd(conv.window, shape.side), "conv2d_winograd", data, transformed)
     weights = (
         graph.kernel(pack_tensor(packing), "pack_weights", conv.weights)
         if constant is None
@@ -136,6 +148,54 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         else compute.convolution(conv.window, groups)
     )
     return graph.kernel(kernel, _name(conv), _cast(data, packing.dtype, graph), weights)
+
+
+def _winograd_shape(
+    conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph
+) -> WinogradShape | None:
+    """The tiles of Winograd's algorithm if it is expected to be faster, and exact enough here."""
+    weights = graph.constant(conv.weights)
+    if graph.winograd_error == 0 or weights is None or not _fits_winograd(conv, packing):
+        return None
+    batch, channels, height, width, lanes = data.ty.shape
+    if not isinstance(batch, tirx.IntImm):
+        return None
+    rows, columns = conv.output.sizes
+    blocks, taps = -(-conv.output.channels // packing.lanes), TAPS**2 * int(channels) * packing.lanes
+    direct = ConvolutionShape(
+        batch=int(batch),
+        groups=1,
+        blocks=blocks,
+        rows=rows,
+        columns=columns,
+        taps=taps,
+        contiguous=False,
+        channels=int(channels),
+        image=prod(map(int, (batch, channels, height, width, lanes))),
+        weights=taps * blocks * packing.lanes,
+    )
+    return next(
+        (
+            shape
+            for shape in faster_by_winograd(direct, graph.machine)
+            if winograd_error(weights, shape.side) <= graph.winograd_error
+        ),
+        None,
+    )
+
+
+def _fits_winograd(conv: _Convolution, packing: Packing) -> bool:
+    """Whether a convolution has the taps and the layout that Winograd's algorithm is written for."""
+    window = conv.window
+    return (
+        isinstance(window, Window)
+        and packing.groups.count == 1
+        and packing.blocked_input
+        and packing.dtype == conv.image.dtype == "float32"
+        and window.kernel == (TAPS, TAPS)
+        and window.strides == window.dilation == (1, 1)
+        and max(*window.before, *window.after) < TAPS
+    )
 
 
 def _name(conv: _Convolution, kind: str = "") -> str:

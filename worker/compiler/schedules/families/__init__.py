@@ -1,6 +1,6 @@
 """Kernel families: templates of loop nests, each for one kind of function.
 
-A module or package here is a family, but for ``convolution``, which holds three. Each says at its top which
+A module or package here is a family, but for ``convolution``, which holds four. Each says at its top which
 functions it claims, which loops it writes, what registers and caches hold, how it handles edges, and its
 source.
 
@@ -18,13 +18,21 @@ from typing import NamedTuple
 
 from tvm import s_tir, tirx
 
-from worker.compiler.schedules.annotations import CONVOLUTION, DEPTHWISE, FAMILY, POOLING, TRANSPOSED
+from worker.compiler.schedules.annotations import (
+    CONVOLUTION,
+    DEPTHWISE,
+    FAMILY,
+    POOLING,
+    TRANSPOSED,
+    WINOGRAD,
+)
 from worker.compiler.schedules.blocks import REFUSALS, block_names
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
 from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
+from worker.compiler.schedules.families.convolution.winograd import write_winograd
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
 from worker.compiler.schedules.families.matmul import write_matmul
 from worker.compiler.schedules.families.pieces import write_pieces
@@ -69,6 +77,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("columns", write_columns),
     Family("transpose", write_transpose),
     Family(TRANSPOSED, write_transposed_convolution),
+    Family(WINOGRAD, write_winograd),
     Family("pieces", write_pieces),
     Family(CONVOLUTION, transformed(schedule_conv2d)),
     Family(DEPTHWISE, transformed(schedule_depthwise)),

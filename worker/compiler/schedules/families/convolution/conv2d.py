@@ -163,6 +163,15 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
 
+def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
+    """The cycles of the thread with the most work, by the fastest tile, or of reading its weights once."""
+    tile = rank_convolution_tiles(shape, machine)[0]
+    vectors = shape.batch * shape.groups * shape.blocks * shape.rows * shape.columns
+    arithmetic = _cycles(tile, shape, machine) * shape.taps * vectors / machine.threads
+    weights = shape.weights * shape.bits // 8 / machine.threads
+    return max(arithmetic, weights / machine.far_bytes_per_cycle)
+
+
 def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
     """Sums, the weights of a tap, and one pixel, or every pixel's channels if lanes can be factors.
 

@@ -1,0 +1,156 @@
+"""Times 3x3 convolutions, direct and by Winograd's algorithm, in alternation: ``make bench-convolutions``.
+
+LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels. Prints for each layer
+the median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the
+processor's model chooses. All sides run in this process, so their threads do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from worker.compiler.codegen.link import link_shared
+from worker.compiler.layout.blocked import convolution_rule
+from worker.compiler.pipeline.optimize import default_phases
+from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
+from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
+from worker.compiler.schedules.families.convolution.winograd_points import POINTS
+from worker.compiler.schedules.processors import Machine, machine_of
+from worker.compiler.target import host_mcpu
+
+LAYERS = ("64x56x64", "128x28x128", "256x14x256", "512x7x512")
+"""The four of ResNet-18."""
+ROUNDS = 40
+DIRECT = 0
+
+
+class Layer(NamedTuple):
+    """A convolution of 3x3 taps with a border, a bias and a ReLU."""
+
+    inputs: int
+    size: int
+    outputs: int
+
+
+def main(layers: tuple[str, ...]) -> None:
+    """Print a line for each layer."""
+    host = {"kind": "llvm", "mcpu": host_mcpu(), "num-cores": len(os.sched_getaffinity(0))}
+    target = tvm.target.Target(host)
+    tiles = "  ".join(f"F({side}x{side})/direct" for side in POINTS)
+    print(f"layer          direct us  {tiles}  chosen")
+    for text in layers:
+        layer = Layer(*map(int, text.split("x")))
+        with TemporaryDirectory() as folder:
+            times = _times(layer, target, Path(folder))
+        ratios = [
+            f"{median(ours / theirs for ours, theirs in zip(times[side], times[DIRECT], strict=True)):14.2f}"
+            for side in POINTS
+        ]
+        chosen = [shape.side for shape in _candidates(layer, machine_of(target))]
+        name = f"F({chosen[0]}x{chosen[0]})" if chosen else "direct"
+        print(f"{text:14} {median(times[DIRECT]) * 1e6:9.0f}  {'  '.join(ratios)}  {name}", flush=True)
+
+
+def _times(layer: Layer, target: tvm.target.Target, folder: Path) -> dict[int, list[float]]:
+    """Seconds of the kernel's runs, direct and by the sides of tiles."""
+    draws = np.random.default_rng(0)
+    pixels = draws.standard_normal((1, layer.inputs, layer.size, layer.size)).astype(np.float32)
+    times: dict[int, list[float]] = {}
+    machines = []
+    for side in (DIRECT, *POINTS):
+        times[side] = []
+        with _forced(side):
+            machine = relax.VirtualMachine(_compiled(layer, target, folder / f"{side}.so"), tvm.cpu())
+        machine.set_instrument(partial(_record, times[side]))
+        machines.append(machine)
+    image = tvm.runtime.tensor(pixels)
+    for _ in range(ROUNDS):
+        for machine in machines:
+            machine["main"](image)
+    return {side: _differences(moments) for side, moments in times.items()}
+
+
+def _record(moments: list[float], _function: Any, name: str, *_rest: Any) -> None:
+    """Note when a kernel begins and ends."""
+    if "conv2d" in str(name):
+        moments.append(perf_counter())
+
+
+def _differences(moments: list[float]) -> list[float]:
+    return [end - start for start, end in zip(moments[::2], moments[1::2], strict=True)]
+
+
+@contextmanager
+def _forced(side: int) -> Iterator[None]:
+    """Every convolution is computed with tiles of this side, or directly."""
+
+    def choose(direct: ConvolutionShape, machine: Machine) -> tuple[WinogradShape, ...]:
+        found = faster_by_winograd(direct, machine, least_gain=float("inf"))
+        return tuple(shape for shape in found if shape.side == side)
+
+    original = convolution_rule.faster_by_winograd
+    convolution_rule.faster_by_winograd = choose  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        convolution_rule.faster_by_winograd = original
+
+
+def _candidates(layer: Layer, machine: Machine) -> tuple[WinogradShape, ...]:
+    lanes = machine.lanes(32)
+    inputs, outputs = -(-layer.inputs // lanes), -(-layer.outputs // lanes)
+    taps = 9 * inputs * lanes
+    shape = ConvolutionShape(
+        batch=1,
+        groups=1,
+        blocks=outputs,
+        rows=layer.size,
+        columns=layer.size,
+        taps=taps,
+        contiguous=False,
+        channels=inputs,
+        image=inputs * lanes * layer.size**2,
+        weights=taps * outputs * lanes,
+    )
+    return faster_by_winograd(shape, machine)
+
+
+def _compiled(layer: Layer, target: tvm.target.Target, path: Path) -> tvm.runtime.Module:
+    draws = np.random.default_rng(1)
+    weights = draws.standard_normal((layer.outputs, layer.inputs, 3, 3)).astype(np.float32)
+    bias = draws.standard_normal((1, layer.outputs, 1, 1)).astype(np.float32)
+    builder = relax.BlockBuilder()
+    image = relax.Var("x", relax.TensorType((1, layer.inputs, layer.size, layer.size), "float32"))
+    with builder.function("main", [image]):
+        with builder.dataflow():
+            sums = builder.emit(relax.op.nn.conv2d(image, relax.const(weights), padding=(1, 1, 1, 1)))
+            biased = builder.emit(relax.op.add(sums, relax.const(bias)))
+            result = builder.emit_output(relax.op.nn.relu(biased))
+        builder.emit_func_output(result)
+    module = builder.get()
+    with target, tvm.transform.PassContext(opt_level=3):
+        for phase in default_phases(machine_of(target)):
+            for step in phase.passes:
+                module = step(module)
+    tvm.compile(schedule_rest(module, target), target).export_library(
+        str(path), fcompile=link_shared, workspace_dir=str(path.parent)
+    )
+    return tvm.runtime.load_module(str(path))
+
+
+if __name__ == "__main__":
+    main(tuple(sys.argv[1:]) or LAYERS)

@@ -1,0 +1,275 @@
+"""Convolutions by Winograd's algorithm agree with float64, and give way where they would not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from hypothesis import given
+from hypothesis import strategies as st
+from stage_samples import capture_module, optimized
+from torch import nn
+from torch.nn import functional
+from tvm import relax
+
+from bessemer.contract.options import Convolutions, OptimizeOptions
+from bessemer.contract.problem import ErrorCode
+from worker.candidates.client import CandidateClient
+from worker.compiler.layout.blocked import convolution_rule
+from worker.compiler.layout.blocked.winograd import pack_winograd, winograd_error
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.recompile import uses_winograd, verify_or_recompile
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.schedules.default import unclaimed_functions
+from worker.compiler.schedules.families.convolution import winograd
+from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
+from worker.compiler.schedules.families.convolution.winograd_plan import WinogradPlan, WinogradShape
+from worker.compiler.schedules.processors import Machine, divisors
+from worker.compiler.values import StageContext
+from worker.errors import JobError
+
+op = relax.op
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of 3 x 3 taps, its tile, and its epilogue."""
+
+    side: int
+    blocks: int
+    batch: int
+    inputs: int
+    outputs: int
+    image: tuple[int, int]
+    padding: tuple[int, int]
+    epilogue: str
+
+
+layers = st.builds(
+    Layer,
+    side=st.sampled_from([2, 4]),
+    blocks=st.integers(1, 4),
+    batch=st.integers(1, 4),
+    inputs=st.integers(16, 40),
+    outputs=st.integers(1, 40),
+    image=st.tuples(st.integers(3, 19), st.integers(3, 19)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    epilogue=st.sampled_from(["none", "relu", "residual", "gelu"]),
+)
+
+
+@contextmanager
+def forced(side: int, blocks: int) -> Iterator[None]:
+    """Every convolution that can be computed by Winograd's algorithm has these tiles and groups."""
+
+    def choose(direct: ConvolutionShape, machine: Machine) -> tuple[WinogradShape, ...]:
+        shape = WinogradShape(
+            side=side,
+            batch=direct.batch,
+            inputs=direct.channels,
+            outputs=direct.blocks,
+            rows=direct.rows,
+            columns=direct.columns,
+            blocks=divisors(direct.blocks, blocks)[-1],
+            lanes=machine.lanes(32),
+        )
+        return (shape,)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution_rule, "faster_by_winograd", choose)
+        patch.setattr(convolution_rule, "winograd_error", lambda *_: 0.0)
+        yield
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def convolved(layer: Layer, data: Array, weights: Array, bias: Array) -> tvm.IRModule:
+    def compute(x: relax.Expr) -> relax.Expr:
+        result = op.nn.conv2d(x, relax.const(weights), padding=(*layer.padding, *layer.padding))
+        result = op.add(result, relax.const(bias.reshape(1, -1, 1, 1)))
+        match layer.epilogue:
+            case "relu":
+                return op.nn.relu(result)
+            case "residual":
+                return op.add(result, op.nn.relu(result))
+            case "gelu":
+                return op.nn.gelu(result)
+            case _:
+                return result
+
+    return main_of(compute, data)
+
+
+def exact(layer: Layer, data: Array, weights: Array, bias: Array) -> Array:
+    values = (torch.from_numpy(each).double() for each in (data, weights, bias))
+    result = functional.conv2d(*values, padding=layer.padding)
+    match layer.epilogue:
+        case "relu":
+            result = torch.relu(result)
+        case "residual":
+            result = result + torch.relu(result)
+        case "gelu":
+            result = functional.gelu(result)
+    return result.numpy()
+
+
+def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path) -> None:
+    data = numbers(layer.batch, layer.inputs, *layer.image)
+    weights, bias = numbers(layer.outputs, layer.inputs, 3, 3, seed=1), numbers(layer.outputs, seed=2)
+    target = target_of(mcpu)
+    with forced(layer.side, layer.blocks):
+        module = scheduled(convolved(layer, data, weights, bias), target)
+
+    assert any("winograd" in variable.name_hint for variable in module.get_global_vars())
+    assert unclaimed_functions(module) == ()
+    actual = run_compiled(server, module, target, (data,), folder)
+    expected = exact(layer, data, weights, bias)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6 * np.abs(expected).max())
+
+
+@fuzz(8)
+@given(layer=layers, mcpu=st.sampled_from(TARGETS))
+def test_a_layer_of_any_shape_is_right(
+    server: CandidateClient, tmp_path: Path, layer: Layer, mcpu: str
+) -> None:
+    check(server, layer, mcpu, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Layer(4, 2, 1, 32, 32, (28, 28), (1, 1), "residual"),
+        Layer(2, 4, 3, 32, 40, (7, 7), (1, 1), "relu"),
+        Layer(4, 1, 4, 17, 9, (3, 3), (0, 0), "none"),
+        Layer(4, 2, 2, 24, 16, (5, 18), (2, 0), "gelu"),
+    ],
+    ids=lambda layer: f"F{layer.side}-{layer.image}",
+)
+def test_edges_and_batches_are_right(server: CandidateClient, tmp_path: Path, layer: Layer) -> None:
+    check(server, layer, "x86-64-v3", tmp_path)
+
+
+@pytest.mark.parametrize("plan", [WinogradPlan(3, 5, 2), WinogradPlan(1, 1, 1), WinogradPlan(4, 14, 1)])
+def test_every_plan_is_right(
+    server: CandidateClient, tmp_path: Path, plan: WinogradPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "winograd_plans", lambda *_: (plan,))
+
+    check(server, Layer(2, 1, 2, 16, 32, (9, 11), (1, 1), "relu"), "x86-64-v3", tmp_path)
+
+
+def test_an_infinity_spreads_over_its_tile_and_no_further(server: CandidateClient, tmp_path: Path) -> None:
+    layer = Layer(4, 2, 1, 16, 16, (12, 12), (1, 1), "none")
+    data = numbers(1, 16, 12, 12)
+    data[0, 0, 6, 6] = np.inf
+    weights, bias = numbers(16, 16, 3, 3, seed=1), numbers(16, seed=2)
+    target = target_of("x86-64-v3")
+    with forced(4, 2):
+        module = scheduled(convolved(layer, data, weights, bias), target)
+
+    actual = run_compiled(server, module, target, (data,), tmp_path)
+
+    assert np.isnan(actual[:, :, 4:8, 4:8]).all()
+    actual[:, :, 4:8, 4:8] = 0
+    assert np.isfinite(actual).all()
+
+
+def test_the_error_against_float64_grows_with_the_tile() -> None:
+    weights = numbers(64, 64, 3, 3) / 24
+
+    small, large = winograd_error(weights, 2), winograd_error(weights, 4)
+
+    assert 0 < small < large < 1e-5
+
+
+def test_weights_that_are_not_finite_have_an_infinite_error() -> None:
+    weights = numbers(4, 4, 3, 3)
+    weights[0, 0, 0, 0] = np.nan
+
+    assert winograd_error(weights, 4) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("errors", "side"), [({2: 0.0, 4: 0.0}, 4), ({2: 0.0, 4: 1.0}, 2), ({2: 1.0, 4: 1.0}, None)]
+)
+def test_the_next_tile_or_a_direct_convolution_replaces_one_with_a_large_error(
+    errors: dict[int, float], side: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution_rule, "winograd_error", lambda _, side: errors[side])
+    packed: list[int] = []
+
+    def pack(weights: Array, side: int, lanes: int, blocks: int) -> Array:
+        packed.append(side)
+        return pack_winograd(weights, side, lanes, blocks)
+
+    monkeypatch.setattr(convolution_rule, "pack_winograd", pack)
+    layer = Layer(4, 2, 1, 64, 64, (56, 56), (1, 1), "none")
+    data, weights = numbers(1, 64, 56, 56), numbers(64, 64, 3, 3)
+
+    scheduled(convolved(layer, data, weights, numbers(64)), target_of("znver3"))
+
+    assert packed == ([] if side is None else [side])
+
+
+class Convolved(nn.Module):
+    """A layer for which Winograd's algorithm is expected to be faster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+IMAGE = torch.randn(1, 64, 56, 56, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "used"), [(Convolutions.AUTOMATIC, True), (Convolutions.DIRECT, False)]
+)
+def test_the_request_may_ask_for_direct_convolutions(
+    convolutions: Convolutions, used: bool, context: StageContext
+) -> None:
+    options = OptimizeOptions(convolutions=convolutions)
+    found = optimized(capture_module(Convolved(), IMAGE, optimize=options), context)
+
+    assert uses_winograd(found.module) is used
+
+
+def test_a_library_whose_outputs_differ_is_compiled_again_directly(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convolution_rule, "pack_winograd", lambda *given: pack_winograd(*given) * 1.01)
+    built = build(tune(optimized(capture_module(Convolved(), IMAGE), context), context), context)
+
+    verified = verify_or_recompile(built, context)
+
+    assert verified.winograd_mismatch is not None
+    assert "elements differ" in verified.winograd_mismatch
+    assert not uses_winograd(verified.built.tuned.optimized.module)
+    assert [comparison.mismatches for comparison in verified.comparisons] == [0]
+
+
+def test_a_mismatch_without_winograds_algorithm_stays_a_mismatch(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = convolution_rule.pack_constant
+    monkeypatch.setattr(convolution_rule, "pack_constant", lambda *given: packed(*given) * np.float32(1.01))
+    direct = OptimizeOptions(convolutions=Convolutions.DIRECT)
+    built = build(
+        tune(optimized(capture_module(Convolved(), IMAGE, optimize=direct), context), context), context
+    )
+
+    with pytest.raises(JobError) as raised:
+        verify_or_recompile(built, context)
+
+    assert raised.value.code is ErrorCode.VERIFY_MISMATCH

@@ -1,0 +1,364 @@
+"""Convolutions of 3 x 3 taps and stride 1 by Winograd's algorithm, in blocks.
+
+An output's tile of ``m x m`` pixels takes ``(m + 2)^2`` products for each pair of channels instead of ``9 *
+m^2``: 2.25 times fewer for m = 2, four times fewer for m = 4::
+
+    for parallel task in (part of the groups of output blocks, strip of tiles):
+        for input block, tile of strip:
+            image[points, input block, tile, lanes] = B^T d B             # d: the tile's pixels
+        for group of output blocks in part:
+            for point, register tile of tiles:
+                sums[tiles, blocks, lanes] = 0
+                for input block, input lane:
+                    for tile, block:                                      # unrolled
+                        sums[tile, block, lanes] += image[point, tile] * weights[point, block, lanes]
+                products[point, tiles, blocks, lanes] = sums
+            for tile of strip, block:
+                output[m * m pixels, lanes] = epilogue(A^T products A)
+
+A strip goes on in the next row of tiles and the next image. L2 holds its transformed pixels and the products
+of one group, whose weights are read once for each strip, in the order in which they are packed. If there are
+few tiles, or many weights, parts give threads work: each transforms all pixels, and reads its share of the
+weights.
+
+Registers hold the sums, the weights of one channel and one broadcast number of the image. The transforms
+compute on whole vectors (``winograd_transforms``).
+
+Edges: a tile that reaches beyond the image is first copied to a patch of zeros, and a tile that reaches
+beyond the output stores only the pixels that exist, in loops. The last strip moves back over its neighbor, as
+does the last register tile of a strip.
+
+An infinity or NaN in a tile makes its outputs NaN, also those whose window does not contain it.
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import FAMILY, PADDING, SIDE, WINOGRAD
+from worker.compiler.schedules.blocks import Block, block_names, is_expensive, read_block
+from worker.compiler.schedules.families.convolution.winograd_plan import (
+    WinogradPlan,
+    WinogradShape,
+    winograd_plans,
+)
+from worker.compiler.schedules.families.convolution.winograd_points import transforms
+from worker.compiler.schedules.families.convolution.winograd_transforms import (
+    Place,
+    Vector,
+    Vectors,
+    loaded,
+    transformed,
+)
+from worker.compiler.schedules.plans import PlanChooser
+from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.reduction import find_epilogue
+
+
+def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
+    """Write the loops of a function; None if it is no convolution by Winograd's algorithm."""
+    trial = schedule.copy()
+    parts = _find(trial)
+    if parts is None:
+        return None
+    plan = choose(winograd_plans(parts.shape, machine))
+    shape = parts.shape
+    work = shape.points * shape.tiles * shape.inputs * shape.lanes * shape.outputs
+    parallel = machine.threads > 1 and work >= MIN_PARALLEL_MULTIPLY_ADDS
+    return nest.with_loops(trial.mod["main"], _Writer(parts, plan, parallel).loops())
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A function's image and weights, its block of the outputs and the block that writes them."""
+
+    image: Any
+    weights: Any
+    main: Block
+    last: Block
+    before: tuple[int, int]
+    shape: WinogradShape
+
+
+def _find(schedule: s_tir.Schedule) -> _Parts | None:
+    names = block_names(schedule)
+    annotated = [name for name in names if _family(schedule, name) == WINOGRAD]
+    main = read_block(schedule, schedule.get_sblock(annotated[0])) if annotated else None
+    if main is None:
+        return None
+    epilogue = find_epilogue(schedule, main)
+    products = schedule.get_producers(main.handle)
+    transforms_of_image = schedule.get_producers(products[0]) if len(products) == 1 else ()
+    if len(transforms_of_image) != 1 or len(names) != (4 if epilogue else 3):
+        return None
+    image = schedule.get(transforms_of_image[0]).reads[0].source
+    weights = schedule.get(products[0]).reads[1].source
+    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
+    main, written = (read_block(schedule, handle) for handle in (main.handle, last))
+    if main is None or written is None:
+        return None
+    batch, outputs, rows, columns, lanes = (axis.extent for axis in main.spatial)
+    shape = WinogradShape(
+        side=int(main.body.annotations[SIDE]),
+        batch=batch,
+        inputs=int(image.shape[1]),
+        outputs=outputs,
+        rows=rows,
+        columns=columns,
+        blocks=int(weights.shape[3]) // lanes,
+        lanes=lanes,
+    )
+    top, left = (int(number) for number in main.body.annotations[PADDING])
+    return _Parts(image, weights, main, written, (top, left), shape)
+
+
+def _family(schedule: s_tir.Schedule, name: str) -> str | None:
+    annotations = schedule.get(schedule.get_sblock(name)).annotations
+    return str(annotations[FAMILY]) if FAMILY in annotations else None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile: its place in the strip, its image, its first row and column of the output."""
+
+    place: Any
+    batch: Any
+    row: Any
+    column: Any
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the loops of one convolution."""
+
+    parts: _Parts
+    plan: WinogradPlan
+    parallel: bool
+
+    @property
+    def _shape(self) -> WinogradShape:
+        return self.parts.shape
+
+    @property
+    def _vectors(self) -> Vectors:
+        index = nest.dtype_of(self.parts.main.spatial[0].var)
+        return Vectors(self._shape.lanes, str(self.parts.image.dtype), index)
+
+    @property
+    def _index(self) -> str:
+        return self._vectors.index
+
+    def _workspace(self, name: str, *shape: int) -> Any:
+        return nest.workspace((*shape, self._shape.lanes), self._vectors.dtype, name)
+
+    def _small(self, name: str, *shape: int) -> Any:
+        """A buffer that lies on the stack, or in registers if only constants index it."""
+        return nest.registers((*shape, self._shape.lanes), self._vectors.dtype, name)
+
+    def loops(self) -> tirx.Stmt:
+        """All loops."""
+        shape, plan = self._shape, self.plan
+        strips, groups = ceil(shape.tiles / plan.strip), shape.groups // plan.parts
+        image = self._workspace("image", shape.points, shape.inputs, plan.strip)
+        products = self._workspace("products", shape.points, plan.strip, shape.blocks)
+
+        def task(index: Any) -> tirx.Stmt:
+            strip = self._clamped(index % strips, plan.strip, shape.tiles)
+            return nest.named(strip, "first", lambda first: of_strip(first, index // strips))
+
+        def of_strip(first: Any, part: Any) -> tirx.Stmt:
+            def of_group(number: Any) -> tirx.Stmt:
+                group = part * groups + number
+                return nest.sequence(
+                    self._multiply(image, products, group),
+                    self._each_tile(first, lambda tile: self._finish(products, group, tile)),
+                )
+
+            return nest.sequence(
+                nest.declare(image),
+                nest.declare(products),
+                self._each_tile(first, lambda tile: self._transform(image, tile)),
+                nest.serial(groups, of_group, self._index),
+            )
+
+        loop = nest.parallel if self.parallel else nest.serial
+        return loop(strips * plan.parts, task, self._index)
+
+    def _clamped(self, number: Any, side: int, size: int) -> Any:
+        """The start of a strip or a register tile, moved back so that it ends within ``size``."""
+        if size % side == 0:
+            return number * side
+        return tirx.Min(number * side, self._vectors.constant(size - side))
+
+    def _each_tile(self, first: Any, body: Callable[[_Tile], tirx.Stmt]) -> tirx.Stmt:
+        """A statement for each tile of a strip."""
+        rows, columns = self._shape.sides
+        side = self._shape.side
+
+        def of_tile(t: Any) -> tirx.Stmt:
+            number = first + t
+            places = (
+                (number // (rows * columns), "batch"),
+                (number // columns % rows * side, "row"),
+                (number % columns * side, "column"),
+            )
+            return nest.all_named(places, lambda *place: body(_Tile(t, *place)))
+
+        return nest.serial(self.plan.strip, of_tile, self._index)
+
+    def _transform(self, image: Any, tile: _Tile) -> tirx.Stmt:
+        """Transform the pixels of a tile, of all input blocks."""
+        shape, source = self._shape, self.parts.image
+        height, width = (int(size) for size in source.shape[2:4])
+        top, left = self.parts.before
+
+        def at(y: Any, x: Any) -> tirx.Stmt:
+            def of_image(c: Any) -> tirx.Stmt:
+                return self._transform_pixels(
+                    lambda i, j: loaded((source, (tile.batch, c, y + i, x + j))), image, c, tile
+                )
+
+            def of_patch(c: Any) -> tirx.Stmt:
+                patch = self._small("patch", shape.reach, shape.reach)
+                return nest.sequence(
+                    nest.declare(patch),
+                    self._copy_patch(patch, (tile.batch, c), (y, x)),
+                    self._transform_pixels(lambda i, j: loaded((patch, (i, j))), image, c, tile),
+                )
+
+            return nest.either(
+                tirx.all(y >= 0, x >= 0, y <= height - shape.reach, x <= width - shape.reach),
+                nest.serial(shape.inputs, of_image, self._index),
+                nest.serial(shape.inputs, of_patch, self._index),
+            )
+
+        return nest.all_named(((tile.row - top, "y"), (tile.column - left, "x")), at)
+
+    def _transform_pixels(
+        self, pixel: Callable[[int, Any], Vector], image: Any, c: Any, tile: _Tile
+    ) -> tirx.Stmt:
+        def result(i: Any, j: int) -> Place:
+            return image, (i * self._shape.reach + j, c, tile.place)
+
+        return transformed(transforms(self._shape.side).image, pixel, result, self._vectors)
+
+    def _copy_patch(self, patch: Any, outer: tuple[Any, Any], origin: tuple[Any, Any]) -> tirx.Stmt:
+        """Copy the pixels of a tile that exist; the others are zeros."""
+        reach, vectors, source = self._shape.reach, self._vectors, self.parts.image
+        starts = [tirx.max(0, place * -1) for place in origin]
+        sizes = [
+            tirx.min(reach, int(size) - place) - start
+            for place, start, size in zip(origin, starts, source.shape[2:4], strict=True)
+        ]
+
+        def clear(i: Any, j: Any) -> tirx.Stmt:
+            return vectors.store((patch, (i, j)), lambda _: nest.constant(0, vectors.dtype))
+
+        def copy(i: Any, j: Any) -> tirx.Stmt:
+            y, x = starts[0] + i, starts[1] + j
+            return vectors.store((patch, (y, x)), loaded((source, (*outer, origin[0] + y, origin[1] + x))))
+
+        return nest.sequence(self._square((reach, reach), clear), self._square((sizes[0], sizes[1]), copy))
+
+    def _square(self, sizes: tuple[Any, Any], body: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
+        """Two nested loops."""
+        rows, columns = sizes
+        return nest.serial(
+            rows, lambda i: nest.serial(columns, lambda j: body(i, j), self._index), self._index
+        )
+
+    def _multiply(self, image: Any, products: Any, group: Any) -> tirx.Stmt:
+        """The products of a group of output blocks and all tiles of a strip, point by point."""
+        register_tiles = ceil(self.plan.strip / self.plan.tiles)
+
+        def register_tile(point: Any, number: Any) -> tirx.Stmt:
+            first = self._clamped(number, self.plan.tiles, self.plan.strip)
+            return self._multiply_tiles(image, products, (group, point), first)
+
+        return self._square((self._shape.points, register_tiles), register_tile)
+
+    def _multiply_tiles(self, image: Any, products: Any, outer: tuple[Any, Any], first: Any) -> tirx.Stmt:
+        """The products of a register tile: sum over the input channels in registers, then store."""
+        shape, vectors, weights = self._shape, self._vectors, self.parts.weights
+        _, point = outer
+        sums = nest.registers((self.plan.tiles, shape.blocks, shape.lanes), vectors.dtype, "sums")
+
+        def each(statement: Callable[[Any, Any, Any], tirx.Stmt]) -> tirx.Stmt:
+            def of_tile(t: Any) -> tirx.Stmt:
+                return nest.unrolled(
+                    shape.blocks, lambda b: vectors.each(lambda lane: statement(t, b, lane)), self._index
+                )
+
+            return nest.unrolled(self.plan.tiles, of_tile, self._index)
+
+        def step(c: Any, channel: Any) -> tirx.Stmt:
+            def add(t: Any, b: Any, lane: Any) -> tirx.Stmt:
+                weight = weights[(*outer, c * shape.lanes + channel, b * shape.lanes + lane)]
+                pixel = image[point, c, first + t, channel]
+                return nest.store(sums, sums[t, b, lane] + pixel * weight, t, b, lane)
+
+            return each(add)
+
+        return nest.sequence(
+            nest.declare(sums),
+            each(lambda *at: nest.store(sums, nest.constant(0, vectors.dtype), *at)),
+            self._square((shape.inputs, shape.lanes), step),
+            each(lambda t, b, lane: nest.store(products, sums[t, b, lane], point, first + t, b, lane)),
+        )
+
+    def _finish(self, products: Any, group: Any, tile: _Tile) -> tirx.Stmt:
+        """Transform the products of a tile, apply the epilogue and store, for each block of a group."""
+        shape, side = self._shape, self._shape.side
+
+        def each_block(is_whole: bool) -> tirx.Stmt:
+            return nest.serial(
+                shape.blocks, lambda b: self._finish_block(products, (group, b), tile, is_whole), self._index
+            )
+
+        if is_expensive(self.parts.last.body):
+            return each_block(False)
+        if shape.rows % side == shape.columns % side == 0:
+            return each_block(True)
+        is_inside = tirx.all(tile.row <= shape.rows - side, tile.column <= shape.columns - side)
+        return nest.either(is_inside, each_block(True), each_block(False))
+
+    def _finish_block(self, products: Any, block: tuple[Any, Any], tile: _Tile, is_whole: bool) -> tirx.Stmt:
+        """The outputs of a block: all, unrolled; or those that exist, in loops, which bounds the code."""
+        shape, side, vectors = self._shape, self._shape.side, self._vectors
+        group, b = block
+        kept = self._small("kept", side, side)
+
+        def product(i: int, j: Any) -> Vector:
+            return loaded((products, (i * shape.reach + j, tile.place, b)))
+
+        def result(i: Any, j: int) -> Place:
+            return kept, (i, vectors.constant(j))
+
+        def pixel(i: Any, j: Any) -> tirx.Stmt:
+            place = (tile.batch, group * shape.blocks + b, tile.row + i, tile.column + j)
+            return vectors.each(lambda lane: self._result((*place, lane), kept[i, j, lane]))
+
+        if is_whole:
+            places = [(vectors.constant(i), vectors.constant(j)) for i in range(side) for j in range(side)]
+            stores = nest.sequence(*(pixel(*place) for place in places))
+        else:
+            rest = (shape.rows - tile.row, shape.columns - tile.column)
+            stores = self._square((tirx.min(side, rest[0]), tirx.min(side, rest[1])), pixel)
+        matrix = transforms(side).output
+        return nest.sequence(nest.declare(kept), transformed(matrix, product, result, vectors), stores)
+
+    def _result(self, place: tuple[Any, ...], value: Any) -> tirx.Stmt:
+        last = self.parts.last
+        own = {axis.var: index for axis, index in zip(last.spatial, place, strict=True)}
+        summed = self.parts.main.body.writes[0].source
+        body = last.body.body
+        computed = nest.replace_loads(nest.substitute(body.value, own), summed, nest.always(value))
+        return nest.store(body.buffer, computed, *(nest.substitute(index, own) for index in body.indices))
