@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
+    from worker.measure.devices import Devices
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -60,7 +61,8 @@ class StageContext:
 
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
     ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
-    ``by_device`` says that a device verifies the bundle.
+    ``by_device`` says that a device verifies the bundle. ``devices`` measure the candidates of a search; if
+    None, this machine does.
     """
 
     scratch: Path
@@ -73,6 +75,7 @@ class StageContext:
     records: tuple[Path, ...] = ()
     observer: JobObserver = field(default_factory=JobObserver)
     by_device: bool = False
+    devices: Devices | None = None
 
 
 @dataclass(frozen=True)
