@@ -743,7 +743,7 @@ def _result(ran: Ran, timeout_seconds: float, machine: Machine) -> dict[str, Any
         return {**found, "threads": machine.threads}
     if ran.status is not None and ran.status >= 0 and "out of memory" in ran.printed:
         raise UnfitError(f"the program needs more than {machine.memory_bytes} bytes of memory")
-    return {"failure": _failure(ran, timeout_seconds)[:TAIL_CHARACTERS], "threads": machine.threads}
+    return {"failure": _failure(ran, timeout_seconds)[:TAIL_CHARACTERS]}
 
 
 def _failure(ran: Ran, timeout_seconds: float) -> str:

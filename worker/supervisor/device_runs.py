@@ -28,6 +28,8 @@ from worker.supervisor.retry import MAX_LOST_ATTEMPTS, StoreRetry
 POLL_SECONDS = 0.25
 HOLD_SECONDS = 900.0
 STAGE = Stage.PACKAGE
+QUIET_SECONDS = 2.0
+"""A search offers batch after batch: it says only of those that wait for longer that they wait."""
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ class DeviceWait:
 
     Attributes:
         say: records in words what the compilation waits for; blocks.
+        began: since when.
         lost: the names of the devices that were lost, in order.
         counted: how many of them had this task.
         unfit: what the devices said that could not run the programs.
@@ -102,6 +105,7 @@ class DeviceWait:
     """
 
     say: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
     lost: list[str] = field(default_factory=list)
     counted: int = 0
     unfit: list[str] = field(default_factory=list)
@@ -250,7 +254,8 @@ class DeviceRunner:
         if live:
             wait.idle_since = None
             names = ", ".join(f"'{device.name}'" for device in live[:3])
-            await self._tell(wait, f"waiting for device {names}{_again(wait)}")
+            if offer.task.kind == "verify" or time.monotonic() - wait.began > QUIET_SECONDS:
+                await self._tell(wait, f"waiting for device {names}{_again(wait)}")
             return None
         if status.wanted.name != offer.wanted.name:
             await self._retry.call(partial(self._tasks.open_to_all, offer.task.id))
