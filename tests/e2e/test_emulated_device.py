@@ -19,8 +19,11 @@ from saved_models import Saved
 from bessemer.client import Client
 from bessemer.client.unpacking import check_bundle
 from bessemer.contract.device import Device
+from bessemer.contract.options import TuneOptions
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.target import ExplicitTarget
+from bessemer.errors import CompilationFailedError
 from examples.models.save import SavedAs
 from worker import device as program
 from worker.compiler.platforms import launcher_of
@@ -108,8 +111,8 @@ def test_an_emulated_device_ranks_the_candidates_of_a_search_that_names_it(
     assert [(device.name, device.emulated) for device in report.tune.devices] == [("board", True)]
     waits = [event for event in events if event["detail"] == "device 'board' runs the candidates"]
     assert {event["stage"] for event in waits} == {"tune"}
-    # the default schedules and two rounds; the winners, if there are any, and the whole model
-    assert 3 <= len(waits) <= 5
+    # the default schedules and a round; if any candidate is faster, the winners and the whole model
+    assert 2 <= len(waits) <= 4
 
 
 @pytest.fixture
