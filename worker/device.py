@@ -2,7 +2,7 @@
 
 A device calls the service by HTTP(S), never the other way round: it registers, takes one task at a time,
 downloads the bundle into a folder of its own, runs the bundle's program on the reference inputs, sends what
-the program found, and deletes the folder.
+the program found, and deletes the folder. For a search, it downloads and times candidates in the same way.
 
 This file needs Python 3.9 or newer under Linux and nothing else, so it can be copied to a board alone.
 """
@@ -41,7 +41,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, Any
 
-VERSION = "1"
+VERSION = "2"
 DEFAULT_URL = "http://127.0.0.1:8000"
 WAIT_SECONDS = 20
 TIMEOUT_SECONDS = 10.0
@@ -53,6 +53,7 @@ POLL_SECONDS = 0.05
 COPY_BYTES = 1 << 18
 MAX_FILES = 4096
 MAX_REPORT_BYTES = 1 << 19
+MAX_COMMANDS_BYTES = 1 << 22
 TAIL_CHARACTERS = 1500
 NOBODY = 65534
 EMULATORS = ("qemu-", "box64", "fex")
@@ -61,6 +62,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
+CANDIDATES = "candidates.json"
 PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ARM_PARTS = {
@@ -249,7 +251,7 @@ def read_settings(arguments: list[str] | None = None) -> Settings:
     add("--name", default=_default_name(), help="the device's name; the host name if left out")
     add("--platform", help="such as aarch64 or x86_64-musl; this machine's if left out")
     add("--launcher", default="", help="words before a program, such as an emulator's or 'taskset -c 2,3'")
-    add("--emulated", action="store_true", help="an emulator runs the programs, so time none")
+    add("--emulated", action="store_true", help="an emulator runs the programs, so times mean nothing")
     add("--cores", type=int, default=len(os.sched_getaffinity(0)), help="threads of a program")
     add("--memory-bytes", type=int, default=_memory_bytes() // 2, help="memory of a program")
     add("--disk-bytes", type=int, default=16 << 30, help="the largest bundle, unpacked")
@@ -379,7 +381,7 @@ def _finish(service: Service, path: str, task: str, result: dict[str, Any]) -> N
             log.warning("the result waits; retrying in %.0f s: %s", seconds, error)
         except RefusedError as error:
             log.warning("the service refused the result: %s", error)
-            if "entries" not in result:
+            if "entries" not in result and "candidates" not in result:
                 raise GoneError(str(error)) from error
             result = {"failure": f"the service refused what the program reported: {error}"[:TAIL_CHARACTERS]}
         time.sleep(seconds)
@@ -388,6 +390,9 @@ def _finish(service: Service, path: str, task: str, result: dict[str, Any]) -> N
 def _words(result: dict[str, Any]) -> str:
     if result.get("failure"):
         return f"failed: {result['failure']}"
+    if "candidates" in result:
+        failed = sum(bool(candidate["failure"]) for candidate in result["candidates"])
+        return f"{len(result['candidates'])} candidates measured, {failed} of them failed"
     wrong = sum(output["mismatches"] for entry in result["entries"] for output in entry["outputs"])
     return f"{wrong} elements differ" if wrong else "verified"
 
@@ -408,7 +413,8 @@ def _done(
     lease = Lease(service, f"{path}/tasks/{task['id']}/lease", lease_seconds)
     try:
         _fetch(service, f"{path}/tasks/{task['id']}/bundle", task, settings, bundle, lease)
-        return run_program(bundle, task, settings, lease)
+        run = run_candidates if task["kind"] == "measure" else run_program
+        return run(bundle, task, settings, lease)
     except UnfitError as error:
         return {"failure": str(error)[:TAIL_CHARACTERS], "unfit": True}
     except (AwayError, RefusedError, BadBundleError) as error:
@@ -460,6 +466,7 @@ class Lease:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Renew the lease in a thread; ``lost`` is set if the device no longer has the task."""
+        self._stop.clear()
         thread = threading.Thread(target=self._keep, daemon=True)
         thread.start()
         try:
@@ -528,42 +535,154 @@ def run_program(bundle: Path, task: Any, settings: Settings, lease: Lease) -> di
         GoneError: the device no longer has the task, and the program was killed.
     """
     program = _program(bundle)
-    threads = min(task["threads"] or settings.cores, settings.cores)
-    report, output = bundle / "device-report.json", bundle / "device-output.txt"
-    command = [
-        *settings.launcher,
-        str(program),
-        *("--threads", str(threads)),
-        *("--repeat", "0" if settings.emulated else str(task["repeat"])),
-        *("--seconds", str(task["repeat_seconds"])),
-        *("--report", str(report)),
-    ]
-    memory_bytes = min(task["memory_bytes"], settings.memory_bytes)
-    confine = Confinement(memory_bytes, settings.disk_bytes, settings.uid if os.geteuid() == 0 else None)
-    confine.give(bundle)
-    with output.open("wb") as printed:
+    machine = Machine(bundle, task, settings, lease)
+    repeat = 0 if settings.emulated else task["repeat"]
+    ran = machine.run([str(program)], bundle, repeat)
+    return _result(ran, task["timeout_seconds"], machine)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a program ran.
+
+    Attributes:
+        status: its exit status, negative for a signal; None if it took too long.
+        printed: the end of what it printed.
+        report: the file of its report.
+    """
+
+    status: int | None
+    printed: str
+    report: Path
+
+
+class Machine:
+    """Runs the programs of one task, one at a time."""
+
+    def __init__(self, folder: Path, task: Any, settings: Settings, lease: Lease) -> None:
+        self.threads = min(task["threads"] or settings.cores, settings.cores)
+        self.memory_bytes = min(task["memory_bytes"], settings.memory_bytes)
+        self._folder = folder
+        self._task = task
+        self._settings = settings
+        self._lease = lease
+        uid = settings.uid if os.geteuid() == 0 else None
+        self._confine = Confinement(self.memory_bytes, settings.disk_bytes, uid)
+        self._confine.give(folder)
+
+    def run(self, words: list[str], cwd: Path, repeat: int, number: int = 0) -> Ran:
+        """Run a program to its end.
+
+        Args:
+            words: its path, and its arguments besides those that each program gets.
+            cwd: the folder where it starts.
+            repeat: the most runs of the model, or times of the kernel, after the first.
+            number: tells the run from the task's others.
+
+        Raises:
+            UnfitError: this machine cannot start it.
+            GoneError: the device no longer has the task, and the program was killed.
+        """
+        report = self._folder / f"report-{number}.json"
+        command = [
+            *self._settings.launcher,
+            *words,
+            *("--threads", str(self.threads)),
+            *("--repeat", str(repeat)),
+            *("--seconds", str(self._task["repeat_seconds"])),
+            *("--report", str(report)),
+        ]
+        # a file without a name: an earlier program can put no link in its place
+        with tempfile.TemporaryFile(dir=self._folder.parent) as printed:
+            process = self._start(command, cwd, printed)
+            try:
+                with self._lease.kept():
+                    status = _wait(process, self._task["timeout_seconds"], self._lease)
+            finally:
+                _kill(process)
+            return Ran(status, _tail(printed), report)
+
+    def _start(self, command: list[str], cwd: Path, printed: IO[bytes]) -> subprocess.Popen[bytes]:
         try:
             # no other thread runs yet: a fork beside one could deadlock
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
-                cwd=bundle,
+                cwd=cwd,
                 env={},
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=confine,
+                preexec_fn=self._confine,
             )
         except OSError as error:
             raise UnfitError(f"the program cannot be started: {error}") from error
         except subprocess.SubprocessError as error:
-            raise StoppedError(f"cannot run programs as user {settings.uid}: choose a --uid") from error
+            raise StoppedError(f"cannot run programs as user {self._settings.uid}: choose a --uid") from error
+
+
+def run_candidates(folder: Path, task: Any, settings: Settings, lease: Lease) -> dict[str, Any]:
+    """Time the candidates of a search in turns, so that other load slows all of them alike.
+
+    A candidate that fails costs only itself, and is not run again.
+
+    Raises:
+        UnfitError: this machine cannot run any of them.
+        GoneError: the device no longer has the task.
+    """
+    commands = _commands(folder)
+    machine = Machine(folder, task, settings, lease)
+    rounds: list[list[list[float]]] = [[] for _ in commands]
+    failures = [""] * len(commands)
+    statuses: set[int | None] = set()
+    for turn in range(task["rounds"]):
+        for index, (program, *arguments) in enumerate(commands):
+            if failures[index]:
+                continue
+            lease.renew()
+            words = [str(folder / program), *arguments]
+            ran = machine.run(words, folder, task["repeat"], turn * len(commands) + index)
+            statuses.add(ran.status)
+            times = _times(ran)
+            if times:
+                rounds[index].append(times)
+            else:
+                failures[index] = _failure(ran, task["timeout_seconds"])[:TAIL_CHARACTERS]
+    if statuses == {-signal.SIGILL}:
+        raise UnfitError("the candidates need instructions that this processor lacks (SIGILL)")
+    found = [
+        {"rounds_ms": [] if failure else rounds[index], "failure": failure}
+        for index, failure in enumerate(failures)
+    ]
+    return {"candidates": found, "threads": machine.threads}
+
+
+def _commands(folder: Path) -> list[list[str]]:
+    """The commands of the candidates: each the path of a program and its arguments.
+
+    Raises:
+        UnfitError: they cannot be read.
+    """
+    path = folder / CANDIDATES
     try:
-        with lease.kept():
-            status = _wait(process, task["timeout_seconds"], lease)
-    finally:
-        _kill(process)
-    return _result(status, report, _tail(output), task["timeout_seconds"], memory_bytes, threads)
+        if path.stat().st_size > MAX_COMMANDS_BYTES:
+            raise ValueError("it is too large")
+        commands = json.loads(path.read_text(encoding="utf-8"))["candidates"]
+        for words in commands:
+            if not (words and all(isinstance(word, str) for word in words) and PATH.fullmatch(words[0])):
+                raise ValueError(f"{words!r} is not a command")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnfitError(f"{CANDIDATES} cannot be read: {error}"[:TAIL_CHARACTERS]) from error
+    return [list(words) for words in commands]
+
+
+def _times(ran: Ran) -> list[float]:
+    """The times in a program's report, in milliseconds; none if it failed."""
+    found = _read_report(ran.report) if ran.status == 0 else None
+    try:
+        return [] if found is None else [float(time) for time in found["entries"][0]["times_ms"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return []
 
 
 def _program(bundle: Path) -> Path:
@@ -616,21 +735,24 @@ def _children() -> list[int]:
     return found
 
 
-def _result(
-    status: int | None, report: Path, printed: str, timeout_seconds: float, memory_bytes: int, threads: int
-) -> dict[str, Any]:
-    if status is None:
-        return {"failure": f"the program did not end within {timeout_seconds:g} s", "threads": threads}
-    if status == -signal.SIGILL:
+def _result(ran: Ran, timeout_seconds: float, machine: Machine) -> dict[str, Any]:
+    if ran.status == -signal.SIGILL:
         raise UnfitError("the program needs instructions that this processor lacks (SIGILL)")
-    if status < 0:
-        return {"failure": f"the program was killed by {_signal_name(-status)}: {printed}".rstrip(": ")}
-    found = _read_report(report)
+    found = None if ran.status is None or ran.status < 0 else _read_report(ran.report)
     if found is not None:
-        return {**found, "threads": threads}
-    if "out of memory" in printed:
-        raise UnfitError(f"the program needs more than {memory_bytes} bytes of memory")
-    return {"failure": f"the program ended with status {status}: {printed}"[:TAIL_CHARACTERS]}
+        return {**found, "threads": machine.threads}
+    if ran.status is not None and ran.status >= 0 and "out of memory" in ran.printed:
+        raise UnfitError(f"the program needs more than {machine.memory_bytes} bytes of memory")
+    return {"failure": _failure(ran, timeout_seconds)[:TAIL_CHARACTERS]}
+
+
+def _failure(ran: Ran, timeout_seconds: float) -> str:
+    """Why a program did not run to its end, in words."""
+    if ran.status is None:
+        return f"the program did not end within {timeout_seconds:g} s"
+    if ran.status < 0:
+        return f"the program was killed by {_signal_name(-ran.status)}: {ran.printed}".rstrip(": ")
+    return f"the program ended with status {ran.status}: {ran.printed}"
 
 
 def _signal_name(number: int) -> str:
@@ -652,10 +774,9 @@ def _read_report(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "entries" in found else None
 
 
-def _tail(path: Path) -> str:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_CHARACTERS))
-        return file.read(TAIL_CHARACTERS).decode(errors="replace").strip()
+def _tail(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_CHARACTERS))
+    return file.read(TAIL_CHARACTERS).decode(errors="replace").strip()
 
 
 class Confinement:

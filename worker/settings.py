@@ -106,7 +106,7 @@ class WorkerSettings(BaseSettings):
         default=600.0,
         ge=0,
         description="How long a compilation that only a device can verify waits while no device for it is "
-        "live; then it fails.",
+        "live; then it fails. A search on devices waits as long; then it ends with what it has.",
     )
     measuring_lock: Path = Field(
         default_factory=_default_measuring_lock,

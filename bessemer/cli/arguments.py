@@ -91,7 +91,7 @@ DeviceOption = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="Device that verifies and measures the bundle; see `devices`.",
+        help="Device that verifies and measures the bundle, and times a search's candidates; see `devices`.",
     ),
 ]
 

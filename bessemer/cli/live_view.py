@@ -175,8 +175,8 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
     if compilation.verified is not None:
         yield f"verified    {'yes' if compilation.verified else 'NO, as requested: nothing ran the library'}"
-        if compilation.verified and compilation.figures is None and compilation.request.makes_bundle:
-            yield "measured    no: the worker's processor or C library is not the target's"
+        if compilation.verified:
+            yield from _device_lines(compilation)
     if compilation.figures:
         yield from _figure_lines(compilation.figures)
         yield from _tuning_lines(compilation.figures.tune, compilation.request.tune)
@@ -184,6 +184,16 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield "artifacts   " + ", ".join(
             f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
         )
+
+
+def _device_lines(compilation: Compilation) -> Iterator[str]:
+    """Where a library was verified, unless the figures say it; and why it was not measured."""
+    figures, named = compilation.figures, compilation.request.device
+    if named is not None and (figures is None or figures.device is None):
+        yield f"            on device {named}"
+    if figures is None and compilation.request.makes_bundle:
+        reason = "the worker's processor or C library is not the target's"
+        yield f"measured    no: {reason if named is None else f'device {named} is emulated'}"
 
 
 def _request_lines(compilation: Compilation) -> Iterator[str]:
@@ -236,6 +246,11 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     trials = f"{verdict.trials} of {options.trials} trials" if is_short else f"{verdict.trials} trials"
     end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
+    for device in verdict.devices:
+        how = "ranked under emulation" if device.emulated else "measured"
+        yield f"            {how} on device {device.name}"
+    if verdict.device_failure:
+        yield f"            the measurements ended: {verdict.device_failure}"
     if verdict.unsearched:
         yield f"            not searched, because their sizes are dynamic: {verdict.unsearched} functions"
     if verdict.records:

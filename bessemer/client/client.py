@@ -209,7 +209,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
             benchmark: how long to measure, and which baselines.
             inspect: which intermediate results to keep.
             stop_after: the last stage to run; ``Stage.TRANSLATE`` makes it a preflight.
-            device: the device that verifies and measures the bundle.
+            device: the device that verifies and measures the bundle, and times a search's candidates.
             name: a name for people; defaults to the file's name or the module's class.
             labels: labels to filter lists by.
             priority: workers take queued jobs with a higher priority first; 0 by default.

@@ -1,7 +1,7 @@
 """Devices: boards, laptops and cloud machines that verify and measure bundles for other platforms.
 
 A device calls the service, never the other way round. It registers, asks for a task, downloads the bundle,
-runs the bundle's own program and sends what it found.
+runs the bundle's own program and sends what it found. For a search, it times candidates.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,9 @@ DEVICE_ID_PATTERN = r"^[0-9a-f]{1,32}$"
 MAX_OUTPUTS = 256
 MAX_TIMES = 1000
 MAX_DETAIL = 2000
+MAX_CANDIDATES = 512
+MAX_ROUNDS = 64
+MAX_REPEATS = 100
 _MAX_COUNT = 1 << 53
 
 DeviceId = Annotated[str, StringConstraints(pattern=DEVICE_ID_PATTERN)]
@@ -53,7 +56,8 @@ class DeviceRequest(Document):
     emulated: bool = Field(
         strict=True,
         default=False,
-        description="Whether an emulator runs its programs: then it verifies bundles, and measures none.",
+        description="Whether an emulator runs its programs: then it verifies bundles, and measures none. It "
+        "ranks the candidates of a search only for a request that names it.",
     )
     version: Text = Field(default="", description="The version of the device's program.")
 
@@ -78,13 +82,18 @@ class DeviceList(Document):
 
 
 class DeviceTask(Document):
-    """A bundle for a device to verify and measure."""
+    """A bundle for a device to verify and measure, or candidates of a search to time."""
 
     id: DeviceId = Field(description="The task.")
-    kind: Literal["verify"] = Field(
-        default="verify", description="`verify`: run the bundle's program on its reference inputs."
+    kind: Literal["verify", "measure"] = Field(
+        default="verify",
+        description="`verify`: run the bundle's program on its reference inputs. `measure`: run each command "
+        "of `candidates.json` in each round, with `--threads`, `--repeat`, `--seconds` and `--report` added.",
     )
-    digest: Digest = Field(description="The SHA-256 of the bundle's archive.")
+    digest: Digest = Field(description="The SHA-256 of the bundle's archive, or of that of the candidates.")
+    rounds: int = Field(
+        default=1, ge=1, le=MAX_ROUNDS, description="For candidates: how often each is run, in turns."
+    )
     threads: int | None = Field(
         default=None,
         ge=1,
@@ -93,7 +102,7 @@ class DeviceTask(Document):
     )
     repeat: int = Field(ge=0, le=MAX_TIMES, description="The most runs to time after the first.")
     repeat_seconds: float = Field(gt=0, description="The most seconds to spend on them.")
-    timeout_seconds: float = Field(gt=0, description="How long the program may run altogether.")
+    timeout_seconds: float = Field(gt=0, description="How long one run of a program may take.")
     memory_bytes: int = Field(gt=0, description="The memory that the program may use.")
     disk_bytes: int = Field(gt=0, description="The size that the unpacked bundle may have.")
 
@@ -123,6 +132,17 @@ class DeviceEntry(Document):
     )
 
 
+class DeviceCandidate(Document):
+    """What a device found about a candidate of a search."""
+
+    rounds_ms: tuple[
+        Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=MAX_REPEATS)], ...
+    ] = Field(default=(), max_length=MAX_ROUNDS, description="The times of each round; empty if it failed.")
+    failure: Annotated[Readable, StringConstraints(max_length=MAX_DETAIL)] = Field(
+        default="", description="Why it did not run in some round; empty if it ran in all."
+    )
+
+
 class DeviceResult(Document):
     """How a device's task ended."""
 
@@ -136,6 +156,11 @@ class DeviceResult(Document):
     )
     entries: tuple[DeviceEntry, ...] = Field(
         default=(), max_length=MAX_ENTRIES, description="The entry points that ran."
+    )
+    candidates: tuple[DeviceCandidate, ...] = Field(
+        default=(),
+        max_length=MAX_CANDIDATES,
+        description="The candidates, in the order of `candidates.json`.",
     )
     threads: int = Field(
         strict=True, default=1, ge=1, le=MAX_CORES, description="The threads that the program used."

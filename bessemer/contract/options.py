@@ -197,6 +197,7 @@ class SearchEnd(GrowingEnum):
     TRIALS_PER_TASK = "trials_per_task"
     SECONDS = "seconds"
     CANDIDATES = "candidates"
+    DEVICE = "device"
 
 
 class SearchMethod(GrowingEnum):
@@ -316,6 +317,8 @@ class TuneOptions(Document):
                 return f"ended by tune.seconds={self.seconds:g}"
             case SearchEnd.CANDIDATES:
                 return "ended because no candidates were left"
+            case SearchEnd.DEVICE:
+                return "ended because no device measured any more"
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:

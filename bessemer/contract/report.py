@@ -420,6 +420,18 @@ class Schedules(GrowingEnum):
     DEFAULT = "default"
 
 
+class SearchDevice(Document):
+    """A device that measured the candidates of a search."""
+
+    name: str = Field(description="The device's name.")
+    platform: str = Field(description="Its platform, such as `aarch64`.")
+    processor: str = Field(description="The model of its processor; empty if it is emulated.")
+    emulated: bool = Field(
+        description="Whether an emulator ran the candidates: their times only rank them, and say nothing "
+        "about the hardware."
+    )
+
+
 class TuneVerdict(Document):
     """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
@@ -457,7 +469,16 @@ class TuneVerdict(Document):
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
         "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
-        "`candidates`: it measured every candidate that it could generate. Null without a search.",
+        "`candidates`: it measured every candidate that it could generate. `device`: no device measured any "
+        "more; see `device_failure`. Null without a search.",
+    )
+    devices: tuple[SearchDevice, ...] = Field(
+        default=(),
+        description="The devices that measured, in the order of their first measurements; empty if the "
+        "worker did.",
+    )
+    device_failure: str | None = Field(
+        default=None, description="Why no device measured any more; null unless that ended the measurements."
     )
 
 

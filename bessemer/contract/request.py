@@ -265,8 +265,9 @@ class Submission(Document):
     )
     device: DeviceName | None = Field(
         default=None,
-        description="The device that verifies and measures the bundle. Null: for another platform than the "
-        "worker's, any live device of that platform. `GET /v1/devices` lists them.",
+        description="The device that verifies and measures the bundle, and times the candidates of a search. "
+        "Null: for another platform than the worker's, any live device of that platform; one that is "
+        "emulated verifies only. `GET /v1/devices` lists them.",
         examples=["pi-4"],
     )
     name: Name | None = Field(

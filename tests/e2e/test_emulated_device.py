@@ -19,8 +19,11 @@ from saved_models import Saved
 from bessemer.client import Client
 from bessemer.client.unpacking import check_bundle
 from bessemer.contract.device import Device
+from bessemer.contract.options import TuneOptions
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.target import ExplicitTarget
+from bessemer.errors import CompilationFailedError
 from examples.models.save import SavedAs
 from worker import device as program
 from worker.compiler.platforms import launcher_of
@@ -86,6 +89,30 @@ def test_a_library_for_aarch64_is_verified_by_an_emulated_device(
     assert [output.mismatches for entry in report.device.entries for output in entry.outputs] == [0]
     assert check_bundle(bundle).program == "run"
     assert "verified on board, which is emulated" in (bundle / "report.html").read_text()
+
+
+@NEEDS_EMULATOR
+def test_an_emulated_device_ranks_the_candidates_of_a_search_that_names_it(
+    service: str, saved: Saved, folder: Path
+) -> None:
+    launcher, options = f"{EMULATOR} -L {SYSROOT}", TuneOptions(trials=2)
+    model = saved.path("mlp", SavedAs.PT2)
+    with emulated_board(service, folder, "aarch64", launcher), Client(service) as client:
+        job = client.submit(model, target="aarch64", tune=options, device="board").wait()
+        report = job.report()
+        events = [event.data for event in job.events() if event.type == "progress"]
+        with pytest.raises(CompilationFailedError) as raised:
+            client.submit(model, target="aarch64", tune=options).wait()
+    assert raised.value.problem.code is ErrorCode.TARGET_NOT_RUNNABLE
+    assert [*folder.iterdir()] == []
+    assert (report.verified, report.execution) == (True, Execution.DEVICE)
+    assert report.tune is not None
+    assert (report.tune.trials, sum(task.failed for task in report.tune.tasks)) == (2, 0)
+    assert [(device.name, device.emulated) for device in report.tune.devices] == [("board", True)]
+    waits = [event for event in events if event["detail"] == "device 'board' runs the candidates"]
+    assert {event["stage"] for event in waits} == {"tune"}
+    # the default schedules and a round; if any candidate is faster, the winners and the whole model
+    assert 2 <= len(waits) <= 4
 
 
 @pytest.fixture

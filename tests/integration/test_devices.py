@@ -10,7 +10,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from examples.local_service import local_app
 from tests.tenant_data import started
-from worker.supervisor.device_runs import DeviceRunner, LeaseWatch, Offer
+from worker.supervisor.device_runs import DeviceRunner, Ended, LeaseWatch, Offer
 from worker.supervisor.retry import StoreRetry
 
 LEASE_SECONDS = 2.0
@@ -91,7 +91,41 @@ class World:
             disk_bytes=1 << 20,
         )
         wanted = Wanted(DEFAULT_TENANT, platform, name)
-        return Offer(job_id, started(self.store.jobs, job_id), task, wanted, required)
+        attempt = started(self.store.jobs, job_id)
+        return Offer(job_id, attempt, task, wanted, required, work_seconds=WAIT_SECONDS)
+
+    def batch(self, script: str, count: int = 2, name: str | None = None) -> Offer:
+        """Candidates that run this program, of a running job."""
+        offer = self.offer(script, name)
+        commands = json.dumps({"candidates": [["run", str(number)] for number in range(count)]})
+        packed = self.folder / f"{offer.task.id}.tar.zst"
+        packed.write_bytes(zstandard.compress(archive(script, {"candidates.json": commands.encode()})))
+        digest = self.store.for_tenant(DEFAULT_TENANT).artifacts.put_file(packed).digest
+        changes = {"kind": "measure", "rounds": 3, "digest": digest}
+        return replace(
+            offer,
+            task=offer.task.model_copy(update=changes),
+            wanted=replace(offer.wanted, measures=True),
+        )
+
+    def time(
+        self,
+        offer: Offer,
+        lost: list[str] | None = None,
+        wait_seconds: float = WAIT_SECONDS,
+        act: Callable[[], object] = lambda: None,
+    ) -> tuple[Ended | Problem, list[str]]:
+        """Have devices time candidates, and meanwhile act in another thread; what was said, too."""
+        runner = DeviceRunner(self.store.device_tasks, self.store.jobs, StoreRetry(5.0), wait_seconds)
+        said: list[str] = []
+
+        async def both() -> Ended | Problem:
+            async with asyncio.TaskGroup() as group:
+                result = group.create_task(runner.time(offer, [] if lost is None else lost, said.append))
+                group.create_task(asyncio.to_thread(act))
+            return result.result()
+
+        return asyncio.run(both()), said
 
     def run(
         self,
@@ -169,9 +203,12 @@ def a_worker(name: str) -> Worker:
     return Worker.model_validate({"id": name, "sandbox": sandbox, "seen_at": now(), **facts})
 
 
-def archive(script: str, manifest: str = "manifest.json") -> bytes:
+MANIFEST = {"manifest.json": b'{"program": "run"}'}
+
+
+def archive(script: str, others: Mapping[str, bytes] = MANIFEST) -> bytes:
     made = io.BytesIO()
-    files = {"run": f"#!/bin/sh\n{script}".encode(), manifest: b'{"program": "run"}'}
+    files = {"run": f"#!/bin/sh\n{script}".encode(), **others}
     with tarfile.open(fileobj=made, mode="w") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
@@ -343,7 +380,7 @@ def test_a_device_that_keeps_a_task_for_too_long_is_lost_though_it_renews_its_le
 def test_a_bundle_that_no_device_unpacks_is_a_failure(world: World) -> None:
     offer = world.offer(FINDS)
     hostile = world.folder / "hostile.tar.zst"
-    hostile.write_bytes(zstandard.compress(archive(FINDS, manifest="../manifest.json")))
+    hostile.write_bytes(zstandard.compress(archive(FINDS, {"../manifest.json": b"{}"})))
     digest = world.store.for_tenant(DEFAULT_TENANT).artifacts.put_file(hostile).digest
     with world.device("board"):
         result = world.run(replace(offer, task=offer.task.model_copy(update={"digest": digest})))
@@ -426,3 +463,85 @@ def test_a_lease_is_lost_when_it_was_not_renewed_for_as_long_as_it_lasts(world: 
         clock[0] = moment
         found.append(lease.is_lost(replace(status, renewed_at=at + timedelta(seconds=renewed_at))))
     assert found == [False, False, False, False, True]
+
+
+def counted(world: World) -> str:
+    """The beginning of a program that counts its runs, by candidate."""
+    runs = world.folder / "runs"
+    runs.mkdir(exist_ok=True)
+    runs.chmod(0o777)
+    for old in runs.iterdir():
+        old.unlink()
+    return f"echo run >> {runs}/$1\n"
+
+
+def runs_of(world: World, count: int) -> list[int]:
+    files = [world.folder / "runs" / str(number) for number in range(count)]
+    return [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
+
+
+def test_a_device_times_candidates_and_a_crash_costs_one(world: World) -> None:
+    script = f"{counted(world)}[ $1 = 1 ] && kill -SEGV $$\n{FINDS}"
+    with world.device("board"):
+        ended, said = world.time(world.batch(script, count=3))
+    assert isinstance(ended, Ended), ended
+    assert said == ["device 'board' runs the candidates"]
+    assert [len(found.rounds_ms) for found in ended.result.candidates] == [3, 0, 3]
+    assert ended.result.candidates[0].rounds_ms[0] == (0.25, 0.5, 0.75)
+    assert "SIGSEGV" in ended.result.candidates[1].failure
+    assert runs_of(world, 3) == [3, 1, 3]
+    assert [*(world.folder / "board").iterdir()] == []
+
+
+def test_candidates_of_a_killed_device_go_to_another(world: World) -> None:
+    offer = replace(world.batch(f"{counted(world)}{WAITS.format(go=world.go)}{FINDS}"), preferred="first")
+    lost: list[str] = []
+
+    def kill() -> None:
+        assert world.holder(offer) == "first"
+        eventually(lambda: any(runs_of(world, 2)))
+        first.kill()
+        eventually(lambda: world.holder(offer) == "second")
+        world.go.touch()
+
+    with world.device("first") as first, world.device("second"):
+        ended, said = world.time(offer, lost, act=kill)
+    assert isinstance(ended, Ended), ended
+    assert (ended.device.name, lost) == ("second", ["first"])
+    assert said[0] == "device 'first' runs the candidates"
+    assert said[-1] == "device 'second' runs the candidates"
+
+
+def test_three_lost_devices_end_the_measurements_of_a_search(world: World) -> None:
+    lost = ["a", "b"]
+    offer = world.batch(WAITS.format(go=world.go))
+
+    def kill() -> None:
+        world.holder(offer)
+        process.kill()
+
+    with world.device("board") as process:
+        ended, _ = world.time(offer, lost, act=kill)
+    assert isinstance(ended, Problem)
+    assert (ended.code, lost) == (ErrorCode.DEVICE_LOST, ["a", "b", "board"])
+
+
+@pytest.mark.parametrize(("name", "measured"), [(None, False), ("emulator", True)])
+def test_an_emulated_device_times_candidates_only_if_it_is_named(
+    world: World, name: str | None, measured: bool
+) -> None:
+    with world.device("emulator", "--emulated"):
+        ended, said = world.time(world.batch(FINDS, name=name), wait_seconds=0.5)
+    assert isinstance(ended, Ended) is measured
+    if isinstance(ended, Problem):
+        assert ended.detail == (
+            "the candidates need a device of the platform aarch64, and none is live: waited 0.5 s"
+        )
+        assert said[0].endswith("and none is live; the search ends after 0.5 s")
+
+
+def test_candidates_that_no_device_can_run_end_the_measurements(world: World) -> None:
+    with world.device("board"):
+        ended, _ = world.time(world.batch("kill -ILL $$\n"))
+    assert isinstance(ended, Problem)
+    assert ended.code is ErrorCode.TARGET_NOT_RUNNABLE

@@ -139,3 +139,11 @@ def test_a_search_needs_a_processor_that_measures(target: Target, verification: 
         refuse_search(request, resolved)
 
     assert caught.value.code is ErrorCode.TARGET_NOT_RUNNABLE
+
+
+def test_a_device_measures_what_this_machine_cannot() -> None:
+    target = PresetTarget(preset="aarch64")
+    request = CompilationRequest.model_validate(
+        {"model": "0" * 64, "target": target, "tune": {"trials": 8}, "device": "pi"}
+    )
+    refuse_search(request, compile_target(resolve_target(target, "x86-64", 2)), on_device=True)

@@ -13,7 +13,7 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
-from worker.supervisor.collect import collect, collect_left, replace_files, size_of
+from worker.supervisor.collect import collect, collect_left, replace_files, size_of, store_output
 
 LIMIT_BYTES = 1 << 20
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -75,6 +75,36 @@ def test_only_regular_files_within_their_limit_are_accepted(
 
 def test_plain_files_are_stored_with_the_log(tmp_path: Path) -> None:
     assert collected(tmp_path, plain) == ("bundle.tar.zst", "log.txt")
+
+
+def stored(folder: Path, make: Callable[[Path], None]) -> int:
+    (folder / "output").mkdir(exist_ok=True)
+    make(folder / "output" / "candidates.tar.zst")
+    artifacts = open_artifacts(f"file://{folder}/store")
+    try:
+        own = artifacts.for_tenant(DEFAULT_TENANT)
+        return store_output(folder, "candidates.tar.zst", own, LIMIT_BYTES).size_bytes
+    finally:
+        artifacts.close()
+
+
+def test_a_file_of_a_running_job_is_stored(tmp_path: Path) -> None:
+    assert stored(tmp_path, plain) == 6
+
+
+@pytest.mark.parametrize("make", [absent, link, hard_link, pipe, hole])
+def test_of_a_running_job_only_regular_files_within_their_limit_are_stored(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    with pytest.raises(MisbehavedError):
+        stored(tmp_path, make)
+
+
+def test_a_running_job_cannot_put_a_link_in_place_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "output").symlink_to(tmp_path / "other")
+    with pytest.raises(MisbehavedError):
+        stored(tmp_path, plain)
 
 
 def link_index(output: Path) -> None:

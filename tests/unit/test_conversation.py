@@ -11,6 +11,7 @@ from worker.errors import MisbehavedError
 from worker.protocol.conversation import FIRST_MESSAGES, MESSAGES_PER_SECOND, Conversation
 from worker.protocol.messages import (
     BundleRead,
+    CandidatesBuilt,
     Confined,
     Failed,
     Message,
@@ -26,6 +27,9 @@ FAILED = Failed(code=ErrorCode.MODEL_RAISED, detail="no")
 CAPTURE, TUNE = StageStarted(stage=Stage.CAPTURE), StageStarted(stage=Stage.TUNE)
 CAPTURED = StageFinished(stage=Stage.CAPTURE, seconds=1.0)
 PART_READ, ALL_READ = BundleRead(files=(), last=False), BundleRead(files=(), last=True)
+CANDIDATES = CandidatesBuilt(
+    platform="aarch64", count=1, rounds=1, repeat=1, repeat_seconds=1, timeout_seconds=1
+)
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -42,6 +46,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, FAILED),
         (CONFINED, CAPTURE, TurnRequested(), TurnEnded(), TurnRequested(), TurnEnded(), CAPTURED),
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
+        (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -57,6 +62,8 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, ALL_READ, ALL_READ),
         (CONFINED, ALL_READ, PART_READ),
         (CONFINED, TurnRequested(), ALL_READ),
+        (CONFINED, CANDIDATES),
+        (CONFINED, TUNE, TurnRequested(), CANDIDATES),
         (CONFINED, CONFINED),
         (CONFINED, FAILED, FAILED),
         (CONFINED, FAILED, CAPTURE),

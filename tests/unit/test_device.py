@@ -99,6 +99,33 @@ def ran(tmp_path: Path, script: str, settings: Settings, **task: Any) -> dict[st
     return device.run_program(bundle, TASK | task, settings, HeldLease())
 
 
+RUNS = """#!/bin/sh
+for report; do :; done
+echo "$*" >> calls.txt
+case $0 in
+*bad*) exit 3 ;;
+*ill*) kill -ILL $$ ;;
+*slow*) sleep 60 ;;
+*mute*) exit 0 ;;
+esac
+echo '{"entries": [{"times_ms": [1.5, 2.5]}]}' > "$report"
+"""
+
+
+def timed(tmp_path: Path, settings: Settings, *names: str, lost: bool = False, **task: Any) -> dict[str, Any]:
+    """What a device finds of candidates with these names."""
+    folder = tmp_path / "batch"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "candidate").write_text(RUNS)
+        (folder / name / "candidate").chmod(0o755)
+    commands = [[f"{name}/candidate", "float32:8"] for name in names]
+    (folder / "candidates.json").write_text(json.dumps({"candidates": commands}))
+    return device.run_candidates(folder, TASK | {"rounds": 2} | task, settings, HeldLease(lost))
+
+
 def archive(*members: tuple[str, bytes, int] | tarfile.TarInfo) -> io.BytesIO:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
@@ -183,7 +210,7 @@ def test_what_this_machine_cannot_run_is_for_another(
 def test_a_program_that_takes_too_long_ends(tmp_path: Path, settings: Settings) -> None:
     began = time.monotonic()
     found = ran(tmp_path, f"{PROGRAM}sleep 60\n", settings, timeout_seconds=0.3)
-    assert found == {"failure": "the program did not end within 0.3 s", "threads": 2}
+    assert found == {"failure": "the program did not end within 0.3 s"}
     assert time.monotonic() - began < 10
 
 
@@ -211,6 +238,50 @@ def test_an_emulated_device_times_nothing(tmp_path: Path, settings: Settings) ->
     emulated = Settings(**(vars(settings) | {"emulated": True, "launcher": ("/bin/sh",)}))
     failure = ran(tmp_path, f'{PROGRAM}echo "$*"; exit 1\n', emulated)["failure"]
     assert "--repeat 0" in failure
+
+
+def test_candidates_are_timed_in_turns_and_one_that_fails_costs_only_itself(
+    tmp_path: Path, settings: Settings
+) -> None:
+    found = timed(tmp_path, settings, "0", "bad", "slow", "mute", "1", timeout_seconds=1)
+    times = [candidate["rounds_ms"] for candidate in found["candidates"]]
+    failures = [candidate["failure"] for candidate in found["candidates"]]
+    assert times == [[[1.5, 2.5], [1.5, 2.5]], [], [], [], [[1.5, 2.5], [1.5, 2.5]]]
+    assert failures == [
+        "",
+        "the program ended with status 3: ",
+        "the program did not end within 1 s",
+        "the program ended with status 0: ",
+        "",
+    ]
+    assert len((tmp_path / "batch" / "calls.txt").read_text().splitlines()) == 7
+    assert DeviceResult.model_validate(found).threads == found["threads"]
+
+
+def test_candidates_that_all_lack_instructions_are_for_another_device(
+    tmp_path: Path, settings: Settings
+) -> None:
+    with pytest.raises(device.UnfitError, match="SIGILL"):
+        timed(tmp_path, settings, "ill", "ill2")
+
+
+def test_a_candidate_that_stops_at_a_trap_costs_only_itself(tmp_path: Path, settings: Settings) -> None:
+    found = timed(tmp_path, settings, "ill", "0")
+    assert [bool(candidate["failure"]) for candidate in found["candidates"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"candidates": [["../run"]]}', '{"candidates": [[]]}', "{", '{"candidates": 3}']
+)
+def test_commands_that_cannot_be_read_are_a_failure(tmp_path: Path, settings: Settings, text: str) -> None:
+    (tmp_path / "candidates.json").write_text(text)
+    with pytest.raises(device.UnfitError, match=r"candidates\.json cannot be read"):
+        device.run_candidates(tmp_path, TASK | {"rounds": 1}, settings, HeldLease())
+
+
+def test_a_device_that_lost_its_candidates_stops(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(device.GoneError):
+        timed(tmp_path, settings, "0", lost=True)
 
 
 def test_a_bundle_is_unpacked_with_its_program_executable(tmp_path: Path) -> None:

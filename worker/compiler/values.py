@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
+    from worker.measure.devices import Devices
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -57,8 +58,8 @@ class StageContext:
 
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
     ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
-    ``by_device`` says that a device verifies the bundle. ``direct_convolutions`` forbids Winograd's
-    algorithm.
+    ``by_device`` says that a device verifies the bundle. ``devices`` measure the candidates of a search; if
+    None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm.
     """
 
     scratch: Path
@@ -72,6 +73,7 @@ class StageContext:
     observer: JobObserver = field(default_factory=JobObserver)
     by_device: bool = False
     direct_convolutions: bool = False
+    devices: Devices | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -20,6 +20,7 @@ from bessemer.contract.stage import Stage
 from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
+from worker.measure.devices import AskedDevices, Devices
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
 from worker.protocol.order import (
@@ -34,6 +35,13 @@ from worker.protocol.order import (
 )
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
+
+
+class Waits(NamedTuple):
+    """What a job waits for: its turns to measure here, and devices that measure for it."""
+
+    turns: Turns
+    devices: Devices
 
 
 def main(order: StartJob, pipes: JobPipes, host_mcpu: str, started: float) -> NoReturn:
@@ -74,7 +82,8 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
         sender.send(_refusal(sandbox))
         return 0
     try:
-        result = _work(order, sandbox, sender, host_mcpu, _turns(sender, pipes))
+        waits = Waits(_turns(sender, pipes), AskedDevices(sender.send, pipes.grants))
+        result = _work(order, sandbox, sender, host_mcpu, waits)
         if result is not None:
             sender.send(result)
     except BaseException as error:
@@ -94,15 +103,15 @@ def _turns(sender: Sender, pipes: JobPipes) -> Turns:
 
 
 def _work(
-    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, turns: Turns
+    order: StartJob, sandbox: SandboxStatus, sender: Sender, host_mcpu: str, waits: Waits
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
     works: dict[type, Callable[[], Message | None]] = {
         ProbeWork: lambda: None,
         InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, turns),
-        CheckWork: lambda: _check(order.work, folder, sender, turns),
+        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, waits),
+        CheckWork: lambda: _check(order.work, folder, sender, waits.turns),
         AmendWork: lambda: _amend(order.work, folder, sender),
         InvokeWork: lambda: _invoke(order.work, folder),
     }
@@ -123,11 +132,11 @@ def _compile(
     sandbox: SandboxStatus,
     sender: Sender,
     host_mcpu: str,
-    turns: Turns,
+    waits: Waits,
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, turns)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices)
 
 
 def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:

@@ -40,6 +40,7 @@ from worker.compiler.values import (
 from worker.errors import JobError
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
+from worker.measure.devices import Devices
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
 from worker.package.document import make_report
@@ -62,6 +63,7 @@ def compile_model(
     sender: Sender,
     host_mcpu: str,
     turns: Turns,
+    devices: Devices,
 ) -> Compiled:
     """Compile the upload in ``folder``.
 
@@ -72,6 +74,7 @@ def compile_model(
         sender: reports stages and progress.
         host_mcpu: LLVM's name of the processor.
         turns: when this job may measure.
+        devices: the devices that measure the candidates of a search, if the work says so.
 
     Raises:
         JobError: this machine cannot run the target's code, an extension cannot be used, the request names
@@ -85,7 +88,8 @@ def compile_model(
     by_device = order.work.by_device
     if request.is_verified:
         refuse_unrunnable(target, by_device)
-    refuse_search(request, target)
+    on_device = order.work.searches_on_device
+    refuse_search(request, target, on_device)
     extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
@@ -106,6 +110,7 @@ def compile_model(
             records=tuple(folder.extension(digest) for digest in request.tune.records),
             observer=observer,
             by_device=by_device,
+            devices=devices if on_device else None,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
         upload = Upload(path=folder.model, request=request, target=target, own_models=own)
@@ -139,6 +144,7 @@ def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compile
         stopped_after=stopped_after,
         left_to_device=left_to_device,
         device_features=device_features(upload.target),
+        tune=None if benchmarked is None else _tune_verdict(benchmarked.verified.built.tuned.result),
     )
 
 
@@ -201,15 +207,24 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
     return (REPORT, built.library.name, *(() if built.parameters is None else (PARAMETERS,)))
 
 
-def refuse_search(request: CompilationRequest, target: CompileTarget) -> None:
-    """Refuse a search for schedules on a machine that cannot measure the target's code.
+def refuse_search(request: CompilationRequest, target: CompileTarget, on_device: bool = False) -> None:
+    """Refuse a search for schedules where nothing can measure the target's code.
+
+    Args:
+        request: the request.
+        target: its target.
+        on_device: whether a device measures.
 
     Raises:
         JobError: ``target-not-runnable``.
     """
-    if request.searches and not (target.is_native and request.is_verified):
+    if request.searches and not ((target.is_native or on_device) and request.is_verified):
         name = target.resolved.name
-        detail = f"a search measures code, which this worker cannot for '{name}': set `tune.trials` to 0"
+        detail = (
+            f"a search measures code, which this worker cannot for '{name}', and no live device does: set "
+            "`tune.trials` to 0, or start a device of that platform (an emulated one measures only if "
+            "`device` names it)"
+        )
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 

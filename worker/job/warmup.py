@@ -27,7 +27,7 @@ LIBRARIES = (
     "tvm.s_tir.meta_schedule",
 )
 INTRINSICS = "tvm.s_tir.tensor_intrin"
-INTRINSICS_OF_TARGETS = ("x86",)
+INTRINSICS_OF_TARGETS = ("x86", "arm_cpu")
 
 
 def import_everything() -> None:

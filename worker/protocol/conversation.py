@@ -9,6 +9,7 @@ from worker.errors import MisbehavedError
 from worker.protocol.messages import (
     Amended,
     BundleRead,
+    CandidatesBuilt,
     Checked,
     Compiled,
     Confined,
@@ -82,6 +83,8 @@ class Conversation:
                 return self
             case TurnRequested() if not self.turn:
                 return replace(self, turn=True)
+            case CandidatesBuilt() if self.stage_runs and not self.turn:
+                return self
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)
             case BundleRead(last=last) if not (self.bundle_read or self.turn):

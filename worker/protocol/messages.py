@@ -10,11 +10,11 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 
 from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
-from bessemer.contract.device import DeviceFeature
+from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, DeviceFeature, Platform
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.report import Latency
+from bessemer.contract.report import Latency, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES, ResolvedTarget
@@ -24,6 +24,9 @@ MAX_LINE_BYTES = 1 << 18
 MAX_COUNT = 1 << 53
 MAX_FILES_AT_ONCE = 256
 LOG_NAME = LOG
+CANDIDATES_ARCHIVE = "candidates.tar.zst"
+"""The archive in a job's ``output`` folder, while a device times what is in it."""
+
 SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
 """Artifacts that the supervisor makes."""
 
@@ -71,6 +74,21 @@ class TurnEnded(Document):
     """The job's turn to measure has ended."""
 
     kind: Literal["turn-ended"] = "turn-ended"
+
+
+class CandidatesBuilt(Document):
+    """The job waits for a device to time candidates, whose archive is in its ``output`` folder."""
+
+    kind: Literal["candidates-built"] = "candidates-built"
+    platform: Platform
+    device_features: Annotated[tuple[DeviceFeature, ...], Field(max_length=64)] = ()
+    count: int = Field(ge=1, le=MAX_CANDIDATES, description="How many there are.")
+    rounds: int = Field(ge=1, le=MAX_ROUNDS, description="How often each is timed, in turns.")
+    repeat: int = Field(ge=1, le=MAX_REPEATS, description="The most times of each in one round.")
+    repeat_seconds: FiniteFloat = Field(gt=0, le=60, description="The time for these, in seconds.")
+    timeout_seconds: FiniteFloat = Field(
+        gt=0, le=600, description="How long one candidate may take in a round."
+    )
 
 
 class BundleRead(Document):
@@ -158,7 +176,7 @@ class Inspected(Document):
     inspection: Inspection
 
 
-Measured = TypeVar("Measured", Figures, Latency, BundleCheck)
+Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict)
 
 
 def _finite(measured: Measured) -> Measured:
@@ -177,7 +195,8 @@ class Compiled(Document):
     """A compilation succeeded; its files are in the job's ``output`` folder. Last message.
 
     If it stopped early, ``stopped_after`` is the last stage, and later results are missing. A library for
-    another platform is not ``measured``, and not verified either if that is ``left_to_device``.
+    another platform is not ``measured``, and not verified either if that is ``left_to_device``. ``tune`` says
+    how a search on a device ended.
     """
 
     kind: Literal["compiled"] = "compiled"
@@ -189,6 +208,7 @@ class Compiled(Document):
     measured: bool = True
     left_to_device: bool = False
     device_features: Annotated[tuple[DeviceFeature, ...], Field(max_length=64)] = ()
+    tune: Annotated[TuneVerdict, AfterValidator(_finite)] | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -236,6 +256,7 @@ Message = Annotated[
     | ProgressMade
     | TurnRequested
     | TurnEnded
+    | CandidatesBuilt
     | BundleRead
     | Failed
     | Inspected

@@ -12,7 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import VerifyOptions
-from bessemer.contract.report import DeviceRun
+from bessemer.contract.report import DeviceRun, SearchDevice
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
 
@@ -70,6 +70,9 @@ class CompileWork(Document):
     by_device: bool = Field(
         default=False, description="Whether a device verifies a bundle that this machine cannot run."
     )
+    searches_on_device: bool = Field(
+        default=False, description="Whether a device measures the candidates of a search."
+    )
 
 
 class InvokeWork(Document):
@@ -121,6 +124,21 @@ class StartJob(Document):
     cgroup: str | None = Field(default=None, description="The file by which the child joins its cgroup.")
     cores: int = Field(description="The worker's cores, and the target's if the request names none.")
     work: Work
+
+
+class TimedCandidate(Document):
+    """What a device found about a candidate: the median of each round, or why it failed."""
+
+    seconds: tuple[float, ...] = ()
+    error: str | None = None
+
+
+class CandidatesTimed(Document):
+    """The answer to ``CandidatesBuilt``; without a device, ``reason`` says why, and none will come."""
+
+    device: SearchDevice | None
+    reason: str = ""
+    candidates: tuple[TimedCandidate, ...] = ()
 
 
 MAX_ORDER_BYTES = 1 << 22

@@ -48,6 +48,7 @@ def _environment() -> Environment:
         "estimated": words.estimated,
         "not_measured": words.not_measured,
         "device_error": words.device_error,
+        "measured_where": words.measured_where,
     }
     environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
     # compiling the templates takes longer than rendering, so it happens before jobs are forked

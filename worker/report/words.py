@@ -10,6 +10,7 @@ from bessemer.contract.report import (
     GivenSchedule,
     Report,
     Schedules,
+    SearchDevice,
     TuneResult,
     TuneTask,
 )
@@ -161,6 +162,12 @@ def decision(result: TuneResult) -> str:
         return "The library uses the search's schedules: with the default ones, the whole model crashed."
     if result.crashed is Schedules.SEARCH:
         return "The library uses the default schedules: with the search's, the whole model crashed."
+    if result.kept is Schedules.SEARCH:
+        used = sum(task.kept for task in result.tasks)
+        return (
+            f"The library uses the search's schedules for {used} of {len(result.tasks)} workloads, which "
+            "were faster one by one. The whole model was not compared."
+        )
     again = sum(map(_looked_faster, result.tasks))
     if not again:
         return "The library uses the default schedules: the search found nothing faster for any workload."
@@ -168,6 +175,20 @@ def decision(result: TuneResult) -> str:
         "The library uses the default schedules: the search looked faster for "
         f"{again} of {len(result.tasks)} workloads, but not clearly when measured again beside the default."
     )
+
+
+def measured_where(result: TuneResult) -> str:
+    """Which devices measured the candidates, and why no device did any more; empty if the worker did."""
+    named = (f"{each.name} ({_described(each)})" for each in result.devices)
+    measured = f"Measured on {', '.join(named)}." if result.devices else ""
+    emulated = any(each.emulated for each in result.devices)
+    doubt = "Ranked under emulation: the times say nothing about the hardware." if emulated else ""
+    lost = sentence(f"the measurements ended: {result.device_failure}") if result.device_failure else ""
+    return " ".join(filter(None, (measured, doubt, lost)))
+
+
+def _described(device: SearchDevice) -> str:
+    return f"{device.platform}, emulated" if device.emulated else device.processor or device.platform
 
 
 def _looked_faster(task: TuneTask) -> bool:

@@ -14,7 +14,9 @@ from pathlib import Path
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
+from bessemer.store.blobs.hashing import Blob
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
+from bessemer.store.errors import TooLargeError
 from worker.errors import MisbehavedError
 from worker.protocol.messages import LOG_NAME, Compiled
 
@@ -85,6 +87,31 @@ def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
         MisbehavedError: the file is missing, not a regular file, or too large.
     """
     return _store(name, _checked_path(folder, name, max_bytes), artifacts)
+
+
+def store_output(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes: int) -> Blob:
+    """Store a file of the ``output`` folder of a job that still runs, and may change it meanwhile.
+
+    Raises:
+        MisbehavedError: the file is missing, not a regular file, or too large.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        output = os.open(folder / "output", flags | os.O_DIRECTORY)
+        try:
+            file = os.fdopen(os.open(name, flags, dir_fd=output), "rb")
+        finally:
+            os.close(output)
+    except OSError as error:
+        raise MisbehavedError(f"{name!r} cannot be read: {error.strerror}") from error
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise MisbehavedError(f"{name!r} is not a regular file")
+        try:
+            return artifacts.put_open(file, max_bytes)
+        except TooLargeError as error:
+            raise MisbehavedError(f"{name!r} is larger than {max_bytes} bytes") from error
 
 
 def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:

@@ -23,12 +23,13 @@ from worker.protocol.messages import Checked, Compiled, Message
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect, collect_content, collect_left
-from worker.supervisor.device_step import may_use_device, run_on_device
+from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
 from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
+from worker.supervisor.search_step import SearchOnDevices
 from worker.supervisor.tracing import JobTrace
 
 
@@ -81,14 +82,21 @@ class CompilationTask(RowTask[Compilation]):
         kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
         making = Making(row, tuple(uploads), ready, self._runner.worker_id, settings.cores)
         self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
-        use_device = partial(may_use_device, row, attempt.tenant, self._runner.store)
+        of_row = (row, attempt.tenant, self._runner.store)
+        use_device = partial(may_use_device, *of_row)
+        searches = await self._runner.store_retry.call(partial(searches_on_device, *of_row))
+        search = SearchOnDevices(self._runner, row, attempt, folder, record)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
             by_device=await self._runner.store_retry.call(use_device),
+            searches_on_device=searches,
         )
-        outcome = await self._runner.run(row.id, slot, folder, work, record, timeout_seconds, (trace,))
+        outcome = await self._runner.run(
+            *(row.id, slot, folder, work, record, timeout_seconds, (trace,)),
+            time_candidates=search.time if searches else None,
+        )
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
         if isinstance(result, Compiled) and ARCHIVE in result.files:
             result = await self._checked(making, attempt, folder, result)

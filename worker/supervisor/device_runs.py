@@ -1,4 +1,6 @@
-"""Has a bundle verified and measured by a device: offers the task, watches its lease, reads the result.
+"""Has devices do tasks: offers each, watches its lease, reads the result.
+
+A task is a bundle to verify and measure, or the candidates of a search to time.
 
 The device calls the app. This side and the app share only the rows of ``DeviceTasks``.
 """
@@ -8,13 +10,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bessemer.contract.device import Device, DeviceEntry, DeviceResult, DeviceTask
 from bessemer.contract.job import EntryFigures, Figures, Progress
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
-from bessemer.contract.report import DeviceEntryRun, DeviceRun
+from bessemer.contract.report import DeviceEntryRun, DeviceRun, TuneVerdict
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.rows.device_tasks import DeviceTasks, DeviceTaskState, DeviceTaskStatus, Wanted
@@ -26,13 +28,15 @@ from worker.supervisor.retry import MAX_LOST_ATTEMPTS, StoreRetry
 POLL_SECONDS = 0.25
 HOLD_SECONDS = 900.0
 STAGE = Stage.PACKAGE
+QUIET_SECONDS = 2.0
+"""A search offers batch after batch: it says only of those that wait for longer that they wait."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A bundle for a device.
+    """A bundle for a device, or candidates.
 
     Attributes:
         job_id: the compilation.
@@ -41,6 +45,8 @@ class Offer:
         wanted: the devices that may do it.
         required: whether the compilation fails without a device, since this worker cannot run the bundle, or
             the request names a device.
+        work_seconds: how long the task's programs may run altogether.
+        preferred: a device that gets the task before others if it is live.
     """
 
     job_id: str
@@ -48,6 +54,21 @@ class Offer:
     task: DeviceTask
     wanted: Wanted
     required: bool
+    work_seconds: float
+    preferred: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """What the task is about, in words."""
+        return "the bundle" if self.task.kind == "verify" else "the candidates"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task that a device has ended without a failure."""
+
+    device: Device
+    result: DeviceResult
 
 
 class LeaseWatch:
@@ -72,15 +93,21 @@ class DeviceWait:
     """What is known while a task waits or runs.
 
     Attributes:
+        say: records in words what the compilation waits for; blocks.
+        began: since when.
         lost: the names of the devices that were lost, in order.
-        unfit: what the devices said that could not run the bundle.
+        counted: how many of them had this task.
+        unfit: what the devices said that could not run the programs.
         idle_since: since when no device that may do the task is live; None if one is.
         last: the device that had the task last.
         held: the attempt of the device that has the task, and since when.
         said: the last progress that was recorded.
     """
 
+    say: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
     lost: list[str] = field(default_factory=list)
+    counted: int = 0
     unfit: list[str] = field(default_factory=list)
     idle_since: float | None = None
     last: str = ""
@@ -125,30 +152,54 @@ class DeviceRunner:
         """
         if not offer.required and not await self._retry.call(partial(self._tasks.fitting, offer.wanted)):
             return None
-        await self._retry.call(
-            partial(self._tasks.submit, offer.job_id, offer.attempt, offer.task, offer.wanted)
-        )
-        try:
-            result = await self._follow(offer)
-        finally:
-            await asyncio.shield(self._withdraw(offer))
-        if isinstance(result, Problem) and not offer.required and result.code in WITHOUT_DEVICE:
+        result = await self._do(offer, DeviceWait(partial(self._say, offer)))
+        if isinstance(result, Ended):
+            return as_run(result.device, result.result)
+        if not offer.required and result.code in WITHOUT_DEVICE:
             log.warning("verified without a device: %s", result.detail)
             return None
         return result
+
+    async def time(self, offer: Offer, lost: list[str], say: Callable[[str], None]) -> Ended | Problem:
+        """Have a device time candidates.
+
+        Args:
+            offer: the candidates.
+            lost: the devices that the search has lost before; those that it loses now are added.
+            say: records in words what the search waits for; blocks.
+
+        Raises:
+            FencedError: another attempt at the compilation has begun.
+            StoreUnavailableError: the store was unavailable for too long.
+        """
+        return await self._do(offer, DeviceWait(say, lost=lost))
+
+    async def _do(self, offer: Offer, wait: DeviceWait) -> Ended | Problem:
+        wanted = offer.wanted
+        if offer.preferred is not None:
+            preferred = replace(wanted, name=offer.preferred)
+            live = await self._retry.call(partial(self._tasks.fitting, preferred))
+            wanted = preferred if live else wanted
+        await self._retry.call(partial(self._tasks.submit, offer.job_id, offer.attempt, offer.task, wanted))
+        try:
+            return await self._follow(offer, wait)
+        finally:
+            await asyncio.shield(self._withdraw(offer))
 
     async def _withdraw(self, offer: Offer) -> None:
         with contextlib.suppress(StoreUnavailableError):  # it is obsolete when the attempt has ended
             await asyncio.to_thread(self._tasks.withdraw, offer.task.id)
 
-    async def _follow(self, offer: Offer) -> DeviceRun | Problem:
-        wait, lease = DeviceWait(), LeaseWatch(self._tasks.lease_seconds)
+    async def _follow(self, offer: Offer, wait: DeviceWait) -> Ended | Problem:
+        lease = LeaseWatch(self._tasks.lease_seconds)
         while True:
             status = await self._retry.call(partial(self._tasks.status, offer.task.id))
             if status is None:
                 raise FencedError(offer.job_id, offer.attempt.number)
             if await self._retry.call(partial(self._jobs.cancel_requested, offer.job_id, offer.attempt)):
-                return make_problem(ErrorCode.CANCELLED, "cancelled while a device was to run the bundle")
+                return make_problem(
+                    ErrorCode.CANCELLED, f"cancelled while a device was to run {offer.subject}"
+                )
             result = await self._step(offer, status, wait, lease)
             if result is not None:
                 return result
@@ -156,11 +207,12 @@ class DeviceRunner:
 
     async def _step(
         self, offer: Offer, status: DeviceTaskStatus, wait: DeviceWait, lease: LeaseWatch
-    ) -> DeviceRun | Problem | None:
+    ) -> Ended | Problem | None:
         """Look once at the task; None if it goes on."""
-        if status.lost_attempts > len(wait.lost):
+        if status.lost_attempts > wait.counted:
+            wait.counted += 1
             wait.lost.append(wait.last or "unknown")
-        if status.lost_attempts >= MAX_LOST_ATTEMPTS:
+        if len(wait.lost) >= MAX_LOST_ATTEMPTS:
             return _lost(wait.lost)
         match status.state:
             case DeviceTaskState.ENDED:
@@ -171,14 +223,12 @@ class DeviceRunner:
             case DeviceTaskState.QUEUED:
                 return await self._await_device(offer, status, wait)
 
-    async def _end(
-        self, offer: Offer, status: DeviceTaskStatus, wait: DeviceWait
-    ) -> DeviceRun | Problem | None:
+    async def _end(self, offer: Offer, status: DeviceTaskStatus, wait: DeviceWait) -> Ended | Problem | None:
         device, result = status.device, status.result
         assert device is not None
         assert result is not None
         if not result.failure:
-            return as_run(device, result)
+            return Ended(device, result)
         if not result.unfit:
             detail = f"on device '{device.name}': {result.failure}"
             return make_problem(ErrorCode.VERIFY_CRASHED, detail, stage=STAGE)
@@ -191,11 +241,11 @@ class DeviceRunner:
     ) -> None:
         assert status.device is not None
         wait.last, wait.idle_since = status.device.name, None
-        await self._say(offer, wait, f"device '{wait.last}' runs the bundle")
+        await self._tell(wait, f"device '{wait.last}' runs {offer.subject}")
         if wait.held[0] != status.attempt:
             wait.held = (status.attempt, time.monotonic())
         held_seconds = time.monotonic() - wait.held[1]
-        if lease.is_lost(status) or held_seconds > offer.task.timeout_seconds + self._hold_seconds:
+        if lease.is_lost(status) or held_seconds > offer.work_seconds + self._hold_seconds:
             log.warning("device %s is lost; its task goes to another", wait.last)
             await self._retry.call(partial(self._tasks.take_back, offer.task.id, status.attempt))
 
@@ -204,26 +254,34 @@ class DeviceRunner:
         if live:
             wait.idle_since = None
             names = ", ".join(f"'{device.name}'" for device in live[:3])
-            await self._say(offer, wait, f"waiting for device {names}{_again(wait)}")
+            if offer.task.kind == "verify" or time.monotonic() - wait.began > QUIET_SECONDS:
+                await self._tell(wait, f"waiting for device {names}{_again(wait)}")
+            return None
+        if status.wanted.name != offer.wanted.name:
+            await self._retry.call(partial(self._tasks.open_to_all, offer.task.id))
             return None
         if wait.unfit:
-            detail = f"no device could run the bundle: {'; '.join(wait.unfit)}"
+            detail = f"no device could run {offer.subject}: {'; '.join(wait.unfit)}"
             return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, detail, stage=STAGE)
         wait.idle_since = time.monotonic() if wait.idle_since is None else wait.idle_since
         missing = f"{_described(status.wanted)}, and none is live{_again(wait)}"
         if time.monotonic() - wait.idle_since >= self._wait_seconds:
-            detail = f"the bundle needs {missing}: waited {self._wait_seconds:g} s"
+            needs = "needs" if offer.task.kind == "verify" else "need"
+            detail = f"{offer.subject} {needs} {missing}: waited {self._wait_seconds:g} s"
             return make_problem(ErrorCode.DEVICE_UNAVAILABLE, detail, stage=STAGE)
-        await self._say(offer, wait, f"waiting for {missing}; fails after {self._wait_seconds:g} s")
+        ends = "fails" if offer.task.kind == "verify" else "the search ends"
+        await self._tell(wait, f"waiting for {missing}; {ends} after {self._wait_seconds:g} s")
         return None
 
-    async def _say(self, offer: Offer, wait: DeviceWait, text: str) -> None:
+    async def _tell(self, wait: DeviceWait, text: str) -> None:
         """Record what the compilation waits for, once."""
-        if text == wait.said:
-            return
-        wait.said = text
+        if text != wait.said:
+            wait.said = text
+            await self._retry.call(partial(wait.say, text))
+
+    def _say(self, offer: Offer, text: str) -> None:
         progress = Progress(stage=STAGE, done=0, total=0, detail=text[:400])
-        await self._retry.call(partial(self._jobs.progress, offer.job_id, offer.attempt, progress))
+        self._jobs.progress(offer.job_id, offer.attempt, progress)
 
 
 WITHOUT_DEVICE = (ErrorCode.DEVICE_UNAVAILABLE, ErrorCode.DEVICE_LOST, ErrorCode.TARGET_NOT_RUNNABLE)
@@ -272,7 +330,7 @@ def _entry_run(entry: DeviceEntry, emulated: bool) -> DeviceEntryRun:
     )
 
 
-def device_figures(run: DeviceRun, library_bytes: int) -> Figures | None:
+def device_figures(run: DeviceRun, library_bytes: int, tune: TuneVerdict | None = None) -> Figures | None:
     """The figures of a library that only a device measured; None if it is emulated or timed nothing."""
     first = run.latency
     if first is None:
@@ -288,4 +346,5 @@ def device_figures(run: DeviceRun, library_bytes: int) -> Figures | None:
             EntryFigures(name=name, latency=found, baselines=()) for name, found in others if found
         ),
         device=run.name,
+        tune=tune,
     )

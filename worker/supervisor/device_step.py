@@ -47,6 +47,22 @@ def may_use_device(row: Compilation, tenant: Tenant, store: Store) -> bool:
     return row.request.device is not None or needs.platform in store.device_tasks.live_platforms().of(tenant)
 
 
+def searches_on_device(row: Compilation, tenant: Tenant, store: Store) -> bool:
+    """Whether a device measures the candidates of a search. Blocks.
+
+    It does if the request names it, or if this worker cannot load the code of the target's platform and a
+    device of that platform is live. An emulated one must be named: its times say nothing about the hardware.
+    """
+    request, needs = row.request, row.request.needs
+    if not (request.is_verified and request.makes_bundle):
+        return False
+    if request.device is not None:
+        return True
+    if needs is None or needs.platform == OWN_PLATFORM:
+        return False
+    return bool(store.device_tasks.fitting(Wanted(tenant, needs.platform, measures=True)))
+
+
 async def run_on_device(
     runner: JobRunner,
     slot: int,
@@ -79,7 +95,7 @@ async def run_on_device(
     amended = await _amend(runner, slot, row, attempt, folder, bundle, run)
     if isinstance(amended, Problem):
         return amended
-    figures = compiled.figures or device_figures(run, size_of(folder.path, LIBRARY))
+    figures = compiled.figures or device_figures(run, size_of(folder.path, LIBRARY), compiled.tune)
     return DeviceStep(compiled.model_copy(update={"verified": True, "figures": figures}), amended)
 
 
@@ -103,7 +119,7 @@ def _offer(
     )
     platform, features = platform_of(compiled.target.triple), frozenset(compiled.device_features)
     wanted = Wanted(attempt.tenant, platform, row.request.device, features)
-    return Offer(row.id, attempt, task, wanted, required)
+    return Offer(row.id, attempt, task, wanted, required, work_seconds=task.timeout_seconds)
 
 
 async def _amend(

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
@@ -16,6 +17,7 @@ from worker.protocol.conversation import Conversation, LastMessage
 from worker.protocol.messages import (
     Amended,
     BundleRead,
+    CandidatesBuilt,
     Checked,
     Compiled,
     Confined,
@@ -29,7 +31,7 @@ from worker.protocol.messages import (
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import StartJob
+from worker.protocol.order import CandidatesTimed, StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -46,6 +48,8 @@ LAST_MESSAGES_SECONDS = 5.0
 LOG_SECONDS = 1.0
 LOG_SHOWN_BYTES = 16_384
 """How much of a running job's log is kept; after the job, the whole log is kept as a file."""
+
+TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +72,7 @@ async def run_job(
     turn_limits: TurnLimits,
     observers: tuple[JobObserver, ...] = (),
     on_usage: Callable[[Usage], None] = ignore_usage,
+    time_candidates: TimeCandidates | None = None,
 ) -> JobOutcome:
     """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
@@ -83,6 +88,7 @@ async def run_job(
         turn_limits: how the job shares its host while it measures.
         observers: observe what is recorded; they must neither block nor raise.
         on_usage: called with every measurement of what the job uses; must not block.
+        time_candidates: has a device time the job's candidates; None if it must not ask for that.
 
     Raises:
         FencedError: another worker has taken over the job.
@@ -95,7 +101,9 @@ async def run_job(
         _log_kept(record, folder),
     ):
         turns = HostTurns(turn_limits, job.grant_turn)
-        listening = asyncio.ensure_future(_listen(job, record, store_retry, turns, observers))
+        listening = asyncio.ensure_future(
+            _listen(job, record, store_retry, turns, observers, time_candidates)
+        )
         try:
             termination = await watch(job, limits, cancelled.is_set, on_usage)
             exit_ = await asyncio.shield(job.exited)
@@ -125,6 +133,7 @@ async def _listen(
     store_retry: StoreRetry,
     turns: HostTurns,
     observers: tuple[JobObserver, ...],
+    time_candidates: TimeCandidates | None,
 ) -> Reported:
     conversation, began = Conversation(), time.monotonic()
     try:
@@ -135,6 +144,8 @@ async def _listen(
                     turns.begin()
                 case TurnEnded():
                     turns.end()
+                case CandidatesBuilt():
+                    await _answer(job, message, time_candidates)
                 case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
@@ -149,6 +160,21 @@ async def _listen(
         await job.kill()
         raise
     return Reported(last=conversation.last, violation=None)
+
+
+async def _answer(job: RunningJob, built: CandidatesBuilt, time_candidates: TimeCandidates | None) -> None:
+    """Tell the job what a device found, unless the job ends first."""
+    if time_candidates is None:
+        raise MisbehavedError("the job has no device that could time its candidates")
+    timing = asyncio.ensure_future(time_candidates(built))
+    first: set[asyncio.Future[Any]] = {timing, job.exited}
+    try:
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if timing.done():
+            await job.answer(timing.result().model_dump_json().encode() + b"\n")
+    finally:
+        timing.cancel()
+        await asyncio.wait({timing})
 
 
 @asynccontextmanager

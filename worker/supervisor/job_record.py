@@ -152,6 +152,13 @@ class CompilationRecord(JobRecord):
         if finished:
             self._finished = stage
 
+    def waits(self, detail: str) -> None:
+        """Record what the job waits for, as the progress of the stage that runs."""
+        assert self.stage is not None
+        done, total = (0, 0) if self.latest is None else (self.latest.done, self.latest.total)
+        self.latest = Progress(stage=self.stage, done=done, total=total, detail=detail[:400])
+        self._record(partial(self._jobs.progress, *self._job, self.latest))
+
     def printed(self, tail: str) -> None:
         """Keep the end of what the job has printed, if it has changed."""
         if tail != self._tail:

@@ -26,7 +26,7 @@ from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
-from worker.supervisor.job import run_job
+from worker.supervisor.job import TimeCandidates, run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
@@ -174,6 +174,7 @@ class JobRunner:
         record: JobRecord,
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
+        time_candidates: TimeCandidates | None = None,
     ) -> JobOutcome:
         """Run a job in its folder.
 
@@ -203,6 +204,7 @@ class JobRunner:
                 self.settings.turn_limits(),
                 (meter, *observers),
                 meter.used,
+                time_candidates,
             )
             if cgroup is not None and outcome.termination is None and cgroup.ran_out_of_memory():
                 return replace(outcome, termination=Termination(ErrorCode.LIMIT_MEMORY, OUT_OF_MEMORY))

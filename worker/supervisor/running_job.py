@@ -18,6 +18,8 @@ from worker.supervisor.groups import Group, GroupsFile, kill_group
 MAX_MESSAGES_BYTES = 1 << 26
 """All messages of a job together; only a hostile job sends more."""
 
+ANSWER_STEP_SECONDS = 0.02
+
 log = logging.getLogger(__name__)
 
 
@@ -123,6 +125,14 @@ class RunningJob:
     def grant_turn(self) -> None:
         """Tell the job that its turn to measure has begun."""
         self._link.grants.write(b"\0")
+
+    async def answer(self, line: bytes) -> None:
+        """Write a line that the job waits for, as long as the job runs: it may not read it."""
+        left = line
+        while left and self.running():
+            left = left[self._link.grants.write(left) or 0 :]
+            if left:
+                await self.wait(ANSWER_STEP_SECONDS)
 
     def running(self) -> bool:
         """Whether the first process still runs."""

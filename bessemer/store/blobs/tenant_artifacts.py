@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import obstore
 from obstore.store import ObjectStore
@@ -82,6 +83,14 @@ class TenantArtifacts:
             OSError: the file cannot be read, or is not a regular file.
         """
         return self._put(Meter(), file_chunks(path), lambda _: None)
+
+    def put_open(self, file: BinaryIO, max_bytes: int) -> Blob:
+        """Store the rest of an open file, which another process may change meanwhile.
+
+        Raises:
+            TooLargeError: it exceeds ``max_bytes``.
+        """
+        return self._put(Meter(max_bytes), iter(partial(file.read, CHUNK_BYTES), b""), lambda _: None)
 
     def put_bytes(self, content: bytes) -> Blob:
         """Store a small file."""

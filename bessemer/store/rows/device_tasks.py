@@ -50,6 +50,7 @@ class Wanted:
         name: a device's name; None if any will do.
         features: what its processor must have.
         unfit: the names of those that turned out to be unable.
+        measures: whether times are all that counts, so that an emulated device must be named.
     """
 
     tenant: Tenant
@@ -57,6 +58,7 @@ class Wanted:
     name: str | None = None
     features: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
+    measures: bool = False
 
     def fits(self, device: Device) -> bool:
         """Whether a device that the tenant may use can do the task."""
@@ -65,6 +67,7 @@ class Wanted:
             and self.name in (None, device.name)
             and (device.emulated or self.features <= frozenset(device.features))
             and device.name not in self.unfit
+            and not (device.emulated and self.measures and self.name is None)
         )
 
 
@@ -147,6 +150,12 @@ class DeviceTasks:
                 "result": None,
             }
             connection.execute(sa.update(DEVICE_TASKS).where(DEVICE_TASKS.c.id == task_id).values(values))
+
+    def open_to_all(self, task_id: str) -> None:
+        """Let any device do a queued task that was meant for one."""
+        queued = sa.and_(DEVICE_TASKS.c.id == task_id, DEVICE_TASKS.c.state == DeviceTaskState.QUEUED.value)
+        with self._database.write() as connection:
+            connection.execute(sa.update(DEVICE_TASKS).where(queued).values(device_name=None))
 
     def withdraw(self, task_id: str) -> None:
         """Delete a task; a device that has it learns so when it renews its lease."""
@@ -244,7 +253,14 @@ def shown_device(row: sa.Row[Any], lease_seconds: float) -> Device:
 
 def wanted_of(row: sa.Row[Any]) -> Wanted:
     """The devices that may do a row's task."""
-    return Wanted(row.tenant, row.platform, row.device_name, frozenset(row.features), frozenset(row.unfit))
+    return Wanted(
+        row.tenant,
+        row.platform,
+        row.device_name,
+        frozenset(row.features),
+        frozenset(row.unfit),
+        measures=row.document["kind"] == "measure",
+    )
 
 
 def new_task_id() -> str:

@@ -46,8 +46,8 @@ def a_task() -> DeviceTask:
     )
 
 
-def offered(store: Store, wanted: Wanted = ARM, job: str = JOB) -> DeviceTask:
-    task = a_task()
+def offered(store: Store, wanted: Wanted = ARM, job: str = JOB, task: DeviceTask | None = None) -> DeviceTask:
+    task = task or a_task()
     store.for_tenant(wanted.tenant).jobs.submit(job, a_request())
     store.device_tasks.submit(job, started(store.jobs, job), task, wanted)
     return task
@@ -120,6 +120,26 @@ def test_a_device_takes_what_it_can_run_and_may_see(
     task = offered(store, wanted)
     device = registered(store, request_, tenant, shared)
     assert taken(store, device, tenant) == (task if fits else None)
+
+
+@pytest.mark.parametrize(("name", "fits"), [(None, False), ("pi", True), ("other", False)])
+def test_an_emulated_device_measures_candidates_only_if_it_is_named(
+    store: Store, name: str | None, fits: bool
+) -> None:
+    wanted = replace(ARM, name=name, measures=True)
+    device = registered(store, a_board().model_copy(update={"emulated": True}))
+    task = offered(store, wanted, task=a_task().model_copy(update={"kind": "measure"}))
+    assert [found.name for found in store.device_tasks.fitting(wanted)] == (["pi"] if fits else [])
+    assert taken(store, device) == (task if fits else None)
+
+
+def test_a_task_for_one_device_can_be_opened_to_all(store: Store) -> None:
+    task = offered(store, replace(ARM, name="gone"))
+    device = registered(store)
+    assert taken(store, device) is None
+    store.device_tasks.open_to_all(task.id)
+    assert status(store, task).wanted == ARM
+    assert taken(store, device) == task
 
 
 def test_one_of_two_devices_gets_a_task_and_gets_it_again_until_it_ends(store: Store) -> None:

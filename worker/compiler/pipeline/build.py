@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import tvm
 
 from bessemer.bundle.manifest import STATIC_LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Estimate
-from bessemer.contract.request import Parameters
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.estimate import estimate_run, flops_of_functions
-from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
+from worker.compiler.codegen.executable import Linked, build_in_shares
+from worker.compiler.codegen.exposed import exposed_by
 from worker.compiler.codegen.imports import imported_functions
 from worker.compiler.codegen.link import LinkError, archive_objects
 from worker.compiler.codegen.origin import places_of
-from worker.compiler.codegen.standalone.emit import EntryTensors
 from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
@@ -58,7 +55,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     )
     try:
         linked = build_in_shares(
-            tuned.module, tuned.optimized.module, library, compiler, _exposed(tuned.captured)
+            tuned.module, tuned.optimized.module, library, compiler, exposed_by(tuned.captured)
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
@@ -111,28 +108,6 @@ def _write_program(library: Path, linked: Linked, compiler: Compiler) -> Path | 
     program = library.parent / program_name(triple)
     write_runner(library, triple, compiler.objects, program)
     return program
-
-
-def _exposed(captured: Captured) -> Exposed:
-    """What C can call: nothing if parameters are separate."""
-    if captured.upload.request.parameters is Parameters.SEPARATE:
-        return Exposed()
-    entries = {entry.function: _tensors_of(entry) for entry in captured.entries}
-    initial = {name: value for entry in captured.entries for name, value in _initial(entry)}
-    return Exposed(entries, initial)
-
-
-def _tensors_of(entry: Captured) -> EntryTensors:
-    inputs, outputs = len(entry.input_specs) - entry.kept, len(entry.output_specs) - entry.kept
-    return EntryTensors(
-        entry.name, entry.input_specs[:inputs], entry.output_specs[:outputs], entry.input_specs[inputs:]
-    )
-
-
-def _initial(entry: Captured) -> Iterator[tuple[str, np.ndarray]]:
-    first = len(entry.input_specs) - entry.kept
-    for spec, value in zip(entry.input_specs[first:], entry.inputs[first:], strict=True):
-        yield spec.name, value
 
 
 def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:

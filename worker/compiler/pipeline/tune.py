@@ -21,7 +21,12 @@ from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign, names_of
-from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
+from worker.compiler.tuning.final_comparison import (
+    Finalists,
+    ModelComparison,
+    compare_finalists,
+    compare_on_device,
+)
 from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
@@ -30,6 +35,7 @@ from worker.compiler.tuning.meta_schedule import (
     CandidateRunner,
     RunnerSettings,
 )
+from worker.compiler.tuning.on_device import NoDeviceError, bench_of, device_tools
 from worker.compiler.tuning.record_selection import (
     forced_records,
     is_skipped,
@@ -98,9 +104,15 @@ def _schedule_and_search(
     return Tuned(
         optimized=optimized,
         module=module,
-        result=result.model_copy(update={"schedules": given.schedules}),
+        result=result.model_copy(update={"schedules": given.schedules, **_measured_by(session)}),
         records=records,
     )
+
+
+def _measured_by(session: TuningSession) -> dict[str, object]:
+    """What the result says of the devices that measured."""
+    bench = session.bench
+    return {} if bench is None else {"devices": tuple(bench.seen), "device_failure": bench.failure}
 
 
 def _search_and_apply(
@@ -110,10 +122,13 @@ def _search_and_apply(
     started, budget = time.monotonic(), share_seconds(options.seconds)
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
-    measure_defaults(tasks, session)
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
-    ended_by = _search(tasks, options, started, context, scope)
+    try:
+        measure_defaults(tasks, session)
+        ended_by = _search(tasks, options, started, context, scope)
+    except NoDeviceError:
+        ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
     write_scripts(tasks, context.scratch / "records")
     outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
@@ -155,7 +170,10 @@ def _settle(
     finalists = Finalists(
         searched, default, optimized.module, target, optimized.captured, optimized.parameters
     )
-    comparison = compare_finalists(finalists, context, comparison_seconds)
+    if session.bench is None:
+        comparison = compare_finalists(finalists, context, comparison_seconds)
+    else:
+        comparison = compare_on_device(finalists, context, session.bench, comparison_seconds)
     if comparison.kept is Schedules.SEARCH:
         return _Outcome(searched, comparison, kept=records, won=records)
     return _Outcome(default, comparison, won=records)
@@ -181,14 +199,22 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     threads, options = upload.target.threads, upload.request.tune
     folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
+    settings, candidates = BuilderSettings(folder=folder, workers=threads), context.candidates
+    bench = bench_of(context.devices, context.output, upload.target)
+    if bench is None:
+        builder = CandidateBuilder(candidates, settings)
+        runner = CandidateRunner(candidates, RunnerSettings(threads, EVALUATION))
+    else:
+        builder, runner = device_tools(candidates, settings, bench, EVALUATION)
     return TuningSession(
         target=target,
-        builder=CandidateBuilder(context.candidates, BuilderSettings(folder=folder, workers=threads)),
-        runner=CandidateRunner(context.candidates, RunnerSettings(threads, EVALUATION)),
+        builder=builder,
+        runner=runner,
         database=open_database(context.scratch / "records"),
         cost_model=make_cost_model(options, threads),
         threads=threads,
         options=options,
+        bench=bench,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import tvm
@@ -13,7 +14,10 @@ import tvm
 from bessemer.contract.report import Schedules
 from worker.candidates.client import LibraryCrashedError, ModelProcess
 from worker.compiler.codegen.compile_functions import Compiler
-from worker.compiler.codegen.executable import build_in_shares
+from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
+from worker.compiler.codegen.exposed import exposed_by
+from worker.compiler.codegen.standalone.runner import write_runner
+from worker.compiler.tuning.on_device import DeviceBench, NoDeviceError, Timing, write_inputs
 from worker.compiler.tuning.session import tuning_logger
 from worker.measure.rounds import Rounds, alternate
 from worker.measure.statistics import latency, round_ratios
@@ -100,7 +104,63 @@ class _Finalist:
         """See ``Side.rest``: an idle library rests by itself."""
 
 
+DEVICE_ROUNDS = 8
+DEVICE_RUNS = 50
+DEVICE_TIMEOUT_SECONDS = 300.0
+
+
+def compare_on_device(
+    finalists: Finalists, context: StageContext, bench: DeviceBench, seconds: float
+) -> ModelComparison:
+    """The same on a device, by the C interface. Without that, or without a device, the search's win unseen.
+
+    Raises:
+        JobError: as ``compare_finalists``.
+    """
+    files: dict[str, Path] = {}
+    for module, name in ((finalists.search, Schedules.SEARCH), (finalists.default, Schedules.DEFAULT)):
+        library, linked, compiler = _link(module, finalists, context, name)
+        if linked.no_c_interface is not None:
+            return ModelComparison(kept=Schedules.SEARCH)
+        program = library.with_name("run")
+        write_runner(library, str(finalists.target.attrs["mtriple"]), compiler.objects, program)
+        files |= {f"{name.value}/{path.name}": path for path in (library, program)}
+    captured = finalists.captured
+    count = len(captured.input_specs) - captured.kept
+    names = [spec.name for spec in captured.input_specs[:count]]
+    files["inputs.npz"] = context.scratch / "final" / "inputs.npz"
+    write_inputs(files["inputs.npz"], dict(zip(names, captured.inputs[:count], strict=True)))
+    commands = [
+        [f"{name.value}/run", "--inputs", "inputs.npz"] for name in (Schedules.SEARCH, Schedules.DEFAULT)
+    ]
+    timing = Timing(DEVICE_ROUNDS, DEVICE_RUNS, seconds / (2 * DEVICE_ROUNDS), DEVICE_TIMEOUT_SECONDS)
+    try:
+        search, default = bench.time(commands, files, timing)
+    except NoDeviceError:
+        return ModelComparison(kept=Schedules.SEARCH)
+    if search.error is not None:
+        return ModelComparison(kept=Schedules.DEFAULT, crashed=Schedules.SEARCH)
+    if default.error is not None:
+        return ModelComparison(kept=Schedules.SEARCH, crashed=Schedules.DEFAULT)
+    pairs = zip(search.seconds, default.seconds, strict=True)
+    return ModelComparison(
+        kept=Schedules.SEARCH if median(ours / theirs for ours, theirs in pairs) < 1.0 else Schedules.DEFAULT,
+        search_ms=median(search.seconds) * 1e3,
+        default_ms=median(default.seconds) * 1e3,
+    )
+
+
 def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:
+    return _link(module, finalists, context, name, exposed=False)[0]
+
+
+def _link(
+    module: tvm.IRModule,
+    finalists: Finalists,
+    context: StageContext,
+    name: Schedules,
+    exposed: bool = True,
+) -> tuple[Path, Linked, Compiler]:
     folder = context.scratch / "final" / name.value
     library = folder / "model.so"
     compiler = Compiler(
@@ -109,8 +169,8 @@ def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, na
         compile_many=context.candidates.compile_many,
         left_seconds=context.left_seconds,
     )
-    build_in_shares(module, finalists.plain, library, compiler)
-    return library
+    called = exposed_by(finalists.captured) if exposed else Exposed()
+    return library, build_in_shares(module, finalists.plain, library, compiler, called), compiler
 
 
 def _alternate(

@@ -9,6 +9,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.default import default_schedule
+from worker.compiler.tuning.on_device import NoDeviceError
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession, measure
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
@@ -27,15 +28,26 @@ def measure_defaults(tasks: Sequence[TaskSearch], session: TuningSession) -> Non
 def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
     """The records that beat their tasks' default schedules when both are measured in alternation.
 
-    The second measurement is needed because the best of many noisy ones is too optimistic.
+    The second measurement is needed because the best of many noisy ones is too optimistic. If the devices
+    that measure are lost, the first one decides.
     """
     open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
     records = [task.best_record for task in open_tasks if task.best_record is not None]
     ours = [record.as_measure_candidate().sch.mod for record in records]
     theirs = [_default_module(task, session) for task in open_tasks]
-    results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
+    try:
+        results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
+    except NoDeviceError:
+        return [
+            task.best_record for task in open_tasks if _won_clearly(task) and task.best_record is not None
+        ]
     pairs = zip(records, results[: len(ours)], results[len(ours) :], strict=True)
     return [record for record, seconds, default_seconds in pairs if beats(seconds, default_seconds)]
+
+
+def _won_clearly(task: TaskSearch) -> bool:
+    default = task.default_seconds
+    return default is not None and beats([task.best_seconds or 0.0], [default])
 
 
 def _default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:

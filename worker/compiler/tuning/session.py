@@ -21,6 +21,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from bessemer.contract.options import CostModel as CostModelName
 from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
+from worker.compiler.tuning.on_device import DeviceBench
 
 _DEVICE = "cpu"
 WARM_UP_SAMPLES = 16
@@ -32,7 +33,7 @@ EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 
 @dataclass(frozen=True)
 class TuningSession:
-    """The state that all tasks share."""
+    """The state that all tasks share; ``bench`` has the devices that measure, None if this machine does."""
 
     target: tvm.target.Target
     builder: Any
@@ -41,6 +42,7 @@ class TuningSession:
     cost_model: CostModel | None
     threads: int
     options: TuneOptions
+    bench: DeviceBench | None = None
 
 
 def make_cost_model(options: TuneOptions, threads: int) -> CostModel | None:
@@ -80,7 +82,12 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
 
     Returns:
         The seconds of each round for each module, or its error.
+
+    Raises:
+        NoDeviceError: devices measure, and none does any more.
     """
+    if session.bench is not None:
+        session.bench.require()
     built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
     inputs = [
@@ -93,6 +100,8 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
         result = future.result()
         seconds[index] += [float(value) for value in result.run_secs or ()]
         errors[index] = errors[index] or result.error_msg
+    if session.bench is not None:
+        session.bench.require()
     return [
         RunnerResult(None, error) if error is not None else RunnerResult(times, None)
         for times, error in zip(seconds, errors, strict=True)

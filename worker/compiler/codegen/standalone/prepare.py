@@ -10,6 +10,8 @@ from pathlib import Path
 
 from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.standalone.sources import (
+    CANDIDATE_PROGRAM_SOURCES,
+    CANDIDATE_SOURCES,
     OBJECTS,
     fixed_objects,
     library_sources,
@@ -31,8 +33,10 @@ def prepare(triple: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    fixed_objects(sorted({*library_sources(triple, True), *program_sources(triple)}), triple, folder)
     libc = libc_of(triple)
+    candidate = () if libc is None else (*CANDIDATE_SOURCES, *CANDIDATE_PROGRAM_SOURCES)
+    names = {*library_sources(triple, True), *program_sources(triple), *candidate}
+    fixed_objects(sorted(names), triple, folder)
     if libc is not None:
         stubs_of(libc, triple, folder)
     if system_of(triple) is System.WINDOWS:

@@ -38,6 +38,11 @@ _PROGRAM_SOURCES = {
     System.WINDOWS: ("run.c", "arrays.c", "start_windows.c", "windows.c"),
 }
 
+CANDIDATE_SOURCES = ("threads.c", "candidate.c")
+"""What the library of a search's candidate consists of besides its kernel, for Linux."""
+
+CANDIDATE_PROGRAM_SOURCES = ("candidate_main.c", "start.c")
+
 
 def library_sources(triple: str, with_entries: bool) -> tuple[str, ...]:
     """What a library consists of besides its kernels and tables: on Linux, also for TVM's virtual machine."""

@@ -1,0 +1,199 @@
+"""Searches whose candidates a device times: here, the device's own code runs them on this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zstandard
+from platform_samples import perceptron
+from stage_samples import TARGET, capture_module, optimized
+
+from bessemer.contract.device import DeviceResult
+from bessemer.contract.options import SearchEnd
+from bessemer.contract.report import Schedules, SearchDevice
+from bessemer.contract.target import ResolvedTarget
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.platforms import launcher_of
+from worker.compiler.schedules.default import is_scheduled
+from worker.compiler.values import StageContext, Tuned
+from worker.job.warmup import import_everything
+from worker.protocol.messages import CandidatesBuilt
+from worker.protocol.order import CandidatesTimed
+from worker.report.words import decision, measured_where
+from worker.supervisor.search_step import as_timed
+
+ARM = TARGET.model_copy(update={"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"})
+NEEDS_EMULATOR = pytest.mark.skipif(
+    launcher_of(ARM.triple) is None, reason="qemu-user-static or libc6-arm64-cross is missing"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """As the zygote does: the tensor intrinsics of all processors would take long to import."""
+    import_everything()
+
+
+DEVICE = """
+import json, os, sys
+from pathlib import Path
+from worker import device
+
+class HeldLease(device.Lease):
+    def renew(self): pass
+
+folder, task, launcher = Path(sys.argv[1]), json.loads(sys.argv[2]), tuple(json.loads(sys.argv[3]))
+limits = {"cores": 2, "memory_bytes": 1 << 32, "disk_bytes": 1 << 30, "uid": os.geteuid()}
+settings = device.Settings(
+    url="", key=None, name="board", platform="", launcher=launcher, emulated=bool(launcher),
+    folder=folder.parent, once=True, **limits
+)
+lease = HeldLease(device.Service("http://127.0.0.1:9", None), "/", 60.0)
+with folder.with_suffix(".tar").open("rb") as archive:
+    device.unpack(archive, folder, 1 << 30, lease)
+print(json.dumps(device.run_candidates(folder, task, settings, lease)))
+"""
+"""In a process of its own: a device ends all children of its process, such as the candidate server."""
+
+
+@dataclass
+class OwnDevice:
+    """Times batches as a device does, until it is lost.
+
+    Attributes:
+        folder: where batches are unpacked.
+        archive: the job's archive.
+        launcher: the words before programs.
+        lost_after: the number of batches after which it is lost.
+        batches: what was asked for.
+    """
+
+    folder: Path
+    archive: Path
+    launcher: tuple[str, ...] = ()
+    lost_after: int = 1000
+    batches: list[CandidatesBuilt] = field(default_factory=list)
+
+    def time(self, built: CandidatesBuilt) -> CandidatesTimed:
+        if len(self.batches) >= self.lost_after:
+            return CandidatesTimed(device=None, reason="3 attempts were lost with their devices (a, a, a)")
+        self.batches.append(built)
+        folder = self.folder / str(len(self.batches))
+        folder.mkdir(parents=True)
+        folder.with_suffix(".tar").write_bytes(unpacked(self.archive))
+        task = {**built.model_dump(), "threads": 2, "memory_bytes": 1 << 32}
+        command = [sys.executable, "-c", DEVICE, str(folder), json.dumps(task), json.dumps(self.launcher)]
+        found = DeviceResult.model_validate_json(subprocess.check_output(command))
+        board = SearchDevice(
+            name="board", platform=built.platform, processor="", emulated=bool(self.launcher)
+        )
+        return CandidatesTimed(device=board, candidates=tuple(map(as_timed, found.candidates)))
+
+
+def unpacked(archive: Path) -> bytes:
+    with archive.open("rb") as packed:
+        return zstandard.ZstdDecompressor().stream_reader(packed).read()
+
+
+@contextmanager
+def searched(
+    context: StageContext, target: ResolvedTarget = TARGET, lost_after: int = 1000, **options: Any
+) -> Iterator[tuple[Tuned, OwnDevice, StageContext]]:
+    """A small network after a search on a device."""
+    launcher = () if target is TARGET else launcher_of(target.triple)
+    own = OwnDevice(
+        context.scratch / "device",
+        context.output / "candidates.tar.zst",
+        () if not launcher else launcher.command,
+        lost_after,
+    )
+    captured = capture_module(
+        perceptron(), torch.randn(4, 64), target=target, tune={"trials": 4, **options}, device="board"
+    )
+    on_device = replace(context, devices=own)
+    yield tune(optimized(captured, context), on_device), own, on_device
+
+
+@pytest.mark.parametrize("target", [TARGET, pytest.param(ARM, marks=NEEDS_EMULATOR)])
+def test_a_device_times_what_a_search_proposes_and_the_library_is_right(
+    context: StageContext, target: ResolvedTarget
+) -> None:
+    with searched(context, target, search="metaschedule") as (tuned, own, on_device):
+        result = tuned.result
+        assert (result.trials, result.ended_by, result.device_failure) == (4, SearchEnd.TRIALS, None)
+        assert [(each.name, each.emulated) for each in result.devices] == [("board", target is ARM)]
+        assert all(task.default_ms is not None for task in result.tasks)
+        assert sum(task.failed for task in result.tasks) == 0
+        assert own.batches[0].count == len(result.tasks)
+        assert own.batches[0].platform == ("aarch64" if target is ARM else "x86_64")
+        assert not own.archive.exists()
+        assert [*(on_device.scratch / "candidates").glob("*/candidate.so")] == []
+        assert ("Ranked under emulation" in measured_where(result)) is (target is ARM)
+        verify(build(tuned, on_device), on_device)
+
+
+@pytest.mark.parametrize(("lost_after", "trials"), [(0, 0), (1, 0), (2, 2)])
+def test_a_search_that_loses_its_devices_ends_with_what_it_has(
+    context: StageContext, lost_after: int, trials: int
+) -> None:
+    with searched(context, lost_after=lost_after, max_trials_per_task=2) as (tuned, own, _):
+        result = tuned.result
+    assert (result.trials, result.ended_by) == (trials, SearchEnd.DEVICE)
+    assert len(own.batches) == lost_after
+    assert result.device_failure == "3 attempts were lost with their devices (a, a, a)"
+    assert "The measurements ended: 3 attempts were lost" in measured_where(result)
+    assert len(result.devices) == min(lost_after, 1)
+    functions = [function for function in tuned.module.functions.values() if hasattr(function, "buffer_map")]
+    assert all(map(is_scheduled, functions))
+    if result.kept is Schedules.SEARCH:
+        assert "the whole model was not compared" in decision(result).lower()
+
+
+def test_the_whole_model_is_compared_on_the_device(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.compiler.tuning.record_selection.beats", lambda _ours, _theirs: True)
+    monkeypatch.setattr(
+        "worker.compiler.tuning.record_selection.may_beat", lambda ours, _theirs: ours is not None
+    )
+    with searched(context) as (tuned, own, _):
+        result = tuned.result
+    assert (own.batches[-1].count, own.batches[-1].rounds) == (2, 8)
+    assert result.search_ms is not None
+    assert result.default_ms is not None
+    assert result.crashed is None
+
+
+def test_a_batch_has_the_programs_and_their_commands(context: StageContext) -> None:
+    names: list[str] = []
+
+    @dataclass
+    class Reader(OwnDevice):
+        def time(self, built: CandidatesBuilt) -> CandidatesTimed:
+            with tarfile.open(fileobj=io.BytesIO(unpacked(self.archive))) as tar:
+                names.extend(tar.getnames())
+            return CandidatesTimed(device=None, reason="away")
+
+    captured = capture_module(perceptron(), torch.randn(4, 64), tune={"trials": 4}, device="board")
+    reader = Reader(context.scratch / "device", context.output / "candidates.tar.zst")
+    tune(optimized(captured, context), replace(context, devices=reader))
+    assert sorted(names) == [
+        "0/candidate",
+        "0/candidate.so",
+        "1/candidate",
+        "1/candidate.so",
+        "candidates.json",
+    ]

@@ -1,0 +1,39 @@
+"""Has a device time candidates: the job asks its supervisor, which finds a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from worker.protocol.messages import CandidatesBuilt
+from worker.protocol.order import CandidatesTimed
+
+
+class Devices(Protocol):
+    """Times candidates on a device."""
+
+    def time(self, built: CandidatesBuilt) -> CandidatesTimed:
+        """Wait until a device has timed the candidates in the job's archive, or none will."""
+        ...
+
+
+class AskedDevices:
+    """Devices that another process finds.
+
+    Args:
+        request: asks for the candidates to be timed.
+        answers: a descriptor on which one line arrives for each request.
+    """
+
+    def __init__(self, request: Callable[[CandidatesBuilt], None], answers: int) -> None:
+        self._request = request
+        self._answers = answers
+
+    def time(self, built: CandidatesBuilt) -> CandidatesTimed:
+        """See ``Devices.time``."""
+        self._request(built)
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            line += os.read(self._answers, 1 << 16)
+        return CandidatesTimed.model_validate_json(bytes(line))
