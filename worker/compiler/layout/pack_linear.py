@@ -30,6 +30,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.compiler.layout.constants import array_of, constant_of
 from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PATTERN
@@ -146,7 +147,7 @@ class _Packer(PyExprMutator):
         """Equal for equal constants, and for what is computed in the same way from parameters."""
         value = resolve(weights, self.lookup_binding)
         if isinstance(value, GenericConst):
-            array = np.ascontiguousarray(value.value.numpy())
+            array = np.ascontiguousarray(array_of(value))
             return array.shape, hashlib.blake2b(array.data, digest_size=16).digest()
         if isinstance(value, relax.Call):
             return value.op.name, str(value.attrs), *map(self._identity, value.args)
@@ -171,8 +172,7 @@ class _Packer(PyExprMutator):
     def _pack(self, weights: relax.Expr, columns: int) -> relax.Expr:
         constant = resolve(weights, self.lookup_binding)
         if isinstance(constant, GenericConst):
-            values = constant.value.numpy()
-            return relax.const(pack_panels(values, columns), str(values.dtype))
+            return constant_of(pack_panels(array_of(constant), columns))
         kernel = pack_panels_tensor(columns)
         return self.builder_.emit_te(kernel, weights, primfunc_name_hint="pack_weights")
 
