@@ -23,6 +23,7 @@ from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
 
+PARAMETERS_OBJECT = "parameters.S.o"
 _SYMBOL_OF_PARAMETERS = "bessemer_parameters"
 _PARAMETERS = """\
 #if defined(__APPLE__)
@@ -93,7 +94,7 @@ def write_objects(
     """
     starts = _starts(parameters)
     (folder / "tables.c").write_text(tables(interface, parameters, starts))
-    own = (folder / "tables.c.o", folder / "parameters.S.o")
+    own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
     compile_source(folder / "tables.c", own[0], triple)
     if system_of(triple) is System.LINUX:
         write_data_object(own[1], own[0], _SYMBOL_OF_PARAMETERS, _content(parameters, starts))
