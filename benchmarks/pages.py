@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compile_time import page as compile_time
 from benchmarks.decoder import page as decoder
 from benchmarks.machine import Machine
 from benchmarks.models.chart import models_chart
@@ -49,6 +50,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *_service(folder),
         *load.section(folder, LOAD_CHART),
         *_models(folder),
+        *compile_time.section(folder),
         *decoder.section(folder),
     ]
     return "\n".join(lines)
