@@ -22,7 +22,7 @@ def section(folder: Path) -> list[str]:
         "## Compile times of published models",
         "",
         f"Run `make turnaround` to repeat this. {from_file(path)} {describe_machine(results.machine)}; load "
-        f"average {results.load_before:g} before and {results.load_after:g} after.",
+        f"average {results.load_before:.0f} before and {results.load_after:.0f} after.",
         "",
         "Each model has random weights and is compiled once, without a cached result: seconds from `POST` to "
         "the unpacked bundle, those of each stage, and the rest: the upload is fetched, and the bundle "

@@ -90,6 +90,11 @@ def _are_natural(values: Array, divisors: Array) -> bool:
     return values.dtype.kind == "i" and bool(np.all(values >= 0) and np.all(divisors > 0))
 
 
+def _where(_attrs: Any, condition: Array, values: Array, others: Array) -> Array:
+    chosen: Array = np.where(condition, values, others)
+    return chosen
+
+
 def integers(values: Any) -> tuple[int, ...] | None:
     """The integers of an attribute that may be missing."""
     return None if values is None else tuple(int(value) for value in values)
@@ -106,7 +111,7 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "strided_slice": _strided_slice,
     "slice_scatter": _slice_scatter,
     "full": _full,
-    "where": lambda _attrs, condition, x, y: np.where(condition, x, y),
+    "where": _where,
     "add": lambda _attrs, x, y: x + y,
     "subtract": lambda _attrs, x, y: x - y,
     "multiply": lambda _attrs, x, y: x * y,
