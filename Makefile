@@ -92,6 +92,9 @@ bench-compile-time: setup ## compile GRAPHS=1000 random graphs and models of 100
 	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)
 	@$(BIN)/python -W ignore -m benchmarks.compile_time.scaling
 
+turnaround: setup ## compile published models through a service; MODELS="Swin-T BERT-base" selects
+	@$(BIN)/python -W ignore -m benchmarks.compile_time.published $(MODELS)
+
 soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
 	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
 
@@ -109,4 +112,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time turnaround soak docs

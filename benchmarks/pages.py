@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compile_time import page as compile_time
 from benchmarks.decoder import page as decoder
 from benchmarks.loading import page as loading
 from benchmarks.machine import Machine
@@ -50,6 +51,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *_service(folder),
         *load.section(folder, LOAD_CHART),
         *_models(folder),
+        *compile_time.section(folder),
         *decoder.section(folder),
         *loading.section(folder),
     ]

@@ -235,6 +235,6 @@ class _Chunks:
 def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """The bytes in a zstd archive, in parts of bounded size."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-    with decompressor.stream_reader(_Chunks(chunks)) as stream:  # type: ignore[arg-type]
+    with decompressor.stream_reader(_Chunks(chunks), read_across_frames=True) as stream:  # type: ignore[arg-type]
         while part := stream.read(CHUNK_BYTES):
             yield part

@@ -367,3 +367,32 @@ def test_the_argument_for_the_state_has_a_name_of_its_own(tmp_path: Path) -> Non
     assert str(call_of(captured)) == (
         "(state, *, state_2: {'last': state.last}) -> (output, {'last': state.last})"
     )
+
+
+class Masking(nn.Module):
+    """Fills a tensor of its own in place, as Swin Transformers do for each of their masks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x.new_zeros(x.shape)
+        mask[:1, 1:].fill_(1.0)
+        mask[1:].view(-1)[0] = 2.0
+        return x * mask
+
+
+def test_a_program_is_made_functional_only_if_it_may_write_to_its_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+    own = torch.export.ExportedProgram.run_decompositions
+
+    def counted(program: torch.export.ExportedProgram, *arguments: object) -> torch.export.ExportedProgram:
+        made.append(program)
+        return own(program, *arguments)
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", counted)
+    masking, adding = (torch.export.export(one(), (X[:2, :4],), strict=False) for one in (Masking, Adding))
+
+    assert expose_state(masking).program is masking
+    assert not made
+    assert expose_state(adding).buffers == ("state",)
+    assert len(made) == 1

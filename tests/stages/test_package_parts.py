@@ -16,7 +16,17 @@ import zstandard
 
 from bessemer.bundle.manifest import FFI_LIBRARY, RUNTIME_EXTRA_LIBRARY, RUNTIME_LIBRARY
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.package.archive import MTIME_SECONDS, checksums, describe, write_archive, write_arrays
+from worker.package.archive import (
+    FAST_LEVEL,
+    LARGE_BYTES,
+    LEVEL,
+    MTIME_SECONDS,
+    checksums,
+    describe,
+    level_of,
+    write_archive,
+    write_arrays,
+)
 from worker.package.dependencies import Dependencies, linkage_refusal, read_dependencies
 from worker.package.runtime import license_sources, needs_extra, runtime_libraries, runtime_sources
 
@@ -138,6 +148,36 @@ def test_an_archive_holds_sorted_files_without_owner_or_leading_folder(tmp_path:
     assert [member.name for member in members] == ["a.txt", "lib/b.so"]
     assert {(member.mode, member.uid, member.gid, member.uname) for member in members} == {(0o644, 0, 0, "")}
     assert {member.mtime for member in members} == {MTIME_SECONDS}
+
+
+@pytest.mark.parametrize(
+    ("content", "level"),
+    [
+        (b"small", LEVEL),
+        (b"text " * (LARGE_BYTES // 5 + 1), LEVEL),
+        (np.random.default_rng(0).normal(size=LARGE_BYTES // 4).astype(np.float32).tobytes(), FAST_LEVEL),
+    ],
+    ids=["a small file", "a large file that shrinks", "parameters"],
+)
+def test_large_files_that_hardly_shrink_are_stored_fast(tmp_path: Path, content: bytes, level: int) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert level_of(tmp_path / "file") == level
+
+
+def test_an_archive_of_several_frames_unpacks_like_one(tmp_path: Path) -> None:
+    large = np.random.default_rng(0).normal(size=LARGE_BYTES // 4).astype(np.float32).tobytes()
+    contents = {"a.txt": b"a", "b.so": large, "c.txt": b"c"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    write_archive(tmp_path, tuple(contents), tmp_path / "bundle.tar.zst")
+
+    packed = (tmp_path / "bundle.tar.zst").read_bytes()
+    with (
+        zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as archive,
+    ):
+        found = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    assert found == contents
 
 
 def test_checksums_are_sorted_lines_as_coreutils_reads_them(tmp_path: Path) -> None:

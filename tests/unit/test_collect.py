@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.job import Figures
+from bessemer.contract.job import Artifact, Figures
 from bessemer.contract.report import Latency
 from bessemer.contract.target import ResolvedTarget
 from bessemer.store.blobs.artifacts import open_artifacts
@@ -59,7 +59,7 @@ def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
     make(folder / "output" / "bundle.tar.zst")
     artifacts = open_artifacts(f"file://{folder}/store")
     try:
-        kept = collect(folder, compiled(), artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES)
+        kept = collect(folder, compiled(), artifacts.for_tenant(DEFAULT_TENANT), LIMIT_BYTES, {})
         return tuple(file.name for file in kept)
     finally:
         artifacts.close()
@@ -75,6 +75,23 @@ def test_only_regular_files_within_their_limit_are_accepted(
 
 def test_plain_files_are_stored_with_the_log(tmp_path: Path) -> None:
     assert collected(tmp_path, plain) == ("bundle.tar.zst", "log.txt")
+
+
+def test_files_are_moved_once_and_a_second_try_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "log.txt").write_text("printed")
+    plain(tmp_path / "output" / "bundle.tar.zst")
+    artifacts = open_artifacts(f"file://{tmp_path}/store")
+    stored: dict[str, Artifact] = {}
+    try:
+        own = artifacts.for_tenant(DEFAULT_TENANT)
+        first = collect(tmp_path, compiled(), own, LIMIT_BYTES, stored)
+        second = collect(tmp_path, compiled(), own, LIMIT_BYTES, stored)
+        assert first == second
+        assert not (tmp_path / "output" / "bundle.tar.zst").exists()
+        assert b"".join(own.stream(first[0].digest)) == b"bundle"
+    finally:
+        artifacts.close()
 
 
 def stored(folder: Path, make: Callable[[Path], None]) -> int:

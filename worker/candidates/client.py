@@ -19,7 +19,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionTime
-from worker.candidates.library import MAIN, Answer, Command, Executor, PeakMemory, Profile, Raised, Run, Time
+from worker.candidates.library import (
+    MAIN,
+    Answer,
+    Command,
+    Executor,
+    PeakMemory,
+    Profile,
+    Raised,
+    Run,
+    Time,
+    UseThreads,
+)
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
     BuildBatch,
@@ -242,6 +253,10 @@ class ModelProcess:
         """Seconds of each of ``runs`` single runs on the inputs of the last ``run``; see ``timed``."""
         return self._ask(Time(runs, most_seconds), runs=WARM_UP_RUNS + runs)
 
+    def use_threads(self, threads: int) -> None:
+        """Compute with this many threads from now on. Only an original model can."""
+        self._ask(UseThreads(threads), runs=0)
+
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
         return self._ask(Profile(runs), runs=WARM_UP_RUNS + 2 * runs)
@@ -278,6 +293,11 @@ class ProcessSide:
         """See ``Side.time``."""
         with naming_crashes(self.name):
             return self.process.time(runs, self.most_seconds)
+
+    def use_threads(self, threads: int) -> None:
+        """See ``ModelProcess.use_threads``."""
+        with naming_crashes(self.name):
+            self.process.use_threads(threads)
 
     def rest(self) -> None:
         """See ``Side.rest``."""

@@ -61,6 +61,13 @@ class Time:
 
 
 @dataclass(frozen=True)
+class UseThreads:
+    """Compute with this many threads from now on; only the original model can change their number."""
+
+    threads: int
+
+
+@dataclass(frozen=True)
 class Profile:
     """Return the time per function over ``runs`` runs."""
 
@@ -86,7 +93,7 @@ class Raised:
     detail: str
 
 
-Command = Run | Time | Profile | PeakMemory
+Command = Run | Time | UseThreads | Profile | PeakMemory
 
 
 class Executor(Protocol):
@@ -164,6 +171,7 @@ class LoadedLibrary:
                 return self.profile(runs)
             case PeakMemory():
                 return self.added_memory_bytes()
+        raise TypeError(f"{type(command).__name__} is for original models")
 
     def run(self, inputs: tuple[np.ndarray, ...], function: str = MAIN) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""

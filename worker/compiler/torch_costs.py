@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
+from torch._export import utils as export_utils
 from torch._export.serde import schema, serialize
 from torch.export import _trace, _unlift, exported_program
 from torch.export.unflatten import _assign_attr
@@ -44,6 +45,7 @@ _CALL_NUMBER = "@"
 
 _populate_metadata = exported_program._populate_param_buffer_metadata_to_new_gm
 _remove_copies = exported_program._remove_unnecessary_copy_op_pass
+_look_up_composites = export_utils._materialize_cpp_cia_ops
 
 
 @contextmanager
@@ -55,6 +57,8 @@ def linear_torch() -> Iterator[None]:
         (_trace, _populate_metadata.__name__, _populate_metadata_once),
         (exported_program, _remove_copies.__name__, _remove_copies_of_mutated),
         (_unlift, _assign_attr.__name__, _AttributeAssignment()),
+        # torch looks all composite operators up once for each namespace of operators
+        (export_utils, _look_up_composites.__name__, cache(_look_up_composites)),
     )
     with ExitStack() as patches:
         for module, name, replacement in replaced:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,28 +39,38 @@ COPY_BYTES = 1 << 20
 
 
 def collect(
-    folder: Path, compiled: Compiled, artifacts: TenantArtifacts, max_bytes: int
+    folder: Path,
+    compiled: Compiled,
+    artifacts: TenantArtifacts,
+    max_bytes: int,
+    stored: dict[str, Artifact],
 ) -> tuple[Artifact, ...]:
     """Store the files that the child named, and its log.
+
+    Files that a failed job would not keep are moved into the store.
 
     Args:
         folder: the job's folder.
         compiled: the child's last message.
         artifacts: the blobs of the job's tenant.
         max_bytes: the limit of all files together, including holes.
+        stored: the files that an earlier try has stored and moved away; this one adds its own.
 
     Raises:
         MisbehavedError: a name is not a plain name; a file is missing or not a regular file; or the files are
             too large.
     """
     named = [(name, folder / "output" / name) for name in compiled.files]
-    files = [*named, (LOG_NAME, folder / LOG_NAME)]
+    files = [file for file in (*named, (LOG_NAME, folder / LOG_NAME)) if file[0] not in stored]
     for name, path in files:
         _check(name, path)
     total_bytes = sum(path.lstat().st_size for _, path in files)
     if total_bytes > max_bytes:
         raise MisbehavedError(f"its artifacts have {total_bytes} bytes; the limit is {max_bytes}")
-    return tuple(_store(name, path, artifacts) for name, path in files)
+    for name, path in files:
+        is_kept = name in SNAPSHOTS or name == LOG_NAME
+        stored[name] = _store(name, path, artifacts.put_file if is_kept else artifacts.take_file)
+    return tuple(stored[name] for name in (*compiled.files, LOG_NAME))
 
 
 def collect_left(folder: Path, artifacts: TenantArtifacts, max_bytes: int) -> tuple[Artifact, ...]:
@@ -76,7 +86,7 @@ def collect_left(folder: Path, artifacts: TenantArtifacts, max_bytes: int) -> tu
         with suppress(MisbehavedError):
             _check(name, path)
             if path.lstat().st_size <= max_bytes:
-                left.append(_store(name, path, artifacts))
+                left.append(_store(name, path, artifacts.put_file))
     return tuple(left)
 
 
@@ -86,7 +96,7 @@ def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
     Raises:
         MisbehavedError: the file is missing, not a regular file, or too large.
     """
-    return _store(name, _checked_path(folder, name, max_bytes), artifacts)
+    return _store(name, _checked_path(folder, name, max_bytes), artifacts.put_file)
 
 
 def store_output(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes: int) -> Blob:
@@ -198,10 +208,10 @@ def _checked_path(folder: Path, name: str, max_bytes: int) -> Path:
     return path
 
 
-def _store(name: str, path: Path, artifacts: TenantArtifacts) -> Artifact:
+def _store(name: str, path: Path, put: Callable[[Path], Blob]) -> Artifact:
     _check(name, path)
     try:
-        blob = artifacts.put_file(path)
+        blob = put(path)
     except PermissionError as error:
         raise MisbehavedError(f"{name!r} cannot be read") from error
     return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(name))

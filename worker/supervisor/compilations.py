@@ -45,6 +45,7 @@ class CompilationTask(RowTask[Compilation]):
         self._identity: Digest | None = None
         self._bundle: Mapping[str, Digest] = {}
         self._provenance: Mapping[str, bytes] = {}
+        self._stored: dict[str, Artifact] = {}
         self._in_flight = in_flight
 
     def lost_workers(self) -> tuple[str, ...]:
@@ -61,6 +62,7 @@ class CompilationTask(RowTask[Compilation]):
         self, row: Compilation, attempt: Attempt, folder: JobFolder, trace: JobTrace
     ) -> Message | Problem:
         slot = SLOTS[self.kind]
+        self._stored = {}
         for digest in row.request.models:
             path = folder.model if digest == row.request.model else folder.model_of_entries(digest)
             damage = await self._runner.fetch_model(BlobKey(attempt.tenant, digest), path, slot)
@@ -171,7 +173,8 @@ class CompilationTask(RowTask[Compilation]):
         Raises:
             MisbehavedError: see ``collect``; or a file beside the bundle is not the one in it.
         """
-        files = collect(folder.path, compiled, artifacts, self._runner.settings.limit_disk_bytes)
+        limit_bytes = self._runner.settings.limit_disk_bytes
+        files = collect(folder.path, compiled, artifacts, limit_bytes, self._stored)
         for file in files:
             if self._bundle.get(file.name, file.digest) != file.digest:
                 raise MisbehavedError(f"{file.name!r} is not the file of that name in its bundle")

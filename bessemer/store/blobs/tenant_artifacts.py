@@ -1,5 +1,6 @@
 """A tenant's blobs by digest: the key is ``tenant/sha256``."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import obstore
-from obstore.store import ObjectStore
+from obstore.store import LocalStore, ObjectStore
 
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
@@ -23,6 +24,8 @@ from bessemer.store.blobs.object_stores import (
 from bessemer.store.blobs.trash import restore_blob, trashed_blobs
 from bessemer.store.blobs.uploads import MinimumRate, UploadSlots, run_with_chunks
 from bessemer.store.errors import BlobMissingError, DamagedError, DigestMismatchError, EmptyUploadError
+
+_BLOB_MODE = 0o644
 
 
 class TenantArtifacts:
@@ -91,6 +94,29 @@ class TenantArtifacts:
             TooLargeError: it exceeds ``max_bytes``.
         """
         return self._put(Meter(max_bytes), iter(partial(file.read, CHUNK_BYTES), b""), lambda _: None)
+
+    def take_file(self, path: Path) -> Blob:
+        """Store a regular file that no process has open, and move it if the store is a folder beside it.
+
+        Raises:
+            OSError: the file cannot be read, or is not a regular file.
+        """
+        if not isinstance(self._store, LocalStore):
+            return self.put_file(path)
+        meter, incoming = Meter(), incoming_key()
+        for _ in meter.metered(file_chunks(path)):
+            pass
+        moved = Path(str(self._store.prefix)) / incoming
+        if not _adopted(path, moved):
+            return self.put_file(path)
+        blob = meter.blob()
+        try:
+            with mapped_errors():
+                move(self._store, incoming, self._key(blob.digest))
+        except BaseException:
+            moved.rename(path)
+            raise
+        return blob
 
     def put_bytes(self, content: bytes) -> Blob:
         """Store a small file."""
@@ -178,6 +204,19 @@ class TenantArtifacts:
 
     def _key(self, digest: Digest) -> str:
         return str(BlobKey(self._tenant, digest))
+
+
+def _adopted(path: Path, moved: Path) -> bool:
+    """Whether a file could be moved within its file system. It is a new file of this process then."""
+    try:
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(moved)
+    except OSError:
+        return False
+    os.chown(moved, os.geteuid(), os.getegid(), follow_symlinks=False)
+    moved.chmod(_BLOB_MODE)
+    os.utime(moved)  # a sweep spares new blobs
+    return True
 
 
 def _require(expected: Digest | None, blob: Blob) -> None:

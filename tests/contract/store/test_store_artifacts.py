@@ -221,6 +221,18 @@ def test_a_file_is_stored_under_its_digest(artifacts: Artifacts, tmp_path: Path)
     assert keys(artifacts) == [f"default/{digest_of(CONTENT)}"]
 
 
+def test_a_file_that_is_given_away_is_stored_under_its_digest(artifacts: Artifacts, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    path.chmod(0o400)
+    os.utime(path, (0, 0))
+    blob = artifacts.for_tenant(DEFAULT_TENANT).take_file(path)
+    assert blob == Blob(digest_of(CONTENT), len(CONTENT))
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(blob.digest)) == CONTENT
+    assert keys(artifacts) == [f"default/{blob.digest}"]
+    assert not any(artifacts.blobs_older_than(1e9))
+
+
 def test_an_empty_file_can_be_stored_and_read(artifacts: Artifacts, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
@@ -237,8 +249,12 @@ def test_only_a_regular_file_is_stored(artifacts: Artifacts, tmp_path: Path, kin
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
-    with pytest.raises(OSError):
-        artifacts.for_tenant(DEFAULT_TENANT).put_file(path)
+    for store in (
+        artifacts.for_tenant(DEFAULT_TENANT).put_file,
+        artifacts.for_tenant(DEFAULT_TENANT).take_file,
+    ):
+        with pytest.raises(OSError):
+            store(path)
     assert keys(artifacts) == []
 
 

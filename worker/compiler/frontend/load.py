@@ -25,18 +25,21 @@ LOADERS: dict[ModelFormat, Callable[[Path, Selection], LoadedModel]] = {
 MAX_STRUCTURE_BYTES = 1 << 16
 
 
-def load_model(path: Path, selection: Selection = WHOLE) -> LoadedModel:
+def load_model(
+    path: Path, selection: Selection = WHOLE, checked_as: ModelFormat | None = None
+) -> LoadedModel:
     """Recognize, check and load a model. This runs the model's code, so call it only in the sandbox.
 
     Args:
         path: the file.
         selection: what the request selects of it.
+        checked_as: the format that ``recognize`` found before; checking reads the whole file.
 
     Raises:
         JobError: the model is not recognized, damaged, unsafe, or does not load, or it has no such constants
             or method.
     """
-    return _loaded(recognize(path), path, selection)
+    return _loaded(recognize(path) if checked_as is None else checked_as, path, selection)
 
 
 def _loaded(form: ModelFormat, path: Path, selection: Selection) -> LoadedModel:

@@ -20,6 +20,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
@@ -71,7 +72,7 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
             them. Those that the program only reads return as they came.
     """
     functional = program
-    if any(map(_writes, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
+    if any(map(_writes_inputs, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
         _join_shared_memory(program)
         _copy_stored_values(program)
         with linear_torch():
@@ -208,8 +209,48 @@ def _bits(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.dtype, tensor.shape, as_array(tensor).tobytes()
 
 
-def _writes(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+def _writes_inputs(node: Node) -> bool:
+    """Whether a call may write to memory of the program's inputs: to one, or to what may be a view of one.
+
+    A program that only fills tensors of its own, such as a mask, has no state.
+    """
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return False
+    arguments = zip(target._schema.arguments, node.args, strict=False)
+    written = [given for argument, given in arguments if _is_written(argument)]
+    written += [
+        node.kwargs[each.name] for each in target._schema.arguments if _is_written_by_name(each, node)
+    ]
+    pending = [part for given in written for part in pytree.tree_leaves(given) if isinstance(part, Node)]
+    seen = set[Node]()
+    while pending:
+        part = pending.pop()
+        if part.op != "call_function":
+            return True
+        if part not in seen and _may_return_view(part.target):
+            pending += part.all_input_nodes
+        seen.add(part)
+    return False
+
+
+def _is_written(argument: torch._C.Argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _is_written_by_name(argument: torch._C.Argument, node: Node) -> bool:
+    return argument.name in node.kwargs and _is_written(argument)
+
+
+def _may_return_view(target: object) -> bool:
+    """Whether the result of a call may share memory with an argument.
+
+    Composite operators, such as ``dropout``, may return an argument although their schemas do not say so.
+    """
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return composite or any(each.alias_info is not None for each in target._schema.returns)
 
 
 def _effective_state(program: ExportedProgram) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from worker.compiler.layout.constants import array_of, constant_of
 from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
@@ -172,7 +173,7 @@ class _Packer(PyExprMutator):
         """Equal for equal constants, and for what is computed in the same way from parameters."""
         value = resolve(weights, self.lookup_binding)
         if isinstance(value, GenericConst):
-            array = np.ascontiguousarray(value.value.numpy())
+            array = np.ascontiguousarray(array_of(value))
             return array.shape, hashlib.blake2b(array.data, digest_size=16).digest()
         if isinstance(value, relax.Call):
             return value.op.name, str(value.attrs), *map(self._identity, value.args)
@@ -197,8 +198,7 @@ class _Packer(PyExprMutator):
     def _pack(self, weights: relax.Expr, kernel: _Kernel) -> relax.Expr:
         constant = resolve(weights, self.lookup_binding)
         if isinstance(constant, GenericConst):
-            values = pack_panels(constant.value.numpy(), kernel.columns, kernel.group)
-            return relax.const(values, kernel.dtype)
+            return constant_of(pack_panels(array_of(constant), kernel.columns, kernel.group))
         pack = pack_panels_tensor(kernel.columns, kernel.group)
         return self.builder_.emit_te(pack, weights, primfunc_name_hint="pack_weights")
 

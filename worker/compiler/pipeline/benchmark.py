@@ -14,13 +14,14 @@ import torch
 import tvm
 
 from bessemer.contract.decoder import decoder_tokens
+from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
-from worker.candidates.library import Command, Executor, Run, Time
+from worker.candidates.library import Command, Executor, Run, Time, UseThreads
 from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
@@ -178,47 +179,35 @@ def _baselines(captured: Captured) -> tuple[Baseline, ...]:
 
 
 def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
-    """Try the baseline with one thread and with all, in one process after the other; keep the faster one.
+    """Try the baseline with one thread and with all, in one process, and keep the faster number.
 
-    The mean decides, so that stalled runs count against their number of threads. The last process goes on if
-    it is the faster one: loading a model of many layers takes long, and two at a time may not fit in memory.
+    The mean decides, so that stalled runs count against their number of threads. The model is loaded once:
+    for a model of many layers that takes longer than the measurements.
     """
-    *fewer, most = sorted({1, captured.upload.target.threads})
-    samples = {}
-    for threads in fewer:
-        with ExitStack() as trial:
-            samples[threads] = take_sample(_open(name, threads, captured, context, trial))
-    with ExitStack() as last:
-        side = _open(name, most, captured, context, last)
-        samples[most] = take_sample(side)
-        best = min(samples, key=lambda threads: fmean(samples[threads]))
-        if best == most:
-            processes.push(last.pop_all())
-            return BaselineSide(name.value, side, best, samples)
-    return BaselineSide(name.value, _open(name, best, captured, context, processes), best, samples)
-
-
-def _open(
-    name: Baseline, threads: int, captured: Captured, context: StageContext, processes: ExitStack
-) -> ProcessSide:
-    spoken, load = _original(name, threads, captured)
+    spoken, load = _original(name, captured)
     with naming_crashes(spoken):
-        runner = context.candidates.open_original(load)
-        processes.enter_context(runner)
+        runner = processes.enter_context(context.candidates.open_original(load))
         runner.run(captured.original_inputs)
-    return ProcessSide(runner, _turn_seconds(captured), spoken)
+    side = ProcessSide(runner, _turn_seconds(captured), spoken)
+    samples = {}
+    for threads in sorted({1, captured.upload.target.threads}):
+        side.use_threads(threads)
+        samples[threads] = take_sample(side)
+    best = min(samples, key=lambda threads: fmean(samples[threads]))
+    side.use_threads(best)
+    return BaselineSide(name.value, side, best, samples)
 
 
-def _original(name: Baseline, threads: int, captured: Captured) -> tuple[str, Callable[[], Executor]]:
-    """What a baseline is called, and how to load it in its process."""
+def _original(name: Baseline, captured: Captured) -> tuple[str, Callable[[], Executor]]:
+    """What a baseline is called, and how to load it in its process; it begins with one thread."""
     path, selection = captured.upload.path, replace(captured.upload.selection, method=captured.method)
     if name is Baseline.REFERENCE:
         assert isinstance(captured.program, RelaxProgram) and captured.program.function is not None
         outputs = captured.output_specs
         return "the reference", partial(
-            ReferenceModel, path, captured.method, captured.program.function, outputs, threads
+            ReferenceModel, path, captured.method, captured.program.function, outputs
         )
-    return "torch eager", partial(OriginalModel, path, selection, threads)
+    return "torch eager", partial(OriginalModel, path, selection, captured.format)
 
 
 def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
@@ -297,9 +286,9 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
 class OriginalModel:
     """The model as its user runs it, in this process, under ``inference_mode``."""
 
-    def __init__(self, path: Path, selection: Selection, threads: int) -> None:
-        torch.set_num_threads(threads)
-        self._eager = load_model(path, selection).eager
+    def __init__(self, path: Path, selection: Selection, form: ModelFormat) -> None:
+        torch.set_num_threads(1)
+        self._eager = load_model(path, selection, form).eager
         self._tensors: tuple[torch.Tensor, ...] = ()
 
     def execute(self, command: Command) -> Any:
@@ -313,6 +302,8 @@ class OriginalModel:
                 return self.run(inputs)
             case Time(runs, most_seconds):
                 return self.time(runs, most_seconds)
+            case UseThreads(threads):
+                return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")
 
     def run(self, inputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
@@ -336,9 +327,8 @@ class ReferenceModel:
         method: MethodName | None,
         name: str,
         outputs: tuple[TensorSpec, ...],
-        threads: int,
     ) -> None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)
         self._function = open_reference(path, method, name)
         self._outputs = outputs
         self._call: Callable[[], object] = lambda: None
@@ -356,4 +346,6 @@ class ReferenceModel:
             case Time(runs, most_seconds):
                 with torch.no_grad():
                     return timed(self._call, runs, most_seconds)
+            case UseThreads(threads):
+                return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")

@@ -19,6 +19,7 @@ from worker.compiler.codegen.exposed import exposed_by
 from worker.compiler.codegen.imports import imported_functions
 from worker.compiler.codegen.link import LinkError, archive_objects
 from worker.compiler.codegen.origin import places_of
+from worker.compiler.codegen.standalone.emit import PARAMETERS_OBJECT
 from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
 from worker.compiler.kernels.registry import kernel_book
@@ -64,6 +65,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     if tuned.captured.upload.request.static_library:
         _write_archive(library.parent / STATIC_LIBRARY, linked)
     program = _write_program(library, linked, compiler)
+    (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
     imports = imported_functions(linked.executable, linked.module)
     require_functions(imports - kernel_book().linked)
     return Built(

@@ -161,7 +161,7 @@ def _state(entry: Captured, model: LoadedModel) -> tuple[np.ndarray, ...]:
 
 
 def _loaded_anew(entry: Captured) -> LoadedModel:
-    return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method))
+    return load_model(entry.upload.path, replace(entry.upload.selection, method=entry.method), entry.format)
 
 
 def _with_shared_state(
@@ -249,14 +249,17 @@ def _named(
     graphs: GraphRecorder | None = None,
 ) -> Captured:
     with in_entry(upload.entry):
-        if recognize(upload.path) is ModelFormat.IR_MODULE:
+        form = recognize(upload.path)
+        if form is ModelFormat.IR_MODULE:
             return capture_module(upload, context)
-        return _capture(upload, shared, graphs)
+        return _capture(upload, form, shared, graphs)
 
 
-def _capture(upload: Upload, shared: frozenset[str], graphs: GraphRecorder | None) -> Captured:
+def _capture(
+    upload: Upload, form: ModelFormat, shared: frozenset[str], graphs: GraphRecorder | None
+) -> Captured:
     request = upload.asked
-    model = load_model(upload.path, upload.selection)
+    model = load_model(upload.path, upload.selection, form)
     if upload.entry is None and model.method != FORWARD and model.other_methods:
         listed = ", ".join(map(repr, sorted((model.method, *model.other_methods))))
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the model has {listed}, but no '{FORWARD}'")

@@ -13,7 +13,6 @@ convolution or a product if these are constant and nothing else reads its result
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +22,11 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from worker.compiler.layout.relax_graph import count_reads, operator_of, resolve
+from worker.compiler.layout.constants import array_of, constant_of
+from worker.compiler.layout.relax_graph import count_reads, operator_of, resolve, static_shape
+from worker.compiler.rewrites.evaluators import EVALUATORS
 
 Array = NDArray[Any]
-
-EVALUATORS: dict[str, Callable[..., Array]] = {
-    "permute_dims": lambda attrs, x: np.transpose(x, _integers(attrs.axes)),
-    "reshape": lambda _attrs, x, shape: np.reshape(x, shape),
-    "broadcast_to": lambda _attrs, x, shape: np.broadcast_to(x, shape),
-    "expand_dims": lambda attrs, x: np.expand_dims(x, _integers(attrs.axis) or ()),
-    "add": lambda _attrs, x, y: x + y,
-    "subtract": lambda _attrs, x, y: x - y,
-    "multiply": lambda _attrs, x, y: x * y,
-}
-"""Operators that parameters often pass through; numpy computes them exactly as TVM does."""
 
 WEIGHT_CHANNEL_AXIS = {
     "nn.conv1d": 0,
@@ -117,15 +107,18 @@ class _Mutator(PyExprMutator):
     def binding(self, expression: relax.Expr) -> relax.Expr:
         return resolve(expression, self.lookup_binding)
 
-    def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | None:
-        """The value of a tensor or a shape; None if it is unknown or numpy lacks its dtype."""
+    def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | int | None:
+        """The value of a tensor, a shape or an integer; None if it is unknown or numpy lacks its dtype."""
         bound = self.binding(expression)
         if isinstance(bound, GenericConst) and "bfloat" not in str(bound.value.dtype):
-            return bound.value.numpy()
-        if isinstance(bound, relax.ShapeExpr):
-            known = [size for size in bound.values if isinstance(size, tvm.tirx.IntImm)]
-            return tuple(int(size) for size in known) if len(known) == len(bound.values) else None
-        return None
+            return array_of(bound)
+        if isinstance(bound, tvm.tirx.IntImm):
+            return int(bound)
+        values = bound.values if isinstance(bound, relax.ShapeExpr) else getattr(bound, "fields", None)
+        if values is None:
+            return None
+        known = [int(size) for size in values if isinstance(size, tvm.tirx.IntImm)]
+        return tuple(known) if len(known) == len(values) else None
 
 
 @mutator
@@ -133,10 +126,17 @@ class _ConstantEvaluator(_Mutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         evaluate = EVALUATORS.get(operator_of(call))
-        values = [self.constant(argument) for argument in call.args]
+        values = [] if evaluate is None else [self.constant(argument) for argument in call.args]
         if evaluate is None or any(value is None for value in values):
             return call
-        return _constant(evaluate(call.attrs, *values))
+        with np.errstate(all="ignore"):
+            result = evaluate(call.attrs, *values)
+        return call if result is None or not _is_result(result, call) else constant_of(result)
+
+
+def _is_result(result: Array, call: relax.Call) -> bool:
+    """Whether numpy made a tensor of the type that Relax expects."""
+    return static_shape(call) == result.shape and str(call.ty.dtype) == str(result.dtype)
 
 
 @mutator
@@ -191,7 +191,7 @@ class _BatchNormFolder(_Mutator):
             return None
         shape = [-1 if dimension == axis else 1 for dimension in range(weights.ndim)]
         scaled = (weights * scale.reshape(shape)).astype(weights.dtype)
-        return relax.Call(call.op, [call.args[0], _constant(scaled)], call.attrs)
+        return relax.Call(call.op, [call.args[0], constant_of(scaled)], call.attrs)
 
     def _alone(self, variable: relax.Expr) -> bool:
         return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
@@ -205,10 +205,6 @@ def reads_by_name(function: relax.Function) -> Counter[str]:
     return counts
 
 
-def _integers(values: Any) -> tuple[int, ...] | None:
-    return None if values is None else tuple(int(value) for value in values)
-
-
 def is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
     """Whether a shape broadcasts along all axes of a tensor but the channels'."""
     padded = (1,) * (rank - len(shape)) + shape
@@ -217,9 +213,4 @@ def is_per_channel(shape: tuple[int, ...], rank: int) -> bool:
 
 def _per_channel(values: Array, data: relax.Expr) -> relax.Expr:
     shape = (-1, *(1 for _ in range(data.ty.ndim - CHANNEL_AXIS - 1)))
-    return _constant(values.reshape(shape).astype(str(data.ty.dtype)))
-
-
-def _constant(values: Array) -> relax.Expr:
-    """A constant of the array's dtype; ``relax.const`` alone would narrow it."""
-    return relax.const(np.array(values, order="C"), str(values.dtype))
+    return constant_of(values.reshape(shape).astype(str(data.ty.dtype)))

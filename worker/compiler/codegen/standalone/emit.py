@@ -9,7 +9,7 @@ Emits three kinds of objects::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -17,6 +17,8 @@ from pathlib import Path
 import tvm_ffi
 
 from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.triple import System, system_of
+from worker.compiler.codegen.standalone.elf_object import DataSection, write_data_object
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
@@ -27,28 +29,23 @@ from worker.compiler.codegen.standalone.sources import (
     library_sources,
 )
 
-_PAGE_BITS = 12
-_HUGE_PAGE_BITS = 21
+PARAMETERS_OBJECT = "parameters.S.o"
+_SYMBOL_OF_PARAMETERS = "bessemer_parameters"
+_PAGE_BYTES = 1 << 12
+_HUGE_PAGE_BYTES = 1 << 21
 _PARAMETERS = """\
 #if defined(__APPLE__)
 .section __DATA,__const
 .private_extern _bessemer_parameters
 #define NAME _bessemer_parameters
-.p2align {page_bits}
-#elif defined(_WIN32)
+#else
 .section .rdata,"dr"
 #define NAME bessemer_parameters
-.p2align {page_bits}
-#else
-.section {section},"a",%progbits
-.hidden bessemer_parameters
-#define NAME bessemer_parameters
-.p2align {alignment_bits}
 #endif
+.p2align 12
 .globl NAME
 NAME:
 .incbin "{path}"
-.byte 0
 """
 
 
@@ -103,38 +100,51 @@ def write_objects(
     Raises:
         LinkError: the compiler failed.
     """
-    data = folder / "parameters.bin"
-    starts = _write_parameters(parameters, data)
-    (folder / "parameters.S").write_text(_assembly(data))
+    starts = _starts(parameters)
     (folder / "tables.c").write_text(tables(interface, parameters, starts))
-    own = (folder / "tables.c", folder / "parameters.S")
-    objects = tuple(folder / f"{source.name}.o" for source in own)
-    for source, made in zip(own, objects, strict=True):
-        compile_source(source, made, triple)
+    own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
+    compile_source(folder / "tables.c", own[0], triple)
+    if system_of(triple) is System.LINUX:
+        content = DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, _alignment(parameters))
+        write_data_object(own[1], own[0], content, _content(parameters, starts))
+    else:
+        _assemble_parameters(own[1], _content(parameters, starts), triple)
     fixed = library_sources(triple, with_entries=bool(interface.entries))
-    return (*objects, *fixed_objects(fixed, triple, folder))
+    return (*own, *fixed_objects(fixed, triple, folder))
 
 
-def _write_parameters(parameters: Parameters, path: Path) -> tuple[int, ...]:
-    """Write the parameters one after another and return the first byte of each."""
-    starts = []
-    with path.open("wb") as file:
-        for tensor in parameters.tensors:
-            file.write(b"\0" * (-file.tell() % ALIGNMENT))
-            starts.append(file.tell())
-            file.write(content_of(tensor).data)
+def _assemble_parameters(made: Path, content: Iterable[memoryview | bytes], triple: str) -> None:
+    data, source = made.with_name("parameters.bin"), made.with_name("parameters.S")
+    with data.open("wb") as file:
+        file.writelines(content)
+    source.write_text(_PARAMETERS.format(path=data))
+    compile_source(source, made, triple)
+    data.unlink()
+
+
+def _starts(parameters: Parameters) -> tuple[int, ...]:
+    """The first byte of each parameter; they follow one another, aligned."""
+    starts, end = [], 0
+    for tensor in parameters.tensors:
+        starts.append(end + -end % ALIGNMENT)
+        end = starts[-1] + content_of(tensor).nbytes
     return tuple(starts)
 
 
-def _assembly(data: Path) -> str:
-    """The parameters as assembly, in a section of their own on Linux."""
-    is_large = data.stat().st_size >= MIN_HUGE_BYTES
-    return _PARAMETERS.format(
-        path=data,
-        section=PARAMETERS_SECTION,
-        page_bits=_PAGE_BITS,
-        alignment_bits=_HUGE_PAGE_BITS if is_large else _PAGE_BITS,
-    )
+def _alignment(parameters: Parameters) -> int:
+    total = sum(content_of(tensor).nbytes for tensor in parameters.tensors)
+    return _HUGE_PAGE_BYTES if total >= MIN_HUGE_BYTES else _PAGE_BYTES
+
+
+def _content(parameters: Parameters, starts: Sequence[int]) -> Iterator[memoryview | bytes]:
+    """The bytes of the parameters, each from its start, and one more, so that there is at least one."""
+    end = 0
+    for tensor, start in zip(parameters.tensors, starts, strict=True):
+        content = content_of(tensor)
+        yield bytes(start - end)
+        yield content.data
+        end = start + content.nbytes
+    yield b"\0"
 
 
 def tables(interface: Interface, parameters: Parameters, starts: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
+from worker.compiler.layout.constants import array_of
 from worker.compiler.layout.images import Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
 from worker.compiler.schedules.nest import Sizes
@@ -98,7 +99,7 @@ class BlockedGraph(PyExprMutator):
 
     def constant(self, operand: relax.Expr) -> Array | None:
         """The value of a constant; None for other operands."""
-        return operand.value.numpy() if isinstance(operand, GenericConst) else None
+        return array_of(operand) if isinstance(operand, GenericConst) else None
 
     def kernel(
         self,

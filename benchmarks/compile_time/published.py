@@ -1,0 +1,124 @@
+"""Compiles published models through a service: ``python -m benchmarks.compile_time.published [MODEL …]``.
+
+For each model: the upload, the time from ``POST`` to the unpacked bundle, every stage, and what is left
+between and after the stages. The figures are saved in ``benchmarks/results/<date>-published.json``. BERT-base
+needs transformers, and Swin-T and ResNet-50 need torchvision; the weights are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.architectures.torchvision_models import declare_operators
+from benchmarks.compile_time.page import TOPIC
+from benchmarks.compile_time.results import Published, PublishedResults
+from benchmarks.machine import describe
+from bessemer.client import Client
+from examples.local_service import local_service
+from examples.models import EXAMPLES
+
+RESULTS = Path(__file__).parents[1] / "results"
+TOKENS = 128
+IMAGE = (1, 3, 224, 224)
+
+
+def _bert_base() -> tuple[nn.Module, torch.Tensor]:
+    declare_operators()
+    from transformers import BertConfig, BertModel
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = BertModel(BertConfig(attn_implementation="eager"))
+
+        def forward(self, tokens: torch.Tensor) -> Any:
+            return self.model(input_ids=tokens, return_dict=False)[0]
+
+    return Encoder(), torch.zeros(1, TOKENS, dtype=torch.int64)
+
+
+def _torchvision(name: str) -> tuple[nn.Module, torch.Tensor]:
+    declare_operators()
+    from torchvision import models
+
+    return getattr(models, name)(weights=None), torch.zeros(IMAGE)
+
+
+def _mlp() -> tuple[nn.Module, torch.Tensor]:
+    example = EXAMPLES["mlp"]
+    return example.build(), example.example_inputs()[0]
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "MLP": _mlp,
+    "ResNet-50": lambda: _torchvision("resnet50"),
+    "Swin-T": lambda: _torchvision("swin_t"),
+    "BERT-base": _bert_base,
+}
+
+
+def main() -> int:
+    """Compile the models, print a line for each, and save the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    names = parser.parse_args().models or list(MODELS)
+    run = PublishedResults(
+        machine=describe(("torch",)), load_before=os.getloadavg()[0], load_after=0.0, models=[]
+    )
+    with tempfile.TemporaryDirectory(prefix="bessemer-published-") as folder:
+        files = {name: _save(name, Path(folder)) for name in names}
+        with local_service(Path(folder) / "data") as url, Client(url) as client:
+            for name, (path, parameters) in files.items():
+                run.models.append(measure(client, name, path, parameters, Path(folder) / f"{name}-bundle"))
+                print(shown(run.models[-1]), flush=True)
+    run.load_after = os.getloadavg()[0]
+    path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{TOPIC}.json"
+    path.write_text(run.model_dump_json(indent=1) + "\n")
+    return 0
+
+
+def measure(client: Client, name: str, path: Path, parameters: int, bundle: Path) -> Published:
+    """Upload a model, compile it for this machine, and unpack its bundle."""
+    began = perf_counter()
+    digest = client.upload(path).digest
+    uploaded = perf_counter()
+    job = client.submit(digest, target="host", cache=False).wait()
+    ended = perf_counter()
+    job.download(bundle)
+    return Published(
+        model=name,
+        parameters=parameters,
+        upload_seconds=round(uploaded - began, 2),
+        job_seconds=round(ended - uploaded, 2),
+        bundle_seconds=round(perf_counter() - uploaded, 2),
+        stages=list(job.document.stages),
+    )
+
+
+def shown(found: Published) -> str:
+    """The model in one line."""
+    stages = "  ".join(f"{time.stage.value} {time.seconds:.1f}" for time in found.stages)
+    return f"{found.model:10} bundle {found.bundle_seconds:6.1f}  {stages}  rest {found.rest_seconds:.1f}"
+
+
+def _save(name: str, folder: Path) -> tuple[Path, int]:
+    torch.manual_seed(0)
+    model, example = MODELS[name]()
+    path = folder / f"{name}.pt2"
+    torch.export.save(torch.export.export(model.eval().requires_grad_(False), (example,), strict=False), path)
+    return path, sum(parameter.numel() for parameter in model.parameters())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Constant tensors as arrays, without copies: parameters are most of a model's bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+from tvm.ir import GenericConst
+
+Array = NDArray[Any]
+
+
+def array_of(constant: GenericConst) -> Array:
+    """The elements of a constant, in place; a copy for types that numpy lacks, such as bfloat16."""
+    try:
+        return np.from_dlpack(constant.value)
+    except (BufferError, RuntimeError, TypeError):
+        return constant.value.numpy()
+
+
+def constant_of(values: Array) -> GenericConst:
+    """A constant with the elements and the dtype of an array, which are copied once."""
+    tensor = tvm.runtime.empty(values.shape, str(values.dtype))
+    np.from_dlpack(tensor)[...] = values
+    return relax.const(tensor)
