@@ -66,6 +66,9 @@ $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
 	  || echo "some runtimes could not be installed and are skipped"
 
+bench-programs: $(PEERS) ## benchmark how bundles' programs start, beside ONNX Runtime; MODELS="bert mlp" selects
+	@$(BIN)/python -W ignore -m benchmarks.programs $(MODELS)
+
 bench-decoder: $(PEERS) $(SURVEY) ## benchmark a decoder's tokens per second against other runtimes
 	@$(BIN)/python -W ignore -m benchmarks.decoder
 
@@ -103,4 +106,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-service bench-fairness bench-architectures bench-compile-time soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-service bench-fairness bench-architectures bench-compile-time soak docs
