@@ -19,7 +19,12 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
-from worker.compiler.codegen.standalone.sources import compile_source, fixed_objects, library_sources
+from worker.compiler.codegen.standalone.sources import (
+    FREESTANDING,
+    compile_source,
+    fixed_objects,
+    library_sources,
+)
 
 _PAGE = 4096
 _PARAMETERS = """\
@@ -100,7 +105,7 @@ def write_objects(
     own = (folder / "tables.c", folder / "parameters.S")
     objects = tuple(folder / f"{source.name}.o" for source in own)
     for source, made in zip(own, objects, strict=True):
-        compile_source(source, made, triple)
+        compile_source(source, made, triple, *FREESTANDING)
     fixed = library_sources(triple, with_entries=bool(interface.entries))
     return (*objects, *fixed_objects(fixed, triple, folder))
 

@@ -21,6 +21,9 @@ SOURCES = Path(str(files(__package__).joinpath("c")))
 OBJECTS = Path(__file__).parent / "objects"
 """What ``prepare`` compiled, in one folder for each platform."""
 
+FREESTANDING = ("-ffreestanding", "-nostdlibinc")
+"""Options for sources that include no header of libc: a worker's image has none (``ci/containers/slim``)."""
+
 _LIBRARY_SOURCES = {
     System.LINUX: ("parameter.c", "threads.c"),
     System.MACOS: ("threads.c",),
