@@ -44,7 +44,7 @@ fuzz: setup ## fuzz each parser and the API for SECONDS=60; FUZZED="FILE::TEST" 
 test-containment: setup ## attack the sandbox as root, as a plain user and as in Docker; needs root
 	@ci/containment
 
-test-containers: setup ## test both images and the compose file; needs a container engine
+test-containers: setup ## test the images, the compose file and bundles on bare systems; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
 lint: setup ## check style, types, container files and shell scripts
