@@ -44,7 +44,7 @@ fuzz: setup ## fuzz each parser and the API for SECONDS=60; FUZZED="FILE::TEST" 
 test-containment: setup ## attack the sandbox as root, as a plain user and as in Docker; needs root
 	@ci/containment
 
-test-containers: setup ## test both images and the compose file; needs a container engine
+test-containers: setup ## test the images, the compose file and bundles on bare systems; needs a container engine
 	@$(BIN)/python -m pytest tests/containers --timeout 3600
 
 lint: setup ## check style, types, container files and shell scripts
@@ -65,6 +65,9 @@ bench-models: $(PEERS) ## benchmark the example models against other runtimes; M
 $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \
 	  || echo "some runtimes could not be installed and are skipped"
+
+bench-programs: $(PEERS) ## benchmark how bundles' programs start, beside ONNX Runtime; MODELS="bert mlp" selects
+	@$(BIN)/python -W ignore -m benchmarks.programs $(MODELS)
 
 bench-decoder: $(PEERS) $(SURVEY) ## benchmark a decoder's tokens per second against other runtimes
 	@$(BIN)/python -W ignore -m benchmarks.decoder
@@ -112,4 +115,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time turnaround soak docs

@@ -14,7 +14,6 @@ from benchmarks.confinement import measure_confinement
 from benchmarks.figure import Figure
 from benchmarks.idling import measure_idling
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
-from benchmarks.programs import measure_programs
 from benchmarks.tuning import measure_tuning
 from benchmarks.turnaround import measure_turnaround
 from benchmarks.upload import measure_upload
@@ -27,7 +26,6 @@ MEASURES = (
     measure_idling,
     measure_confinement,
     measure_turnaround,
-    measure_programs,
     measure_cancelling,
     measure_tuning,
 )

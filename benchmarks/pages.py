@@ -20,6 +20,7 @@ from benchmarks.models.results import (
     mean_ratio,
     mean_ratio_to_best,
 )
+from benchmarks.programs import page as programs
 from benchmarks.service import page as load
 from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.contract.stage import Stage
@@ -52,6 +53,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *load.section(folder, LOAD_CHART),
         *_models(folder),
         *compile_time.section(folder),
+        *programs.section(folder),
         *decoder.section(folder),
         *loading.section(folder),
     ]

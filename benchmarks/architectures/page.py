@@ -60,18 +60,30 @@ def _elsewhere(folder: Path) -> list[str]:
             continue
         survey = Survey.model_validate_json(path.read_text())
         saved = tried(survey.outcomes)
-        failed = [(one.name, one.error) for one in saved if not one.got_to(Reached.VERIFIED)]
+        verified = [one for one in saved if one.got_to(Reached.VERIFIED)]
+        rows = [(one.name, one.reached.value, _cell(one.error)) for one in saved if one not in verified]
         lines += [
             f"## {target}, under emulation",
             "",
-            f"Of {len(saved)} exported programs compiled for `{target}`, the libraries of "
-            f"{len(saved) - len(failed)} are verified: each ran by its bundle's program in qemu. "
-            f"{from_file(path)} {describe_machine(survey.machine)}.",
+            f"Of {len(saved)} exported programs compiled for `{target}`, the libraries of {len(verified)} "
+            f"are verified: each ran by its bundle's program in qemu. {from_file(path)} "
+            f"{describe_machine(survey.machine)}.",
+            "",
+            *table(
+                ("package", "saved", "verified", "models"),
+                [_verified_row(package, found) for package, found in _grouped(saved, package_of).items()],
+            ),
             "",
         ]
-        if failed:
-            lines += [*table(("model", "why not"), failed), ""]
+        if rows:
+            lines += [*table(("model", "reached", "error"), rows), ""]
     return lines
+
+
+def _verified_row(package: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """A row of counts with the names of the verified models."""
+    names = [one.name.partition("/")[2] for one in outcomes if one.got_to(Reached.VERIFIED)]
+    return (package, str(len(outcomes)), str(len(names)), ", ".join(names))
 
 
 def readme_line(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Builds both images, brings the compose file up and takes it down, for `make test-containers`."""
+"""Builds the images, brings the compose file up and takes it down, for `make test-containers`."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def figures(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture(scope="session")
 def images(figures: list[str]) -> tuple[str, ...]:
-    """Both images, built from the working tree unless IMAGES_BUILT is set."""
+    """All images, built from the working tree unless IMAGES_BUILT is set."""
     if "IMAGES_BUILT" not in os.environ:
         environment = {**os.environ, "BESSEMER_VERSION": VERSION}
         subprocess.run([ROOT / "ci" / "containers" / "build"], check=True, env=environment)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NO_SETTINGS = Path(__file__).parent / "empty.env"
 PROJECT = "bessemer-test"
 VERSION = "latest"
-IMAGES = ("bessemer-app", "bessemer-worker")
+IMAGES = ("bessemer-app", "bessemer-worker", "bessemer-device")
 LABEL = f"label=com.docker.compose.project={PROJECT}"
 KINDS = ("container", "volume", "network")
 

@@ -10,6 +10,7 @@ import pytest
 from bessemer import TuneOptions
 from bessemer.client import Job
 from bessemer.contract.job import Event, EventType, JobState
+from bessemer.contract.report import Execution
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from tests.containers.conftest import Started, wait_until_healthy, workers_alive
@@ -17,6 +18,7 @@ from tests.containers.stack import docker, inspect
 
 HEAVY = ("torch", "tvm", "numpy", "ziglang")
 SERVICES = ("app", "worker", "database", "objects")
+FOREIGN = {"aarch64", "aarch64-musl", "riscv64", "x86_64-musl"}
 LONG = TuneOptions(trials=96)
 JOB_SECONDS = 600.0
 
@@ -28,11 +30,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_app_image_contains_neither_torch_nor_tvm(images: tuple[str, ...]) -> None:
-    """The worker's image has both, without the tools for compiling C."""
+@pytest.mark.parametrize(
+    ("image", "contained"), [("bessemer-app", False), ("bessemer-worker", True), ("bessemer-device", False)]
+)
+def test_only_the_workers_image_contains_torch_and_tvm(
+    image: str, contained: bool, images: tuple[str, ...]
+) -> None:
+    """It has them without the headers of any C library."""
+    assert image in images
     check = f"import json, importlib.util as u; print(json.dumps([bool(u.find_spec(m)) for m in {HEAVY}]))"
-    app, worker = (json.loads(docker("run", "--rm", image, "python", "-c", check)) for image in images)
-    assert app == [False] * len(HEAVY) and worker == [True] * len(HEAVY)
+    found = docker("run", "--rm", "--entrypoint", "python", image, "-c", check)
+    assert json.loads(found) == [contained] * len(HEAVY)
 
 
 def test_every_container_is_confined_and_healthy(started: Started) -> None:
@@ -77,6 +85,34 @@ def test_a_bundle_compiled_in_containers_runs_outside_them(
     assert job.document.state is JobState.SUCCEEDED, job.document.problem
     bundle = job.download(tmp_path / "bundle")
     subprocess.run([sys.executable, bundle / "run.py"], check=True, cwd=tmp_path)
+
+
+def test_workers_verify_libraries_for_every_platform_of_linux(started: Started) -> None:
+    """Their image has the emulators and the C libraries of all but RISC-V's musl."""
+    for worker in started.client.workers().items:
+        assert set(worker.capability.programs) == FOREIGN
+
+
+def test_a_device_in_a_container_verifies_and_measures(started: Started, model: Path, tmp_path: Path) -> None:
+    """Its user owns nothing, its root is read-only, and it can reach the service only."""
+    confined = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+    place = ("--tmpfs", "/tmp:exec,mode=1777,size=1g", "--network", "host", "--init")
+    key = ("--env", f"BESSEMER_API_KEY={started.stack.key}")
+    words = ("bessemer-device", "--url", started.stack.url, "--name", "board", "--once")
+    container = docker("run", "--detach", *confined, *place, *key, *words)
+    try:
+        job = started.client.submit(model, target="x86-64-v2", device="board").wait(JOB_SECONDS)
+        assert job.document.state is JobState.SUCCEEDED, (job.document.problem, docker("logs", container))
+        report = job.report()
+        assert report.device is not None
+        assert (report.execution, report.device.name, report.device.emulated) == (
+            Execution.DEVICE,
+            "board",
+            False,
+        )
+        assert docker("wait", container) == "0"
+    finally:
+        docker("rm", "--force", container)
 
 
 def test_a_killed_workers_job_completes_on_the_other(started: Started, model: Path) -> None:

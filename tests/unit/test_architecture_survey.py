@@ -129,3 +129,13 @@ def test_reasons_that_differ_in_numbers_alone_are_one_row(tmp_path: Path) -> Non
 
 def test_without_a_survey_no_page_is_made(tmp_path: Path) -> None:
     assert architectures_page(tmp_path) is None
+
+
+def test_the_page_counts_what_was_verified_under_emulation(tmp_path: Path) -> None:
+    for topic in ("architectures", "architectures-aarch64"):
+        survey = Survey(machine=MACHINE, outcomes=[FINE, LACKING, UNMADE])
+        (tmp_path / f"2026-01-02-{topic}.json").write_text(survey.model_dump_json())
+    page = str(architectures_page(tmp_path)).partition("## aarch64, under emulation")[2].partition("## ")[0]
+    assert "Of 2 exported programs compiled for `aarch64`, the libraries of 1 are verified" in page
+    assert "| timm | 2 | 1 | resnet18 |" in page
+    assert "| timm/odd | captured | operator-unsupported: unsupported: aten.a \\| aten.b |" in page

@@ -22,6 +22,7 @@ from worker.compiler.codegen.standalone.elf_object import DataSection, write_dat
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
+    FREESTANDING,
     MIN_HUGE_BYTES,
     PARAMETERS_SECTION,
     compile_source,
@@ -103,7 +104,7 @@ def write_objects(
     starts = _starts(parameters)
     (folder / "tables.c").write_text(tables(interface, parameters, starts))
     own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
-    compile_source(folder / "tables.c", own[0], triple)
+    compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
     if system_of(triple) is System.LINUX:
         content = DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, _alignment(parameters))
         write_data_object(own[1], own[0], content, _content(parameters, starts))
@@ -118,7 +119,7 @@ def _assemble_parameters(made: Path, content: Iterable[memoryview | bytes], trip
     with data.open("wb") as file:
         file.writelines(content)
     source.write_text(_PARAMETERS.format(path=data))
-    compile_source(source, made, triple)
+    compile_source(source, made, triple, *FREESTANDING)
     data.unlink()
 
 

@@ -27,6 +27,9 @@ PARAMETERS_SECTION = ".bessemer_parameters"
 MIN_HUGE_BYTES = 32 << 20
 """Parameters of fewer bytes fit into caches, and their small pages into the processor's table of pages."""
 
+FREESTANDING = ("-ffreestanding", "-nostdlibinc")
+"""Options for sources that include no header of libc: a worker's image has none (``ci/containers/slim``)."""
+
 _LIBRARY_SOURCES = {
     System.LINUX: ("parameter.c", "mapping.c", "threads.c"),
     System.MACOS: ("threads.c",),

@@ -96,7 +96,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         return None
     epilogue = find_epilogue(schedule, main)
     products = schedule.get_producers(main.handle)
-    transforms_of_image = schedule.get_producers(products[0]) if len(products) == 1 else ()
+    transforms_of_image = schedule.get_producers(products[0]) if len(products) == 1 else []
     if len(transforms_of_image) != 1 or len(names) != (4 if epilogue else 3):
         return None
     image = schedule.get(transforms_of_image[0]).reads[0].source
