@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import main_of, scheduled
+from family_samples import main_of, outputs_compiled, scheduled, target_of
 from platform_samples import bundle_of, innermost_loops, preset, skip_unless_it_runs
 from stage_samples import capture_module, optimized
 from torch import nn
 from tvm import relax, tirx
 
-from bessemer.contract.triple import LINUX_AARCH64
+from bessemer.contract.triple import LINUX_AARCH64, LINUX_X86_64
+from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.compile_functions import write_object
-from worker.compiler.layout.pack_linear import pack_panels
+from worker.compiler.layout.pack_linear import pack_panels, pack_panels_tensor
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
-from worker.compiler.schedules.dot_instructions import find_dot
+from worker.compiler.schedules.default import unclaimed_functions
 from worker.compiler.schedules.processors import machine_of
+from worker.compiler.target import host_instruction_sets
 from worker.compiler.values import StageContext
 
 SHAPES = (
@@ -133,7 +135,7 @@ def test_other_products_multiply_numbers_one_by_one(
     config = {"kind": "llvm", "mtriple": LINUX_AARCH64, "mcpu": mcpu, "num-cores": 2}
     machine = machine_of(tvm.target.Target(config | ({"mattr": list(features)} if features else {})))
 
-    assert find_dot(machine.dot_features, left, right, "float32" if "float" in left else "int32") is None
+    assert machine.find_dot(left, right, "float32" if "float" in left else "int32") is None
 
 
 def test_panels_of_groups_are_filled_up_with_zeros() -> None:
@@ -143,6 +145,51 @@ def test_panels_of_groups_are_filled_up_with_zeros() -> None:
 
     assert first.tolist() == [[1, 6, 2, 7, 3, 8, 4, 9], [11, 0, 12, 0, 13, 0, 14, 0]]
     assert second.tolist() == [[2, 7, 3, 8, 4, 9, 5, 10], [12, 0, 13, 0, 14, 0, 15, 0]]
+
+
+@pytest.mark.parametrize(("depth", "width", "columns", "group"), [(3, 5, 4, 2), (8, 3, 4, 4), (4, 8, 4, 1)])
+def test_weights_are_packed_alike_before_and_at_run_time(
+    depth: int, width: int, columns: int, group: int, server: CandidateClient, tmp_path: Path
+) -> None:
+    matrix = np.arange(depth * width, dtype="int32").reshape(depth, width)
+    target = target_of("x86-64-v2")
+
+    def packed(x: relax.Expr) -> relax.Expr:
+        return relax.BlockBuilder.current().call_te(pack_panels_tensor(columns, group), x)
+
+    module = scheduled(main_of(packed, matrix), target)
+    (result,) = outputs_compiled(server, module, target, (matrix,), tmp_path)
+
+    np.testing.assert_array_equal(result, pack_panels(matrix, columns, group))
+
+
+@pytest.mark.skipif(
+    "avx512vnni" not in host_instruction_sets(LINUX_X86_64), reason="the processor has no AVX-512 VNNI"
+)
+@pytest.mark.parametrize("rows", [1, 2, 7, 40])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_products_of_any_number_of_rows_are_right(
+    is_constant: bool, rows: int, server: CandidateClient, tmp_path: Path
+) -> None:
+    target, generator = target_of("cascadelake"), np.random.default_rng(0)
+    data = generator.integers(0, 256, (rows, 30)).astype("uint8")
+    weights = generator.integers(-128, 128, (30, 50)).astype("int8")
+    builder, size = relax.BlockBuilder(), tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((size, 30), "uint8"))
+    w = relax.Var("w", relax.TensorType(weights.shape, "int8"))
+    with builder.function("main", [x] if is_constant else [x, w]):
+        with builder.dataflow():
+            right = relax.const(weights, "int8") if is_constant else w
+            result = builder.emit_output(op.matmul(x, right, out_dtype="int32"))
+        builder.emit_func_output(result)
+    module = scheduled(builder.get(), target)
+
+    inputs = (data,) if is_constant else (data, weights)
+    (computed,) = outputs_compiled(server, module, target, inputs, tmp_path)
+
+    assert unclaimed_functions(module) == ()
+    assert "vpdpbusd" in module.script()
+    np.testing.assert_array_equal(computed, data.astype("int32") @ weights.astype("int32"))
 
 
 @pytest.mark.parametrize("name", ["neoverse-v1", "neoverse-n1"])

@@ -77,10 +77,27 @@ def test_every_processor_of_the_table_is_plausible_and_has_a_source(name: str) -
     assert processor.vector_bits in (128, 256, 512)
     assert processor.registers in (16, 32)
     assert 1 <= processor.fma_ports <= 4
-    assert 4 <= processor.fma_latency <= 6
+    assert 4 <= processor.fma_latency <= 9
     assert 0.5 <= processor.loads_per_cycle <= 3
     assert 16 <= processor.l1_kib < processor.l2_kib
     assert len(processor.source) > 10
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "features", "bits", "scalable"),
+    [
+        ("a64fx", SVE, 512, True),
+        ("a64fx", ARMV8, 128, False),
+        ("neoverse-v1", SVE, 128, False),
+        ("unknown", SVE, 128, False),
+    ],
+)
+def test_vectors_of_sve_are_those_of_a_processor_that_has_them(
+    mcpu: str, features: frozenset[str], bits: int, scalable: bool
+) -> None:
+    found = machine(mcpu, features)
+
+    assert (found.vector_bits, found.scalable) == (bits, scalable)
 
 
 def test_a_machine_counts_in_bytes() -> None:

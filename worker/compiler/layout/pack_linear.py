@@ -39,7 +39,6 @@ from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
 from worker.compiler.schedules.blocks import guess
-from worker.compiler.schedules.dot_instructions import find_dot
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
 from worker.compiler.schedules.processors import Machine
@@ -152,7 +151,7 @@ class _Packer(PyExprMutator):
         data, weights = call.args
         out_dtype = str(call.ty.dtype)
         dtype = str(weights.ty.dtype)
-        dot = find_dot(self._machine.dot_features, str(data.ty.dtype), dtype, out_dtype)
+        dot = self._machine.find_dot(str(data.ty.dtype), dtype, out_dtype)
         if dot is None and dtype == "bfloat16":
             return call
         sizes = MatmulShape(

@@ -5,13 +5,15 @@
 | `smmla`, `ummla`, `usmmla` | i8mm | bytes, int32 | 2 x 2 by 8 |
 | `sdot`, `udot` | dotprod | bytes, int32 | 1 x 4 by 4 |
 | `bfmmla` | bf16 | bfloat16, float32 | 2 x 2 by 4 |
+| `vpdpbusd` | avx512vnni | unsigned by signed bytes, int32 | 1 x 16 by 4 |
 
 An instruction takes a vector of ``rows`` groups of the left operand and one of ``columns`` groups of the
 right one; where ``rows`` is 1, the group is repeated. Sums of bytes wrap around, like those of multiply-adds.
 `bfmmla` rounds sums to odd and takes subnormal numbers for zeros, whatever the rounding mode: a sum is off by
 less than a unit in the last place of float32, where other instructions are off by half of one.
 
-Source: Arm Architecture Reference Manual for A-profile architecture, DDI 0487.
+Source: Arm Architecture Reference Manual for A-profile architecture, DDI 0487; Intel 64 and IA-32
+Architectures Software Developer's Manual, volume 2.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ DOT_INSTRUCTIONS = (
     DotInstruction("dotprod", "int8", "int8", *_DOT, f"{_NEON}.sdot.v4i32.v16i8"),
     DotInstruction("dotprod", "uint8", "uint8", *_DOT, f"{_NEON}.udot.v4i32.v16i8"),
     DotInstruction("bf16", "bfloat16", "bfloat16", "float32", 2, 2, 4, _BFMMLA_NAME),
+    DotInstruction("avx512vnni", "uint8", "int8", "int32", 1, 16, 4, "llvm.x86.avx512.vpdpbusd.512"),
 )
 """The best of several that fit comes first."""
 

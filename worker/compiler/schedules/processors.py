@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from worker.compiler.schedules.dot_instructions import DOT_FEATURES
+from worker.compiler.schedules.dot_instructions import DOT_FEATURES, DotInstruction, find_dot
 
 if TYPE_CHECKING:
     import tvm
@@ -184,6 +184,9 @@ MIN_USE = 0.5
 """LLVM vectorizes loops of which a tile would fill a smaller share of a vector."""
 
 
+_SUM_BITS = 32
+
+
 @dataclass(frozen=True)
 class Machine:
     """One core's ``Processor``, with caches in bytes, and the number of threads.
@@ -207,6 +210,11 @@ class Machine:
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
         return max(1, self.vector_bits // bits)
+
+    def find_dot(self, left: str, right: str, sums: str) -> DotInstruction | None:
+        """The instruction for products of these dtypes; None if there is none that fills vectors."""
+        found = find_dot(self.dot_features, left, right, sums)
+        return None if found is None or self.lanes(_SUM_BITS) % found.columns else found
 
 
 @dataclass(frozen=True)

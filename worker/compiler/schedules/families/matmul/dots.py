@@ -29,7 +29,7 @@ from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place, step_along, uses
-from worker.compiler.schedules.dot_instructions import DotInstruction, find_dot, held_dtype
+from worker.compiler.schedules.dot_instructions import DotInstruction, held_dtype
 from worker.compiler.schedules.families.matmul.loops import Origin, Writer
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, RightOperand, Unit
 from worker.compiler.schedules.families.matmul.product import Product
@@ -63,8 +63,8 @@ def find_dot_product(product: Product, machine: Machine) -> Dot | None:
     if product.column.is_dynamic or product.depth.is_dynamic:
         return None
     dtypes = nest.dtype_of(left.value), nest.dtype_of(right.value)
-    found = find_dot(machine.dot_features, *dtypes, product.dtype)
-    if found is None or machine.lanes(bits_of(product.dtype)) % found.columns:
+    found = machine.find_dot(*dtypes, product.dtype)
+    if found is None:
         return None
     if found.left == "bfloat16" and not all(isinstance(one.value, TensorLoad) for one in (left, right)):
         return None
