@@ -23,12 +23,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; default: all")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--native", action="store_true", help="only programs that need no Python")
     options = parser.parse_args()
     forget_settings()
     packages = tuple(name for name in ("onnxruntime",) if find_spec(name) is not None)
     load_before = round(os.getloadavg()[0], 2)
     with tempfile.TemporaryDirectory(prefix="bessemer-programs-") as folder:
-        models, missing = measure_programs(Path(folder), options.models or MODELS, options.rounds)
+        models, missing = measure_programs(
+            Path(folder), options.models or MODELS, options.rounds, not options.native
+        )
     console = Console()
     for model in models:
         for program in model.programs:

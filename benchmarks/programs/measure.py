@@ -52,8 +52,16 @@ class Side:
     files: tuple[Path, ...] = ()
 
 
-def measure_programs(folder: Path, names: Sequence[str], rounds: int) -> tuple[list[StartedModel], list[str]]:
+def measure_programs(
+    folder: Path, names: Sequence[str], rounds: int, with_python: bool
+) -> tuple[list[StartedModel], list[str]]:
     """Compile models and run each side in fresh processes, in turns.
+
+    Args:
+        folder: an empty folder.
+        names: of example models.
+        rounds: the runs of each side.
+        with_python: whether to run ``run.py`` and ONNX Runtime's Python, too.
 
     Returns:
         the models, and the sides that are missing.
@@ -72,6 +80,8 @@ def measure_programs(folder: Path, names: Sequence[str], rounds: int) -> tuple[l
             place = folder / name
             report = _compile(client, EXAMPLES[name], place)
             sides = _sides(EXAMPLES[name], place, report.target.cores, onnx_run)
+            if not with_python:
+                sides = {side: each for side, each in sides.items() if each.files}
             runs = [
                 {side: _run(launcher, each.command, place / "bundle") for side, each in sides.items()}
                 for _ in range(rounds)
