@@ -86,15 +86,15 @@ def pack_panels_tensor(columns: int, group: int = 1) -> Callable[[Any], Any]:
         depth, width = map(int, weights.shape)
         last = tirx.IntImm("int64", max(width - columns, 0))
 
-        def element(panel: Any, at: Any, place: Any) -> Any:
-            step, column = at * group + place % group, tirx.min(panel * columns, last) + place // group
+        def element(panel: Any, step: Any, column: Any) -> Any:
+            row, place = step * group + column % group, tirx.min(panel * columns, last) + column // group
             exists = [
-                *([column < width] if width < columns else []),
-                *([step < depth] if depth % group else []),
+                *([place < width] if width < columns else []),
+                *([row < depth] if depth % group else []),
             ]
             if not exists:
-                return weights[step, column]
-            return tirx.if_then_else(tirx.all(*exists), weights[step, column], tirx.const(0, weights.dtype))
+                return weights[row, place]
+            return tirx.if_then_else(tirx.all(*exists), weights[row, place], tirx.const(0, weights.dtype))
 
         sizes = (ceil(width / columns), ceil(depth / group), columns * group)
         shape = tuple(tirx.IntImm("int64", size) for size in sizes)
