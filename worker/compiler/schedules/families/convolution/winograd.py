@@ -96,10 +96,10 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         return None
     epilogue = find_epilogue(schedule, main)
     products = schedule.get_producers(main.handle)
-    transforms_of_image = schedule.get_producers(products[0]) if len(products) == 1 else []
-    if len(transforms_of_image) != 1 or len(names) != (4 if epilogue else 3):
+    images = [each for product in products for each in schedule.get_producers(product)]
+    if len(products) != 1 or len(images) != 1 or len(names) != (4 if epilogue else 3):
         return None
-    image = schedule.get(transforms_of_image[0]).reads[0].source
+    image = schedule.get(images[0]).reads[0].source
     weights = schedule.get(products[0]).reads[1].source
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
     main, written = (read_block(schedule, handle) for handle in (main.handle, last))
