@@ -100,7 +100,8 @@ class OwnDevice:
         board = SearchDevice(
             name="board", platform=built.platform, processor="", emulated=bool(self.launcher)
         )
-        return CandidatesTimed(device=board, candidates=tuple(map(as_timed, found.candidates)))
+        timed = tuple(as_timed(candidate, built.rounds) for candidate in found.candidates)
+        return CandidatesTimed(device=board, candidates=timed)
 
 
 def unpacked(archive: Path) -> bytes:

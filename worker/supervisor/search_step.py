@@ -82,7 +82,8 @@ class SearchOnDevices:
         if len(found) != built.count:
             reason = f"device '{self.last}' timed {len(found)} of {built.count} candidates"
             return CandidatesTimed(device=None, reason=reason)
-        return CandidatesTimed(device=as_search_device(ended.device), candidates=tuple(map(as_timed, found)))
+        timed = tuple(as_timed(candidate, built.rounds) for candidate in found)
+        return CandidatesTimed(device=as_search_device(ended.device), candidates=timed)
 
 
 def as_search_device(device: Device) -> SearchDevice:
@@ -95,8 +96,14 @@ def as_search_device(device: Device) -> SearchDevice:
     )
 
 
-def as_timed(candidate: DeviceCandidate) -> TimedCandidate:
-    """The median of each round, in seconds, or the start of the error."""
-    if candidate.failure or not candidate.rounds_ms:
-        return TimedCandidate(error=candidate.failure[:MAX_ERROR_CHARACTERS] or "it has no times")
-    return TimedCandidate(seconds=tuple(statistics.median(times) / 1e3 for times in candidate.rounds_ms))
+def as_timed(candidate: DeviceCandidate, rounds: int) -> TimedCandidate:
+    """The median of each round, in seconds, or the start of the error.
+
+    A device is not trusted to send as many rounds as were asked for, or times above zero.
+    """
+    seconds = tuple(statistics.median(times) / 1e3 for times in candidate.rounds_ms)
+    if candidate.failure:
+        return TimedCandidate(error=candidate.failure[:MAX_ERROR_CHARACTERS])
+    if len(seconds) != rounds or min(seconds) <= 0:
+        return TimedCandidate(error=f"the device sent no times of {rounds} rounds")
+    return TimedCandidate(seconds=seconds)
