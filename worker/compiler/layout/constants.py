@@ -22,7 +22,9 @@ def array_of(constant: GenericConst) -> Array:
 
 
 def constant_of(values: Array) -> GenericConst:
-    """A constant with the elements and the dtype of an array, which are copied once."""
+    """A constant with the elements and the dtype of an array, copied once; types that numpy lacks, twice."""
+    if values.dtype.isbuiltin != 1:
+        return relax.const(values, str(values.dtype))
     tensor = tvm.runtime.empty(values.shape, str(values.dtype))
     np.from_dlpack(tensor)[...] = values
     return relax.const(tensor)
