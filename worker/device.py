@@ -490,7 +490,7 @@ def unpack(stream: IO[bytes], folder: Path, most_bytes: int, lease: Lease) -> No
     Raises:
         UnfitError: it does not fit on this machine's disk.
         BadBundleError: it has a path that is not plain.
-        AwayError: it is no archive, or ends early.
+        AwayError: it is not an archive, or it ends early.
         GoneError: the device no longer has the task.
     """
     total, count = 0, 0
@@ -574,7 +574,7 @@ class Machine:
         """Run a program to its end.
 
         Args:
-            words: its path, and its arguments besides those that each program gets.
+            words: its path, and its arguments besides the ones that every program gets.
             cwd: the folder where it starts.
             repeat: the most runs of the model, or times of the kernel, after the first.
             number: tells the run from the task's others.
@@ -782,7 +782,7 @@ def _tail(file: IO[bytes]) -> str:
 class Confinement:
     """What a program gets, set after the fork: limits, another user, no network, and an end with the device.
 
-    It is no sandbox: run devices in a container, or as a user that owns nothing.
+    It is not a sandbox: run devices in a container, or as a user that owns nothing.
     """
 
     def __init__(self, memory_bytes: int, file_bytes: int, uid: int | None) -> None:
@@ -865,7 +865,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, whatever a program left in it. Links are not followed."""
+    """Remove a folder and everything that a program left in it. Links are not followed."""
     for parent, folders, _ in os.walk(folder):
         for name in folders:
             path = Path(parent, name)

@@ -392,7 +392,7 @@ def _read_constants(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_entries(texts: Sequence[str]) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The entries, and the files of those that have a model of their own."""
+    """The entries, and the files of the entries that have their own model."""
     found: dict[str, Any] = {}
     files: dict[str, Path] = {}
     for text in texts:

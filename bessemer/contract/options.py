@@ -252,8 +252,8 @@ class TuneOptions(Document):
     strategy: StrategyName = Field(
         default=EVOLUTIONARY,
         description="How MetaSchedule chooses candidates. `evolutionary`: mutate the best ones, and measure "
-        "those that the cost model ranks highest. `replay-trace`: sample each decision of a design space at "
-        "random. `replay-func`: generate the design space anew for each candidate. Extensions add others.",
+        "the ones that the cost model ranks highest. `replay-trace`: sample each decision of a design space "
+        "at random. `replay-func`: generate the design space anew for each candidate. Extensions add others.",
     )
     cost_model: CostModel = Field(
         default=CostModel.XGB,

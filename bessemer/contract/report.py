@@ -305,7 +305,7 @@ class SearchedSpace(Document):
 
     name: str = Field(
         description="A space from the request, `plans` (the plans of the function's schedule family), or "
-        "`metaschedule` (MetaSchedule's design spaces), or `records` (those that the request gives)."
+        "`metaschedule` (MetaSchedule's design spaces), or `records` (the request's records)."
     )
     trials: int = Field(description="Number of candidates tried, including `failed` ones.")
     failed: int = Field(description="Candidates that did not build, crashed or took too long.")

@@ -126,7 +126,7 @@ class ExtensionPoint(Generic[Kind]):
         return chains
 
     def in_force(self, installed: Iterable[EntryPoint]) -> dict[str, Kind]:
-        """The objects by name, without those that another replaces; see ``chains``."""
+        """The objects by name, without replaced ones; see ``chains``."""
         return {name: chain[0].item for name, chain in self.chains(installed).items()}
 
     def names_in(self, uploaded: UploadedModule) -> tuple[str, ...]:

@@ -320,7 +320,7 @@ def processors(triple: str) -> dict[str, frozenset[str]]:
 
 
 def dependents(triple: str) -> dict[str, frozenset[str]]:
-    """The instruction sets of a triple's architecture, each with those that depend on it."""
+    """The instruction sets of a triple's architecture, each with its dependents."""
     known = sorted(frozenset().union(*processors(triple).values()))
     added = tuple(f"+{name}" for name in known)
     everything = _make_target(triple, host_mcpu(), added, 1)
@@ -332,12 +332,12 @@ def dependents(triple: str) -> dict[str, frozenset[str]]:
 
 
 def implied_features(triple: str, mcpu: str, names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Features of a triple's architecture, each with those that it adds, too.
+    """Features of a triple's architecture, each with the features that it adds.
 
     Args:
         triple: the triple.
         mcpu: a processor with few features.
-        names: the features; those that add no others are left out.
+        names: the features; a feature that adds no others is left out.
     """
     of_processor = _features(_named_target(triple, mcpu, (), 1))
     removed = tuple(sorted(f"-{name}" for name in of_processor if not name.startswith("64bit")))

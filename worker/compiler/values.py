@@ -170,7 +170,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class BufferUse:
-    """The buffers that a program reads and those that it changes, by their names in the user's model."""
+    """The buffers that a program reads and the ones that it changes, by their names in the user's model."""
 
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ POLL_SECONDS = 0.25
 HOLD_SECONDS = 900.0
 STAGE = Stage.PACKAGE
 QUIET_SECONDS = 2.0
-"""A search offers batch after batch: it says only of those that wait for longer that they wait."""
+"""A search offers batch after batch, and reports only a longer wait."""
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class DeviceRunner:
 
         Args:
             offer: the candidates.
-            lost: the devices that the search has lost before; those that it loses now are added.
+            lost: the devices that the search has lost before; this call adds the ones that it loses.
             say: records in words what the search waits for; blocks.
 
         Raises:

@@ -49,7 +49,7 @@ class Wanted:
         platform: the platform of the bundle's program.
         name: a device's name; None if any will do.
         features: what its processor must have.
-        unfit: the names of those that turned out to be unable.
+        unfit: the names of devices that turned out to be unable.
         measures: whether times are all that counts, so that an emulated device must be named.
     """
 
@@ -264,7 +264,7 @@ def wanted_of(row: sa.Row[Any]) -> Wanted:
 
 
 def new_task_id() -> str:
-    """An id that nobody can guess."""
+    """An id that cannot be guessed."""
     return uuid.uuid4().hex
 
 

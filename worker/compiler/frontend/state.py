@@ -69,7 +69,7 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
     Args:
         program: takes and returns flat tuples of tensors.
         shared: names in the user's model of buffers that are state in any case, as other entry points use
-            them. Those that the program only reads return as they came.
+            them. Buffers that the program only reads return unchanged.
     """
     functional = program
     if any(map(_writes_inputs, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:

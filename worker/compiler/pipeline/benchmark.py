@@ -171,7 +171,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
 
 
 def _baselines(captured: Captured) -> tuple[Baseline, ...]:
-    """Those that the request names; an IRModule has no torch model, but may have a reference function."""
+    """The requested baselines; an IRModule has no torch model, but may have a reference function."""
     wanted = captured.upload.request.benchmark.baselines
     if not isinstance(captured.program, RelaxProgram):
         return tuple(name for name in wanted if name is not Baseline.REFERENCE)

@@ -143,7 +143,7 @@ def _search_and_apply(
 
 
 class _Outcome(NamedTuple):
-    """The scheduled module, the final comparison, the records in it, and those that won by themselves."""
+    """The scheduled module, the final comparison, its records, and the records that won by themselves."""
 
     module: tvm.IRModule
     comparison: ModelComparison
@@ -158,7 +158,7 @@ def _settle(
     context: StageContext,
     comparison_seconds: float,
 ) -> _Outcome:
-    """Keep the records that the request forces, or those that win by themselves and in the whole model."""
+    """Keep the records that the request forces, or the ones that win by themselves and in the whole model."""
     is_forced, target = optimized.captured.upload.request.tune.force, session.target
     records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)

@@ -9,7 +9,7 @@
 
 An instruction takes a vector of ``rows`` groups of the left operand and one of ``columns`` groups of the
 right one; where ``rows`` is 1, the group is repeated. Sums of bytes wrap around, like those of multiply-adds.
-`bfmmla` rounds sums to odd and takes subnormal numbers for zeros, whatever the rounding mode: a sum is off by
+`bfmmla` rounds sums to odd and takes subnormal numbers for zeros in every rounding mode: a sum is off by
 less than a unit in the last place of float32, where other instructions are off by half of one.
 
 Source: Arm Architecture Reference Manual for A-profile architecture, DDI 0487; Intel 64 and IA-32

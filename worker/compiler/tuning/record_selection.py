@@ -1,4 +1,4 @@
-"""Selects the records to build: those that the request forces, or those that beat the default schedules."""
+"""Selects the records to build: the request's forced ones, or the ones that beat the default schedules."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ from worker.compiler.schedules.reduction import find_epilogue
 
 
 def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """Write the loops of a function; None if it is no convolution by Winograd's algorithm."""
+    """Write the loops of a function; None if it is not a convolution by Winograd's algorithm."""
     trial = schedule.copy()
     parts = _find(trial)
     if parts is None:
@@ -331,7 +331,7 @@ class _Writer:
         return nest.either(is_inside, each_block(True), each_block(False))
 
     def _finish_block(self, products: Any, block: tuple[Any, Any], tile: _Tile, is_whole: bool) -> tirx.Stmt:
-        """The outputs of a block: all, unrolled; or those that exist, in loops, which bounds the code."""
+        """The outputs of a block: all, unrolled; or the existing ones, in loops, which bounds the code."""
         shape, side, vectors = self._shape, self._shape.side, self._vectors
         group, b = block
         kept = self._small("kept", side, side)
