@@ -13,9 +13,9 @@ A row group is one row, or two for an instruction with 2 x 2 sums. Its groups ar
 joined, so the left operand is read in place. The right operand is ``[panels, groups, columns * group]``: each
 column's group is contiguous. Constant weights come so (``pack_linear``); each task copies a panel of others.
 
-Edges: if the depth is not a multiple of the group, the last group of the left operand is filled up with zeros
-in registers, and that of the right one in memory. A single row is paired with itself. Floating-point sums join
-``kept`` after every ``steps`` of the depth.
+Edges: if the depth is not a multiple of the group, zeros fill the last group: of the left operand in
+registers, of the right one in memory. A single row is paired with itself. Floating-point sums join ``kept``
+after every ``steps`` of the depth.
 """
 
 from __future__ import annotations
