@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -1550,9 +1550,13 @@ def _to_tensor(spec: Spec, value: np.ndarray[Any, Any]) -> Any:
 def _empty(spec: Spec, shape: tuple[int, ...]) -> Any:
     """A new runtime tensor of a spec's dtype."""
     sizes = (*shape, 2) if spec.dtype in PARTS else shape
-    return _allocator()(
-        tvm_ffi.Shape(sizes), tvm_ffi.dtype(spec.runtime_dtype), tvm_ffi.device("cpu", 0), None
-    )
+    return _allocator()(*_kind(sizes, spec.runtime_dtype), None)
+
+
+@lru_cache(maxsize=1024)
+def _kind(shape: tuple[int, ...], dtype: str) -> tuple[Any, Any, Any]:
+    """The runtime's names of a shape, a dtype and the processor. Making them takes longer than a small run."""
+    return tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0)
 
 
 @cache
