@@ -1555,7 +1555,7 @@ def _empty(spec: Spec, shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _kind(shape: tuple[int, ...], dtype: str) -> tuple[Any, Any, Any]:
-    """The runtime's names of a shape, a dtype and the processor. Making them takes longer than a small run."""
+    """The runtime's names of a shape, a dtype and the processor: a small run is faster than making them."""
     return tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0)
 
 
