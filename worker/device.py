@@ -55,6 +55,10 @@ MAX_FILES = 4096
 MAX_REPORT_BYTES = 1 << 19
 MAX_COMMANDS_BYTES = 1 << 22
 TAIL_CHARACTERS = 1500
+MAX_CANDIDATES = 512
+FAILURE_CHARACTERS = 300
+"""Of each candidate, so that a result stays below the service's limit of 1 MiB."""
+MAX_MILLISECONDS = 1e9
 NOBODY = 65534
 EMULATORS = ("qemu-", "box64", "fex")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -355,7 +359,7 @@ def _do_next(service: Service, settings: Settings, path: str, folder: Path, leas
         _finish(service, path, task["id"], result)
         log.info("task %s: %s in %.1f s", task["id"], _words(result), time.monotonic() - began)
     except GoneError as error:
-        log.warning("task %s is not this device's any more: %s", task["id"], error)
+        log.warning("task %s is no longer this device's: %s", task["id"], error)
         time.sleep(FIRST_RETRY_SECONDS)
     finally:
         remove(bundle)
@@ -419,6 +423,11 @@ def _done(
         return {"failure": str(error)[:TAIL_CHARACTERS], "unfit": True}
     except (AwayError, RefusedError, BadBundleError) as error:
         return {"failure": f"the bundle could not be fetched: {error}"[:TAIL_CHARACTERS]}
+    except (GoneError, StoppedError):
+        raise
+    except Exception as error:  # what a job has written must not end the device
+        log.exception("the task failed")
+        return {"failure": f"the device failed: {type(error).__name__}"}
 
 
 def _fetch(service: Service, path: str, task: Any, settings: Settings, bundle: Path, lease: Lease) -> None:
@@ -615,7 +624,7 @@ class Machine:
                 start_new_session=True,
                 preexec_fn=self._confine,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise UnfitError(f"the program cannot be started: {error}") from error
         except subprocess.SubprocessError as error:
             raise StoppedError(f"cannot run programs as user {self._settings.uid}: choose a --uid") from error
@@ -643,11 +652,11 @@ def run_candidates(folder: Path, task: Any, settings: Settings, lease: Lease) ->
             words = [str(folder / program), *arguments]
             ran = machine.run(words, folder, task["repeat"], turn * len(commands) + index)
             statuses.add(ran.status)
-            times = _times(ran)
+            times = _times(ran, task["repeat"])
             if times:
                 rounds[index].append(times)
             else:
-                failures[index] = _failure(ran, task["timeout_seconds"])[:TAIL_CHARACTERS]
+                failures[index] = _failure(ran, task["timeout_seconds"])[:FAILURE_CHARACTERS]
     if statuses == {-signal.SIGILL}:
         raise UnfitError("the candidates need instructions that this processor lacks (SIGILL)")
     found = [
@@ -668,21 +677,29 @@ def _commands(folder: Path) -> list[list[str]]:
         if path.stat().st_size > MAX_COMMANDS_BYTES:
             raise ValueError("it is too large")
         commands = json.loads(path.read_text(encoding="utf-8"))["candidates"]
+        if not isinstance(commands, list) or len(commands) > MAX_CANDIDATES:
+            raise ValueError(f"it must list at most {MAX_CANDIDATES} commands")
         for words in commands:
-            if not (words and all(isinstance(word, str) for word in words) and PATH.fullmatch(words[0])):
+            if not (words and all(_is_argument(word) for word in words) and PATH.fullmatch(words[0])):
                 raise ValueError(f"{words!r} is not a command")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnfitError(f"{CANDIDATES} cannot be read: {error}"[:TAIL_CHARACTERS]) from error
     return [list(words) for words in commands]
 
 
-def _times(ran: Ran) -> list[float]:
-    """The times in a program's report, in milliseconds; none if it failed."""
+def _is_argument(word: Any) -> bool:
+    """Whether a program can take a word: text that has bytes, without the end of a string."""
+    return isinstance(word, str) and "\0" not in word and word.isprintable()
+
+
+def _times(ran: Ran, most: int) -> list[float]:
+    """The times in a program's report, in milliseconds; empty if it failed or they are not plausible."""
     found = _read_report(ran.report) if ran.status == 0 else None
     try:
-        return [] if found is None else [float(time) for time in found["entries"][0]["times_ms"]]
-    except (KeyError, IndexError, TypeError, ValueError):
+        times = [] if found is None else [float(time) for time in found["entries"][0]["times_ms"]]
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return []
+    return times if len(times) <= most and all(0 < time <= MAX_MILLISECONDS for time in times) else []
 
 
 def _program(bundle: Path) -> Path:

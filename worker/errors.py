@@ -5,7 +5,7 @@ JobError                      one job ends, with a stable code
 ├─ MisbehavedError            the job violated the worker protocol
 ├─ CandidateServerLostError   the candidate server itself ended                  candidates/client.py
 ├─ FunctionTooSlowError       a function takes too long to compile               codegen/compile_module.py
-├─ NoDeviceError              no device times a search's candidates any more     tuning/on_device.py
+├─ NoDeviceError              no device is left to time a search's candidates    tuning/on_device.py
 ├─ OperatorsUnsupportedError  the importer lacks operators
 └─ StageFailedError           a stage failed; names the stage                    pipeline/pipeline.py
 

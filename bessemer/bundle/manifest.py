@@ -111,7 +111,7 @@ class SeparateParameters(Document):
 
 
 class HeldParameters(Document):
-    """Where the library holds large parameters. Loading checks the other bytes of the file only."""
+    """Where the library holds large parameters. ``load`` verifies only the bytes around them."""
 
     offset: int = Field(ge=0, description="Their first byte in the file.")
     size_bytes: int = Field(ge=0)

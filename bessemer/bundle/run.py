@@ -707,7 +707,7 @@ class Arena:
 
 
 def _addresses(tensors: Sequence[Any]) -> Any:
-    """Pointers to tensors; those without elements may have none, and kernels don't read theirs."""
+    """Pointers to tensors. An empty tensor may have none; kernels never read it, so any address will do."""
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() or ALIGNMENT_BYTES for tensor in tensors))
 
 

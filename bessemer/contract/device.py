@@ -90,7 +90,7 @@ class DeviceTask(Document):
         description="`verify`: run the bundle's program on its reference inputs. `measure`: run each command "
         "of `candidates.json` in each round, with `--threads`, `--repeat`, `--seconds` and `--report` added.",
     )
-    digest: Digest = Field(description="The SHA-256 of the bundle's archive, or of that of the candidates.")
+    digest: Digest = Field(description="The SHA-256 of the archive of the bundle or the candidates.")
     rounds: int = Field(
         default=1, ge=1, le=MAX_ROUNDS, description="For candidates: how often each is run, in turns."
     )

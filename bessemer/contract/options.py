@@ -318,7 +318,7 @@ class TuneOptions(Document):
             case SearchEnd.CANDIDATES:
                 return "ended because no candidates were left"
             case SearchEnd.DEVICE:
-                return "ended because no device measured any more"
+                return "ended because no device was left to measure"
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:

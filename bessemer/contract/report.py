@@ -478,7 +478,7 @@ class TuneVerdict(Document):
         "worker did.",
     )
     device_failure: str | None = Field(
-        default=None, description="Why no device measured any more; null unless that ended the measurements."
+        default=None, description="Why no device was left to measure; null unless that ended the search."
     )
 
 

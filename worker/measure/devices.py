@@ -14,7 +14,7 @@ class Devices(Protocol):
     """Times candidates on a device."""
 
     def time(self, built: CandidatesBuilt) -> CandidatesTimed:
-        """Wait until a device has timed the candidates in the job's archive, or none will."""
+        """Wait until a device has timed the candidates in the job's archive, or until no device is left."""
         ...
 
 
@@ -35,5 +35,8 @@ class AskedDevices:
         self._request(built)
         line = bytearray()
         while not line.endswith(b"\n"):
-            line += os.read(self._answers, 1 << 16)
+            part = os.read(self._answers, 1 << 16)
+            if not part:
+                raise EOFError("the supervisor is gone")
+            line += part
         return CandidatesTimed.model_validate_json(bytes(line))

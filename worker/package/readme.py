@@ -57,8 +57,8 @@ outputs = model.run(model.reference_inputs())
 ```
 
 {call}{entries}Before it maps `{library}` and the runtime, `load` checks their sizes and SHA-256 digests,
-except the bytes of large parameters, which `sha256sum -c SHA256SUMS` checks too. Processes that run the model
-share its parameters; `load(".", huge_pages=True)` copies large ones to huge pages instead.
+except for the bytes of large parameters. `sha256sum -c SHA256SUMS` checks everything. Processes that run
+the model share its parameters; `load(".", huge_pages=True)` copies large ones to huge pages instead.
 
 {state}## Call it from several threads
 

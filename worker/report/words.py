@@ -178,7 +178,7 @@ def decision(result: TuneResult) -> str:
 
 
 def measured_where(result: TuneResult) -> str:
-    """Which devices measured the candidates, and why no device did any more; empty if the worker did."""
+    """Which devices measured the candidates, and why measuring ended early; empty if the worker measured."""
     named = (f"{each.name} ({_described(each)})" for each in result.devices)
     measured = f"Measured on {', '.join(named)}." if result.devices else ""
     emulated = any(each.emulated for each in result.devices)

@@ -100,7 +100,7 @@ def collect_file(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
 
 
 def store_output(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes: int) -> Blob:
-    """Store a file of the ``output`` folder of a job that still runs, and may change it meanwhile.
+    """Store a file from the ``output`` folder of a running job, which may change it during the copy.
 
     Raises:
         MisbehavedError: the file is missing, not a regular file, or too large.

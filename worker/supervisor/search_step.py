@@ -30,6 +30,7 @@ class SearchOnDevices:
     Attributes:
         lost: the devices that were lost, in order.
         last: the device that timed the last batch.
+        stored_bytes: the size of all batches so far.
     """
 
     runner: JobRunner
@@ -39,23 +40,28 @@ class SearchOnDevices:
     record: CompilationRecord
     lost: list[str] = field(default_factory=list)
     last: str | None = None
+    stored_bytes: int = 0
 
     async def time(self, built: CandidatesBuilt) -> CandidatesTimed:
         """Have a device time a batch. The search goes on with the device that timed the last one.
 
         Raises:
-            MisbehavedError: the job has written no archive of candidates, or one that is too large.
+            MisbehavedError: the job has not written an archive of candidates, or all of its archives together
+                exceed the limit on its disk.
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
         runner = self.runner
         artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
         limit_bytes = runner.settings.limit_disk_bytes
-        store = partial(store_output, self.folder.path, CANDIDATES_ARCHIVE, artifacts, limit_bytes)
+        left_bytes = limit_bytes - self.stored_bytes
+        store = partial(store_output, self.folder.path, CANDIDATES_ARCHIVE, artifacts, left_bytes)
+        blob = await runner.store_retry.call(store)
+        self.stored_bytes += blob.size_bytes
         task = DeviceTask(
             id=new_task_id(),
             kind="measure",
-            digest=(await runner.store_retry.call(store)).digest,
+            digest=blob.digest,
             threads=self.row.request.target.cores,
             rounds=built.rounds,
             repeat=built.repeat,
@@ -105,5 +111,5 @@ def as_timed(candidate: DeviceCandidate, rounds: int) -> TimedCandidate:
     if candidate.failure:
         return TimedCandidate(error=candidate.failure[:MAX_ERROR_CHARACTERS])
     if len(seconds) != rounds or min(seconds) <= 0:
-        return TimedCandidate(error=f"the device sent no times of {rounds} rounds")
+        return TimedCandidate(error=f"the device did not send positive times for all {rounds} rounds")
     return TimedCandidate(seconds=seconds)

@@ -1,6 +1,8 @@
 """A tenant's blobs by digest: the key is ``tenant/sha256``."""
 
+import fcntl
 import os
+import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -88,7 +90,7 @@ class TenantArtifacts:
         return self._put(Meter(), file_chunks(path), lambda _: None)
 
     def put_open(self, file: BinaryIO, max_bytes: int) -> Blob:
-        """Store the rest of an open file, which another process may change meanwhile.
+        """Store the rest of an open file. Another process may change it during the copy.
 
         Raises:
             TooLargeError: it exceeds ``max_bytes``.
@@ -96,26 +98,34 @@ class TenantArtifacts:
         return self._put(Meter(max_bytes), iter(partial(file.read, CHUNK_BYTES), b""), lambda _: None)
 
     def take_file(self, path: Path) -> Blob:
-        """Store a regular file that no process has open, and move it if the store is a folder beside it.
+        """Store a regular file; move it if the store is a folder beside it and no process may write to it.
 
         Raises:
             OSError: the file cannot be read, or is not a regular file.
         """
         if not isinstance(self._store, LocalStore):
             return self.put_file(path)
-        meter, incoming = Meter(), incoming_key()
-        for _ in meter.metered(file_chunks(path)):
-            pass
+        incoming = incoming_key()
         moved = Path(str(self._store.prefix)) / incoming
-        if not _adopted(path, moved):
+        if not _moved(path, moved):
             return self.put_file(path)
-        blob = meter.blob()
         try:
-            with mapped_errors():
-                move(self._store, incoming, self._key(blob.digest))
+            blob = self._kept(moved, incoming) if _taken_over(moved) else None
         except BaseException:
             moved.rename(path)
             raise
+        if blob is None:
+            moved.rename(path)
+            return self.put_file(path)
+        return blob
+
+    def _kept(self, moved: Path, incoming: str) -> Blob:
+        meter = Meter()
+        for _ in meter.metered(file_chunks(moved)):
+            pass
+        blob = meter.blob()
+        with mapped_errors():
+            move(self._store, incoming, self._key(blob.digest))
         return blob
 
     def put_bytes(self, content: bytes) -> Blob:
@@ -218,16 +228,37 @@ def _read_range(path: Path, start: int, end: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _adopted(path: Path, moved: Path) -> bool:
-    """Whether a file could be moved within its file system. It is a new file of this process then."""
+def _moved(path: Path, moved: Path) -> bool:
+    """Whether a file could be moved within its file system."""
     try:
         moved.parent.mkdir(parents=True, exist_ok=True)
         path.rename(moved)
     except OSError:
         return False
-    os.chown(moved, os.geteuid(), os.getegid(), follow_symlinks=False)
-    moved.chmod(_BLOB_MODE)
-    os.utime(moved)  # a sweep spares new blobs
+    return True
+
+
+def _taken_over(path: Path) -> bool:
+    """Make a file a new one of this process; False if it is not regular, or a process may still write to it.
+
+    The kernel grants a lease for reading only if no descriptor is open for writing.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+        os.fchmod(descriptor, _BLOB_MODE)
+        os.utime(descriptor)  # a sweep spares new blobs
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
     return True
 
 

@@ -233,6 +233,15 @@ def test_a_file_that_is_given_away_is_stored_under_its_digest(artifacts: Artifac
     assert not any(artifacts.blobs_older_than(1e9))
 
 
+def test_a_file_that_a_process_may_still_write_to_is_copied(artifacts: Artifacts, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    with path.open("r+b") as writer:
+        blob = artifacts.for_tenant(DEFAULT_TENANT).take_file(path)
+        writer.write(b"changed")
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(blob.digest)) == CONTENT
+
+
 def test_an_empty_file_can_be_stored_and_read(artifacts: Artifacts, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()

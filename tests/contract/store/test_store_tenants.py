@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,10 @@ async def chunks() -> AsyncIterator[bytes]:
     yield CONTENT
 
 
+def copied(path: Path) -> Path:
+    return Path(shutil.copy(path, path.with_name("copy")))
+
+
 def labelled() -> CompilationFilter:
     return CompilationFilter(label=("team",))
 
@@ -112,6 +118,14 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     ),
     "artifacts.put_file": (
         lambda own, world: own.artifacts.put_file(world.folder / "model").size_bytes,
+        len(CONTENT),
+    ),
+    "artifacts.take_file": (
+        lambda own, world: own.artifacts.take_file(copied(world.folder / "model")).size_bytes,
+        len(CONTENT),
+    ),
+    "artifacts.put_open": (
+        lambda own, _: own.artifacts.put_open(BytesIO(CONTENT), 100).size_bytes,
         len(CONTENT),
     ),
     "artifacts.put_bytes": (

@@ -60,7 +60,7 @@ LEVEL = 3
 
 
 class NoDeviceError(JobError):
-    """No device times candidates any more; a search ends with what it has."""
+    """No device is left to time candidates; the search ends with what it has."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.TUNE_FAILED, f"no device measured: {reason}")
@@ -85,7 +85,7 @@ class DeviceBench:
         archive: the file of the batch that a device times.
         target: the target.
         seen: the devices that have timed batches, in the order of their first.
-        failure: why no device times candidates any more; None while one may.
+        failure: why no device is left to time candidates; None while one may be.
     """
 
     devices: Devices
@@ -128,7 +128,7 @@ class DeviceBench:
         return answer.candidates
 
     def require(self) -> None:
-        """Raise ``NoDeviceError`` if no device times candidates any more."""
+        """Raise ``NoDeviceError`` if no device is left to time candidates."""
         if self.failure is not None:
             raise NoDeviceError(self.failure)
 

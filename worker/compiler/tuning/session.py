@@ -84,7 +84,7 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
         The seconds of each round for each module, or its error.
 
     Raises:
-        NoDeviceError: devices measure, and none does any more.
+        NoDeviceError: devices measure, and none is left.
     """
     if session.bench is not None:
         session.bench.require()

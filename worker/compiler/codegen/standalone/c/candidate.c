@@ -163,7 +163,7 @@ BESSEMER_API int bessemer_candidate(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (strncmp(argv[i], "--", 2)) {
       if (argument_count == MAX_ARGUMENTS || read_tensor(&tensors[argument_count++], argv[i]))
-        return stop("no tensor", argv[i]);
+        return stop("not a tensor", argv[i]);
       continue;
     }
     const char *name = argv[i], *value = i + 1 < argc ? argv[++i] : "";
@@ -171,9 +171,10 @@ BESSEMER_API int bessemer_candidate(int argc, char **argv) {
     else if (!strcmp(name, "--threads")) threads = strtol(value, NULL, 10);
     else if (!strcmp(name, "--seconds")) seconds = strtod(value, NULL);
     else if (!strcmp(name, "--report")) report_path = value;
-    else return stop("no option", name);
+    else return stop("unknown option", name);
   }
-  if (!report_path || repeat < 1 || !(seconds >= 0)) return stop("no report, or a number that is not positive", "");
+  if (!report_path || repeat < 1 || !(seconds >= 0))
+    return stop("--report is missing, --repeat is below 1, or --seconds is negative", "");
   for (int32_t i = 0; i < argument_count; i++) {
     if (fill(&tensors[i])) return stop("out of memory", "");
     arguments[i].type = DLTENSOR_POINTER;

@@ -17,7 +17,7 @@ static unsigned char *rounded_up(unsigned char *address) {
   return (unsigned char *)(((uintptr_t)address + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 }
 
-/* Threads that read these addresses meanwhile see the same bytes: the kernel exchanges the pages at once. */
+/* Other threads can read these addresses at any time and see the same bytes: the kernel exchanges the pages at once. */
 static int copy_piece(unsigned char *piece, size_t bytes) {
   unsigned char *reserved =
       mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

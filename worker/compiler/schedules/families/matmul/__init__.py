@@ -74,10 +74,10 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
     shape = product.shape if dot is None else dot_shape(product, dot)
     right = right_operand(product) if dot is None else grouped_operand(product)
 
-    ahead = prefetched_bytes(shape, machine, right)
+    ahead = prefetched_bytes(shape, machine, right) if dot is None else 0
 
     def loops(plan: MatmulPlan) -> tirx.Stmt:
-        return (Writer(product, plan, ahead) if dot is None else DotWriter(product, plan, 0, dot)).tasks()
+        return (Writer(product, plan, ahead) if dot is None else DotWriter(product, plan, ahead, dot)).tasks()
 
     plan = choose(matmul_plans(shape, machine, right))
     if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):
