@@ -359,8 +359,7 @@ def test_a_bundle_that_kills_its_devices_is_given_up(world: World) -> None:
 
 
 def test_a_device_that_keeps_a_task_for_too_long_is_lost_though_it_renews_its_lease(world: World) -> None:
-    offer = world.offer(FINDS)
-    offer = replace(offer, task=offer.task.model_copy(update={"timeout_seconds": 0.1}))
+    offer = replace(world.offer(FINDS), work_seconds=0.1)
     devices = world.store.for_tenant(DEFAULT_TENANT).devices
     board = DeviceRequest(name="greedy", platform="aarch64", cores=1, memory_bytes=1)
     device = devices.register(board, shared=False)
