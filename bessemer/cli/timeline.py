@@ -80,6 +80,8 @@ def shown_count(done: object, total: object, detail: object) -> str:
     """Format a count from an event's data. Long names of fused functions are shortened."""
     count = f"{done} of {total}" if total else f"{done}"
     words = " ".join(_shortened(word) for word in str(detail or "").split(" "))
+    if not done and not total and words:
+        return words
     return f"{count} {words}" if words else count
 
 

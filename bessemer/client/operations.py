@@ -102,7 +102,9 @@ def get_devices() -> Flow[DeviceList]:
 
 
 def require_worker(request: CompilationRequest) -> Flow[None]:
-    """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation."""
+    """Raise ``NoWorkerError`` unless a live worker, busy or not, can run a compilation, and its device is
+    live.
+    """
     try:
         workers = yield from get_workers()
     except RequestRefusedError as error:
@@ -116,6 +118,16 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         lacking = missing(needs, queue, workers.items, platforms_of(devices.items))
     if lacking is not None:
         raise NoWorkerError(lacking)
+    if request.device is not None:
+        yield from _require_device(request.device)
+
+
+def _require_device(name: str) -> Flow[None]:
+    devices = yield from get_devices()
+    live = [f"{device.name} ({device.platform})" for device in devices.items]
+    if not any(device.name == name for device in devices.items):
+        others = f"live devices: {', '.join(live)}" if live else "no device is live"
+        raise NoWorkerError(f"the device '{name}', which is not live; {others}")
 
 
 def download(compilation: Compilation, directory: Path) -> Flow[Path]:

@@ -1,14 +1,18 @@
 """Which workers and devices a compilation for another platform can use."""
 
+import httpx
 import pytest
 
+from bessemer.client import Client
 from bessemer.contract.access import Scope
-from bessemer.contract.base import now
+from bessemer.contract.base import Document, now
 from bessemer.contract.capability import Capability, Needs, lacks
-from bessemer.contract.device import Device, platforms_of, serving
+from bessemer.contract.device import Device, DeviceList, platforms_of, serving
 from bessemer.contract.queue import QueueName
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.service import Worker, missing, takers_of
+from bessemer.contract.service import Worker, WorkerList, missing, takers_of
+from bessemer.errors import NoWorkerError
 from bessemer.store.rows.device_tasks import LivePlatforms
 
 ARM = Needs("aarch64", "generic")
@@ -111,3 +115,20 @@ def test_a_tenant_uses_its_own_platforms_and_the_shared_ones() -> None:
 )
 def test_a_scope_allows_what_it_says(scope: Scope, allows: set[Scope]) -> None:
     assert {other for other in Scope if scope.includes(other)} == allows
+
+
+def test_a_named_device_that_is_not_live_is_reported_before_anything_is_sent() -> None:
+    answers: dict[str, Document] = {
+        "/v1/workers": WorkerList(items=(a_worker(Capability(architecture="x86_64")),)),
+        "/v1/devices": DeviceList(items=(a_device("pi-4", "aarch64"),)),
+    }
+    request = CompilationRequest.model_validate({"model": "0" * 64, "target": "x86-64-v3", "device": "pi-5"})
+
+    def handler(asked: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=answers[asked.url.path].model_dump_json())
+
+    with (
+        Client("http://service", transport=httpx.MockTransport(handler)) as client,
+        pytest.raises(NoWorkerError, match=r"'pi-5', which is not live; live devices: pi-4 \(aarch64\)"),
+    ):
+        client.require_worker(request)
