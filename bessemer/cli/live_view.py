@@ -112,7 +112,7 @@ def _bar(timeline: Timeline) -> RenderableType:
 
 
 class PlainStages:
-    """The stages line by line, with progress only for slow stages."""
+    """The stages line by line, with progress only for stages that are slow or wait."""
 
     def __init__(self, console: Console, shown_missing: str | None = None) -> None:
         self._console = console
@@ -133,11 +133,13 @@ class PlainStages:
         if event.type is EventType.QUEUED and self._shown is not None:
             return
         line = event_line(event)
-        if line is not None and (event.type is not EventType.PROGRESS or self._takes_long(event)):
+        if line is not None and (event.type is not EventType.PROGRESS or self._is_shown(event)):
             print_lines(self._console, line)
 
-    def _takes_long(self, event: Event) -> bool:
-        if event.data.get("stage") == Stage.TUNE:
+    def _is_shown(self, event: Event) -> bool:
+        """Whether a stage is slow, or waits: progress without a count says for what."""
+        data = event.data
+        if data.get("stage") == Stage.TUNE or not (data.get("done") or data.get("total")):
             return True
         began_at = self._stage_began_at
         return began_at is not None and (event.at - began_at).total_seconds() >= LONG_STAGE_SECONDS

@@ -214,6 +214,16 @@ def test_plain_output_prints_a_queue_position_when_it_changes() -> None:
     assert printed.getvalue() == "queued, 2 ahead\nqueued, 1 ahead\n"
 
 
+def test_plain_output_says_what_a_stage_waits_for() -> None:
+    printed = io.StringIO()
+    view = plain_stages(printed)
+    view.show_event(event(EventType.STAGE_STARTED, stage="package"))
+    view.show_event(
+        event(EventType.PROGRESS, stage="package", done=0, total=0, detail="waiting for a device")
+    )
+    assert printed.getvalue() == "package    waiting for a device\n"
+
+
 def test_the_queued_event_does_not_repeat_a_printed_position() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)
