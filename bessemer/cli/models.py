@@ -100,9 +100,14 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
         print_result(found, target_lines(found, client.workers().items), json)
 
 
+NO_WORKER = "no worker is live, so nothing can be built, verified or measured now"
+
+
 def target_lines(targets: TargetList, workers: Iterable[Worker] = ()) -> Iterator[str]:
     """The presets with what the fleet can do for each, and the processors."""
     live = tuple(workers)
+    if not live:
+        yield NO_WORKER
     rows = [(preset.name, *_means(preset), _described(preset, live)) for preset in targets.items]
     yield from aligned([TARGET_HEADINGS, *rows])
     if not targets.processors:
