@@ -6,7 +6,7 @@ from bessemer.contract.device import DeviceCandidate
 from worker.protocol.order import TimedCandidate
 from worker.supervisor.search_step import MAX_ERROR_CHARACTERS, as_timed
 
-NO_TIMES = TimedCandidate(error="the device sent no times of 2 rounds")
+NO_TIMES = TimedCandidate(error="the device did not send positive times for all 2 rounds")
 
 
 @pytest.mark.parametrize(
