@@ -598,6 +598,7 @@ class _Fork(threading.local):
     waits for helpers that do not exist. A thread that the new process starts has helpers of its own.
     """
 
+    has_run = False
     happened = False
     caller: ThreadPoolExecutor | None = None
 
@@ -606,15 +607,16 @@ _fork = _Fork()
 
 
 def _note_fork() -> None:
-    _fork.happened, _fork.caller = True, None
+    _fork.happened, _fork.caller = _fork.has_run, None
 
 
 os.register_at_fork(after_in_child=_note_fork)
 
 
 def _with_helpers(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the runtime in this thread, or after a fork in a thread of the new process."""
+    """Call the runtime in this thread; in a fork of a process that has called it, in a new thread."""
     if not _fork.happened:
+        _fork.has_run = True
         return call(*arguments)
     if _fork.caller is None:
         _fork.caller = ThreadPoolExecutor(1)
