@@ -1498,7 +1498,7 @@ def _checked(spec: Spec, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def state_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
-    """The array of a state. Raises ``InputError`` if its shape or dtype is another."""
+    """The array of a state. Raises ``InputError`` if its shape or dtype does not match."""
     array = _checked(spec, np.asarray(value))
     if array.shape != spec.shape:
         raise InputError(f"the state '{spec.name}' has the shape {array.shape}, expected {spec.shape}")

@@ -74,7 +74,7 @@ class GateFiles:
             raise
 
     def refuse(self, model: str, status: ExitStatus, lines: Iterable[str]) -> None:
-        """Write why there is no verdict. If that fails, print the error."""
+        """Write the reason for the missing verdict. If writing fails, print the error."""
         reason = REASONS.get(status, NO_VERDICT)
         said = (*lines, *((HELP,) if status is ExitStatus.USAGE else ()))
         annotate("error", model, (f"{reason}: {' '.join(said)}",))
