@@ -95,7 +95,7 @@ bench-compile-time: setup ## compile GRAPHS=1000 random graphs and models of 100
 	@$(BIN)/python -W ignore -m benchmarks.compile_time --graphs $(GRAPHS) --seed $(SEED)
 	@$(BIN)/python -W ignore -m benchmarks.compile_time.scaling
 
-turnaround: setup ## compile published models through a service; MODELS="Swin-T BERT-base" selects
+turnaround: $(SURVEY) ## compile published models through a service; MODELS="Swin-T BERT-base" selects
 	@$(BIN)/python -W ignore -m benchmarks.compile_time.published $(MODELS)
 
 soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql

@@ -54,20 +54,40 @@ class ExplicitTarget(Document):
     cores: Cores | None = _CORES
 
 
-Target = PresetTarget | ExplicitTarget
+GPU_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+"""The architectures of NVIDIA GPUs that a library can have machine code for, the oldest first."""
+
+
+class CudaTarget(Document):
+    """NVIDIA GPUs, and the processor that starts their kernels."""
+
+    kind: Literal["cuda"] = Field(description="The compiler's backend.")
+    arch: str | None = Field(
+        default=None,
+        description="The GPU's architecture, such as `sm_90`; null: machine code for every architecture that "
+        "the compiler knows, and PTX of the oldest for others.",
+    )
+    mcpu: Word = Field(default="x86-64-v3", description="LLVM's name of the processor beside the GPU.")
+    triple: str = Field(default=LINUX_X86_64, description="LLVM's target triple of that processor.")
+
+
+Target = PresetTarget | ExplicitTarget | CudaTarget
 
 
 class ResolvedTarget(Document):
     """A target with every choice made, as the worker compiled for it."""
 
     name: str = Field(description="The preset's name, or the mcpu of an explicit target.")
-    kind: Literal["llvm"] = Field(description="The compiler's backend.")
+    kind: Literal["llvm", "cuda"] = Field(description="The compiler's backend.")
     mcpu: str = Field(description="LLVM's name of the processor; for `host`, the worker's.")
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
     features: tuple[str, ...] = Field(
         description="LLVM features added to those of `mcpu` (`+`) or removed (`-`)."
     )
     cores: int = Field(description="Number of threads that the library uses.")
+    gpus: tuple[str, ...] = Field(
+        default=(), description="The GPU architectures that the library has machine code for; empty for `llvm`."
+    )
 
 
 class Preset(Document):
@@ -78,6 +98,9 @@ class Preset(Document):
     mcpu: str | None = Field(description="LLVM's name of the processor; null for `host`, the worker's own.")
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
     features: tuple[str, ...] = Field(default=(), description="LLVM features added to those of `mcpu`.")
+    gpus: tuple[str, ...] = Field(
+        default=(), description="GPU architectures that the library has machine code for; empty for a processor."
+    )
 
 
 _RV64GC = ("+m", "+a", "+f", "+d", "+c")
@@ -97,6 +120,16 @@ _AARCH64 = {
     "neoverse-n1": "Arm Neoverse N1 (Graviton2, Ampere Altra).",
     "neoverse-v1": "Arm Neoverse V1 (Graviton3), with bfloat16 and int8 matrices.",
     "neoverse-v2": "Arm Neoverse V2 (Graviton4, Grace).",
+}
+_BESIDE_GPU = "x86-64-v3"
+_GPUS = {
+    "sm_75": "Turing: T4, RTX 20",
+    "sm_80": "Ampere: A100, A30",
+    "sm_86": "Ampere: A10, A40, RTX 30",
+    "sm_89": "Ada: L4, L40, RTX 40",
+    "sm_90": "Hopper: H100, H200, GH200",
+    "sm_100": "Blackwell: B200, GB200",
+    "sm_120": "Blackwell: RTX 50, RTX PRO",
 }
 PRESETS = (
     Preset(
@@ -136,18 +169,41 @@ PRESETS = (
         triple=LINUX_RISCV64,
         features=(*_RV64GC, "+v"),
     ),
+    *(
+        Preset(
+            name=f"cuda-{gpu}",
+            description=f"NVIDIA GPUs of compute capability {gpu[3:-1]}.{gpu[-1]} ({known}).",
+            mcpu=_BESIDE_GPU,
+            triple=LINUX_X86_64,
+            gpus=(gpu,),
+        )
+        for gpu, known in _GPUS.items()
+    ),
+    Preset(
+        name="cuda",
+        description="Any NVIDIA GPU since Turing: machine code for each architecture above, and PTX.",
+        mcpu=_BESIDE_GPU,
+        triple=LINUX_X86_64,
+        gpus=GPU_ARCHITECTURES,
+    ),
 )
 PRESETS_BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
 def target_name(target: Target) -> str:
     """The name of a target: the preset's name, or the mcpu of an explicit target."""
-    return target.preset if isinstance(target, PresetTarget) else target.mcpu
+    if isinstance(target, PresetTarget):
+        return target.preset
+    return target.mcpu if isinstance(target, ExplicitTarget) else _cuda_name(target)
+
+
+def _cuda_name(target: CudaTarget) -> str:
+    return "cuda" if target.arch is None else f"cuda-{target.arch}"
 
 
 def triple_of(target: Target) -> str:
     """The triple of a target."""
-    return target.triple if isinstance(target, ExplicitTarget) else PRESETS_BY_NAME[target.preset].triple
+    return PRESETS_BY_NAME[target.preset].triple if isinstance(target, PresetTarget) else target.triple
 
 
 def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedTarget:
@@ -156,6 +212,16 @@ def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedT
     Raises:
         KeyError: the preset is unknown.
     """
+    if isinstance(target, CudaTarget):
+        return ResolvedTarget(
+            name=_cuda_name(target),
+            kind=target.kind,
+            mcpu=target.mcpu,
+            triple=target.triple,
+            features=(),
+            cores=1,
+            gpus=GPU_ARCHITECTURES if target.arch is None else (target.arch,),
+        )
     cores = target.cores or host_cores
     if isinstance(target, ExplicitTarget):
         return ResolvedTarget(
@@ -169,9 +235,10 @@ def resolve_target(target: Target, host_mcpu: str, host_cores: int) -> ResolvedT
     preset = PRESETS_BY_NAME[target.preset]
     return ResolvedTarget(
         name=preset.name,
-        kind="llvm",
+        kind="cuda" if preset.gpus else "llvm",
         mcpu=preset.mcpu or host_mcpu,
         triple=preset.triple,
         features=preset.features,
-        cores=cores,
+        cores=1 if preset.gpus else cores,
+        gpus=preset.gpus,
     )

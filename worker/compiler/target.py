@@ -27,6 +27,7 @@ from bessemer.contract.triple import (
 )
 from worker.candidates.program import Program
 from worker.compiler.platforms import Launcher, launcher_of
+from worker.compiler.schedules.gpu.chips import Gpu, gpu_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
 from worker.measure.machine import threads_here
@@ -111,11 +112,13 @@ class CompileTarget:
         resolved: the target as the report names it.
         llvm: the target as TVM takes it.
         machine: the processor as schedules and layouts model it.
+        gpu: the oldest GPU that kernels are scheduled for; None for a target without one.
     """
 
     resolved: ResolvedTarget
     llvm: tvm.target.Target
     machine: Machine
+    gpu: Gpu | None = None
 
     @property
     def architecture(self) -> str:
@@ -175,7 +178,7 @@ def compile_target(target: ResolvedTarget) -> CompileTarget:
             and compile for another target.
     """
     made = _tvm_target(target)
-    return CompileTarget(target, made, machine_of(made))
+    return CompileTarget(target, made, machine_of(made), gpu_of(target.gpus[0]) if target.gpus else None)
 
 
 def _tvm_target(target: ResolvedTarget) -> tvm.target.Target:
