@@ -3,7 +3,7 @@
 ::
 
     fused_matmul_relu(x, w, y)     →   __global__ fused_matmul_relu_kernel(y, x, w)      in the source
-                                       grid 8 × 1 × 1, blocks of 16 × 16 × 1, (y, x, w)  a ``Launch``
+                                       8 blocks of 16 * 16 threads, (y, x, w)  a ``Launch``
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _number(arch: str) -> int:
 
 
 def _ptx(source: str, arch: str) -> bytes:
-    from cuda.bindings import nvrtc
+    from cuda.bindings import nvrtc  # type: ignore[import-untyped]
 
     include = _home() / "include"
     options = [
