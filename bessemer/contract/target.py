@@ -86,7 +86,8 @@ class ResolvedTarget(Document):
     )
     cores: int = Field(description="Number of threads that the library uses.")
     gpus: tuple[str, ...] = Field(
-        default=(), description="The GPU architectures that the library has machine code for; empty for `llvm`."
+        default=(),
+        description="The GPU architectures that the library has machine code for; empty for `llvm`.",
     )
 
 
@@ -99,7 +100,8 @@ class Preset(Document):
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
     features: tuple[str, ...] = Field(default=(), description="LLVM features added to those of `mcpu`.")
     gpus: tuple[str, ...] = Field(
-        default=(), description="GPU architectures that the library has machine code for; empty for a processor."
+        default=(),
+        description="GPU architectures that the library has machine code for; empty for a processor.",
     )
 
 

@@ -138,6 +138,8 @@ class CompileTarget:
     @property
     def execution(self) -> Execution:
         """How a library for the target runs here."""
+        if self.gpu is not None:
+            return Execution.PROGRAM
         if not self.is_of_this_architecture:
             return Execution.EMULATED
         same_libc = platform_of(self.resolved.triple) == platform_of(host_triple())

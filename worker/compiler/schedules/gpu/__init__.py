@@ -28,7 +28,7 @@ from worker.compiler.schedules.inline import inline_blocks
 _NAME = "main"
 
 Write = Callable[[s_tir.Schedule, Gpu], tirx.PrimFunc | None]
-"""Returns a claimed function with its loops bound to threads, or None. The schedule's function is ``main``."""
+"""Returns a claimed function with its loops bound to threads, or None. The function is ``main``."""
 
 
 class GpuFamily(NamedTuple):
