@@ -497,7 +497,10 @@ class BlockedProduct:
             return nest.sequence(*statements)
 
         return nest.sequence(
-            nest.declare(left), nest.declare(right), gt.serial(plan.depth // 4, step)
+            nest.declare(left), nest.declare(right), gt.serial(
+                plan.depth // 8,
+                lambda pair: gt.unrolled_by_compiler(2, lambda half: step(pair * 2 + half)),
+            )
         )
 
     def _finish_groups(

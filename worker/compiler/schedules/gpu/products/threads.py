@@ -45,6 +45,12 @@ def unrolled(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
     return nest.unrolled(extent, body, INT)
 
 
+def unrolled_by_compiler(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A loop that the CUDA compiler unrolls (``#pragma unroll``), where copies would make TVM slow."""
+    loop = nest.unrolled(extent, body, INT)
+    return tirx.AttrStmt(number(0), "pragma_unroll_explicit", number(0), loop)
+
+
 def repeated(extent: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
     """Copies of a statement, one per number."""
     return nest.sequence(*(body(position) for position in range(extent)))
