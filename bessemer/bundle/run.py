@@ -116,7 +116,7 @@ SIZE_CHECK = "match_cast error"
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
-RUN_ON_GPU = "bessemer_model_run_on_device"
+DEVICE_OF = "bessemer_model_device"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -764,7 +764,7 @@ class GpuSession:
             inputs: contiguous tensors on the GPU, by name.
             outputs: tensors to write, by name; the others are new. With the same tensors every time, a run is
                 one launch of a recorded graph.
-            stream: the CUDA stream in whose order it runs, such as ``torch.cuda.current_stream().cuda_stream``.
+            stream: the CUDA stream in whose order it runs, such as ``torch.cuda.Stream().cuda_stream``.
             entry: the entry point; the first by default.
 
         Returns:
@@ -790,6 +790,10 @@ class GpuSession:
         if made is None:
             raise BundleError(f"the library failed: {self._arena.message()}")
         return tvm_ffi.from_dlpack(_Exported(made))
+
+
+def _computes_on_gpu(library: ctypes.CDLL) -> bool:
+    return hasattr(library, DEVICE_OF) and library[DEVICE_OF]() == CUDA_DEVICE
 
 
 def _on_gpu(spec: Spec, tensors: Mapping[str, Any]) -> Any:
@@ -991,7 +995,7 @@ class Model:
 
     def gpu_session(self) -> GpuSession:
         """A sequence of runs on tensors in the GPU's memory. Raises ``BundleError``."""
-        if self._library is None or not hasattr(self._library, RUN_ON_GPU):
+        if self._library is None or not _computes_on_gpu(self._library):
             raise BundleError("the library computes on the processor")
         return GpuSession(self._library, tuple(self.entries.values()))
 
