@@ -41,7 +41,8 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed. ``function-too-slow``: a
             function that cannot be split took too long. ``library-function-missing``: the module calls a
-            function that neither the runtime nor an extension has.
+            function that neither the runtime nor an extension has. ``gpu-unsupported``: C cannot call a
+            library for a GPU.
     """
     target = tuned.captured.upload.target.llvm
     library = context.output / library_name(tuned.captured.upload.target.resolved.triple)
@@ -60,6 +61,9 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
+    if linked.no_c_interface is not None and tuned.captured.upload.target.gpu is not None:
+        detail = f"C calls a library for a GPU, and C cannot call this one: {linked.no_c_interface}"
+        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail)
     if with_sources:
         join_sources(objects, context.output)
     if tuned.captured.upload.request.static_library:
