@@ -42,7 +42,8 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed. ``function-too-slow``: a
             function that cannot be split took too long. ``library-function-missing``: the module calls a
-            function that neither the runtime nor an extension has.
+            function that neither the runtime nor an extension has. ``gpu-unsupported``: C cannot call a
+            library for a GPU.
     """
     if tuned.captured.upload.target.gpu is not None:
         return _build_for_gpu(tuned, context)
@@ -63,6 +64,9 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
+    if linked.no_c_interface is not None and tuned.captured.upload.target.gpu is not None:
+        detail = f"C calls a library for a GPU, and C cannot call this one: {linked.no_c_interface}"
+        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail)
     if with_sources:
         join_sources(objects, context.output)
     if tuned.captured.upload.request.static_library:
