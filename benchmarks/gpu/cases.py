@@ -11,7 +11,7 @@ from examples.models import EXAMPLES
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _VALUES = (-1.3, -0.5, 0.5, 1.3)
-"""Random weights of four values, in units of the standard deviation: they compress, so bundles travel fast."""
+"""Random weights of four values, in standard deviations: they compress, so bundles travel fast."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measures prepared bundles beside torch: ``python -m benchmarks.gpu.measure FOLDER RESULTS.json [--compile]``.
+"""Measures prepared bundles beside torch: ``python -m benchmarks.gpu.measure FOLDER RESULTS.json``.
 
 Runs where the GPU is; needs torch with CUDA, numpy and apache-tvm-ffi, and no compiler of ours. Every case
 is a process of its own, which compiles its peers while others do; then they measure one after the other.
@@ -120,7 +120,7 @@ def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> Non
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
                 runs[_GRAPH] = _graph(lambda: module(*inputs))
-                runs["Bessemer"] = lambda: session.run(given, outputs, stream.cuda_stream)
+                runs["Bessemer"], _ = session.bind(given, outputs, stream.cuda_stream)
                 _warm(runs)
                 result["times"] = _times(runs)
             result["clocks"] = _machine()["gpu"]
@@ -159,11 +159,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.cpu().numpy()
+    is_half = tensor.dtype == torch.bfloat16
+    return tensor.cpu().view(torch.uint16).numpy() if is_half else tensor.cpu().numpy()
 
 
 def _run_program(bundle: Path) -> str:

@@ -700,11 +700,24 @@ class Arena:
         self._library = library
         weakref.finalize(self, library.bessemer_model_close, self.model).atexit = False
 
-    def run_on_gpu(self, index: int, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
-        """Run on tensors in the GPU's memory. Raises ``BundleError``."""
-        run = self._library.bessemer_model_run_on_device
-        if run(self.model, index, _addresses(inputs), _addresses(outputs), ctypes.c_void_p(stream)):
-            raise BundleError(f"the library failed: {self.message()}")
+    def starting_on_gpu(
+        self, index: int, inputs: Sequence[Any], outputs: Sequence[Any], stream: int
+    ) -> Callable[[], None]:
+        """A function that starts a run on tensors in the GPU's memory. It raises ``BundleError``."""
+        run = partial(
+            self._library.bessemer_model_run_on_device,
+            self.model,
+            index,
+            _addresses(inputs),
+            _addresses(outputs),
+            ctypes.c_void_p(stream),
+        )
+
+        def start(_kept: Any = (inputs, outputs)) -> None:
+            if run():
+                raise BundleError(f"the library failed: {self.message()}")
+
+        return start
 
     def __call__(self, plan: Plan, *tensors: Any) -> list[Any]:
         """Run on tensors: inputs, then states, which the run changes. Returns the outputs and the states."""
@@ -774,6 +787,18 @@ class GpuSession:
             InputError: a tensor is missing, elsewhere, or has another size or dtype.
             BundleError: the GPU failed.
         """
+        start, made = self.bind(inputs, outputs, stream, entry)
+        start()
+        return made
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: int = 0,
+        entry: str | None = None,
+    ) -> tuple[Callable[[], None], dict[str, Any]]:
+        """A function that starts a run on these tensors, and the outputs that it writes; see ``run``."""
         index, point = self._entries[next(iter(self._entries)) if entry is None else entry]
         given = outputs or {}
         passed = [_on_gpu(spec, inputs) for spec in point.inputs]
@@ -781,9 +806,9 @@ class GpuSession:
             _on_gpu(spec, given) if spec.name in given else self._new(index, number)
             for number, spec in enumerate(point.outputs)
         ]
-        self._arena.run_on_gpu(index, passed, written, stream)
         made = {spec.name: tensor for spec, tensor in zip(point.outputs, written)}  # noqa: B905
-        return {**made, **{name: given[name] for name in made if name in given}}
+        start = self._arena.starting_on_gpu(index, passed, written, stream)
+        return start, {**made, **{name: given[name] for name in made if name in given}}
 
     def _new(self, index: int, output: int) -> Any:
         made = self._library.bessemer_model_make_output(self._arena.model, index, output)

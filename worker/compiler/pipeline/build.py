@@ -64,9 +64,6 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
-    if linked.no_c_interface is not None and tuned.captured.upload.target.gpu is not None:
-        detail = f"C calls a library for a GPU, and C cannot call this one: {linked.no_c_interface}"
-        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail)
     if with_sources:
         join_sources(objects, context.output)
     if tuned.captured.upload.request.static_library:
