@@ -22,6 +22,7 @@ from tvm.s_tir import dlight
 from worker.compiler.schedules.annotations import SCHEDULED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.chips import Gpu
+from worker.compiler.schedules.gpu.products import write_product
 from worker.compiler.schedules.inline import inline_blocks
 
 _NAME = "main"
@@ -37,7 +38,7 @@ class GpuFamily(NamedTuple):
     write: Write
 
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = ()
+GPU_FAMILIES: tuple[GpuFamily, ...] = (GpuFamily("products", write_product),)
 
 _RULES = (
     dlight.gpu.Matmul(),
