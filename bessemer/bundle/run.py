@@ -116,7 +116,7 @@ SIZE_CHECK = "match_cast error"
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
-RUN_ON_GPU = "bessemer_model_run_on_device"
+DEVICE_OF = "bessemer_model_device"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -700,11 +700,24 @@ class Arena:
         self._library = library
         weakref.finalize(self, library.bessemer_model_close, self.model).atexit = False
 
-    def run_on_gpu(self, index: int, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> None:
-        """Run on tensors in the GPU's memory. Raises ``BundleError``."""
-        run = self._library.bessemer_model_run_on_device
-        if run(self.model, index, _addresses(inputs), _addresses(outputs), ctypes.c_void_p(stream)):
-            raise BundleError(f"the library failed: {self.message()}")
+    def starting_on_gpu(
+        self, index: int, inputs: Sequence[Any], outputs: Sequence[Any], stream: int
+    ) -> Callable[[], None]:
+        """A function that starts a run on tensors in the GPU's memory. It raises ``BundleError``."""
+        run = partial(
+            self._library.bessemer_model_run_on_device,
+            self.model,
+            index,
+            _addresses(inputs),
+            _addresses(outputs),
+            ctypes.c_void_p(stream),
+        )
+
+        def start(_kept: Any = (inputs, outputs)) -> None:
+            if run():
+                raise BundleError(f"the library failed: {self.message()}")
+
+        return start
 
     def __call__(self, plan: Plan, *tensors: Any) -> list[Any]:
         """Run on tensors: inputs, then states, which the run changes. Returns the outputs and the states."""
@@ -764,7 +777,7 @@ class GpuSession:
             inputs: contiguous tensors on the GPU, by name.
             outputs: tensors to write, by name; the others are new. With the same tensors every time, a run is
                 one launch of a recorded graph.
-            stream: the CUDA stream in whose order it runs, such as ``torch.cuda.current_stream().cuda_stream``.
+            stream: the CUDA stream in whose order it runs, such as ``torch.cuda.Stream().cuda_stream``.
             entry: the entry point; the first by default.
 
         Returns:
@@ -774,6 +787,18 @@ class GpuSession:
             InputError: a tensor is missing, elsewhere, or has another size or dtype.
             BundleError: the GPU failed.
         """
+        start, made = self.bind(inputs, outputs, stream, entry)
+        start()
+        return made
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: int = 0,
+        entry: str | None = None,
+    ) -> tuple[Callable[[], None], dict[str, Any]]:
+        """A function that starts a run on these tensors, and the outputs that it writes; see ``run``."""
         index, point = self._entries[next(iter(self._entries)) if entry is None else entry]
         given = outputs or {}
         passed = [_on_gpu(spec, inputs) for spec in point.inputs]
@@ -781,15 +806,19 @@ class GpuSession:
             _on_gpu(spec, given) if spec.name in given else self._new(index, number)
             for number, spec in enumerate(point.outputs)
         ]
-        self._arena.run_on_gpu(index, passed, written, stream)
         made = {spec.name: tensor for spec, tensor in zip(point.outputs, written)}  # noqa: B905
-        return {**made, **{name: given[name] for name in made if name in given}}
+        start = self._arena.starting_on_gpu(index, passed, written, stream)
+        return start, {**made, **{name: given[name] for name in made if name in given}}
 
     def _new(self, index: int, output: int) -> Any:
         made = self._library.bessemer_model_make_output(self._arena.model, index, output)
         if made is None:
             raise BundleError(f"the library failed: {self._arena.message()}")
         return tvm_ffi.from_dlpack(_Exported(made))
+
+
+def _computes_on_gpu(library: ctypes.CDLL) -> bool:
+    return hasattr(library, DEVICE_OF) and library[DEVICE_OF]() == CUDA_DEVICE
 
 
 def _on_gpu(spec: Spec, tensors: Mapping[str, Any]) -> Any:
@@ -991,7 +1020,7 @@ class Model:
 
     def gpu_session(self) -> GpuSession:
         """A sequence of runs on tensors in the GPU's memory. Raises ``BundleError``."""
-        if self._library is None or not hasattr(self._library, RUN_ON_GPU):
+        if self._library is None or not _computes_on_gpu(self._library):
             raise BundleError("the library computes on the processor")
         return GpuSession(self._library, tuple(self.entries.values()))
 

@@ -42,7 +42,8 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed. ``function-too-slow``: a
             function that cannot be split took too long. ``library-function-missing``: the module calls a
-            function that neither the runtime nor an extension has.
+            function that neither the runtime nor an extension has. ``gpu-unsupported``: C cannot call a
+            library for a GPU.
     """
     if tuned.captured.upload.target.gpu is not None:
         return _build_for_gpu(tuned, context)

@@ -51,8 +51,8 @@ def build_gpu_library(
         exposed: the functions that C can call.
 
     Raises:
-        JobError: ``build-failed``: lowering, code generation or linking failed, or the module does more than
-            call kernels on tensors of fixed sizes.
+        JobError: ``build-failed``: lowering, code generation or linking failed. ``gpu-unsupported``: the
+            module does more than call kernels on tensors of fixed sizes.
     """
     assert target.gpu is not None
     objects.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def build_gpu_library(
         raise
     except (NotPlannableError, NotLaunchableError) as error:
         detail = f"a library for a GPU runs kernels on tensors of fixed sizes only: {error}"
-        raise JobError(ErrorCode.BUILD_FAILED, detail) from error
+        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail) from error
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

@@ -88,6 +88,7 @@ def _ptx(source: str, arch: str) -> bytes:
         f"--include-path={include}".encode(),
         f"--include-path={include / 'cccl'}".encode(),
         b"--std=c++17",
+        b"--disable-warnings",
         b"--device-as-default-execution-space",
     ]
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])

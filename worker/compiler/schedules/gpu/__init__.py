@@ -22,7 +22,9 @@ from tvm.s_tir import dlight
 from worker.compiler.schedules.annotations import SCHEDULED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.chips import Gpu
+from worker.compiler.schedules.gpu.elementwise import write_elementwise
 from worker.compiler.schedules.gpu.products import write_product
+from worker.compiler.schedules.gpu.rows import write_rows
 from worker.compiler.schedules.inline import inline_blocks
 
 _NAME = "main"
@@ -38,7 +40,11 @@ class GpuFamily(NamedTuple):
     write: Write
 
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = (GpuFamily("products", write_product),)
+GPU_FAMILIES: tuple[GpuFamily, ...] = (
+    GpuFamily("products", write_product),
+    GpuFamily("rows", write_rows),
+    GpuFamily("elementwise", write_elementwise),
+)
 
 _RULES = (
     dlight.gpu.Matmul(),

@@ -107,8 +107,8 @@ static int fail_to_allocate(const char *what, uint64_t bytes, cuda_result result
   size_t available = 0, total = 0;
   if (result != CUDA_OUT_OF_MEMORY) return fail_at("allocate memory", result);
   gpu.driver.memory_info(&available, &total);
-  snprintf(message, sizeof(message), "out of memory on the GPU: %s needs %llu MiB, and %llu of %llu MiB are free",
-           what, (unsigned long long)(bytes >> 20), (unsigned long long)(available >> 20),
+  snprintf(message, sizeof(message), "out of memory on the GPU: %llu MiB are needed for %s, and %llu of %llu MiB are free",
+           (unsigned long long)(bytes >> 20), what, (unsigned long long)(available >> 20),
            (unsigned long long)(total >> 20));
   return fail(message);
 }
