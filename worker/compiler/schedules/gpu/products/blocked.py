@@ -30,6 +30,7 @@ from typing import Any
 from tvm import tirx
 
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products import threads as gt
 from worker.compiler.schedules.gpu.products.contraction import Contraction
 from worker.compiler.schedules.gpu.products.parts import add_parts
@@ -50,17 +51,25 @@ _INSTRUCTIONS = {
     "int8": "m16n8k32.row.col.s32.s8.s8.s32",
 }
 
+_FULL_DEPTH = 80
+"""The first capability whose tensor cores multiply 16 steps of half precision at once."""
+
+_HALF_INSTRUCTIONS = {"float16": "m16n8k8.row.col.f32.f16.f16.f32"}
+
 Element = Callable[[Any], Any]
 
 
 class BlockedProduct:
     """The loops of a product by tiles."""
 
-    def __init__(self, contraction: Contraction, plan: TilePlan, has_async_copies: bool) -> None:
+    def __init__(self, contraction: Contraction, plan: TilePlan, gpu: Gpu) -> None:
         self.contraction, self.plan = contraction, plan
-        self._is_async = has_async_copies
         dtype = contraction.left.dtype
         self._instruction = _INSTRUCTIONS.get(dtype) if plan.unit is Unit.TENSOR else None
+        self._multiply = gt.multiply
+        if self._instruction and gpu.capability < _FULL_DEPTH:
+            self._instruction = _HALF_INSTRUCTIONS[dtype]
+            self._multiply = gt.multiply_halves
         self._sum_dtype = "int32" if dtype == "int8" else "float32"
         only_along_depth = dtype == "int8"
         up = 1 if plan.unit is Unit.TENSOR and dtype == "float32" else 0
@@ -73,7 +82,7 @@ class BlockedProduct:
                 plan.stages,
                 plan.threads,
                 name,
-                has_async_copies,
+                gpu.has_async_copies,
                 only_along_depth=only_along_depth,
                 start=start,
                 swizzle_up=up,
@@ -96,7 +105,7 @@ class BlockedProduct:
     def statement(self) -> tirx.Stmt:
         """All kernels."""
         contraction, plan = self.contraction, self.plan
-        tiles = self._row_tiles * self._column_tiles * contraction.batch.size
+        tiles = self._padded_row_tiles * self._column_tiles * contraction.batch.size
         if plan.splits == 1:
             return gt.bound(
                 "blockIdx.x",
@@ -134,7 +143,7 @@ class BlockedProduct:
         warp_column = tirx.floormod(warp, across) * plan.warp_columns
         compute = self._by_tensor_core if self._instruction else self._by_multiply_adds
         finish = self._finish_fragments if self._instruction else self._finish_groups
-        return nest.sequence(
+        statement = nest.sequence(
             nest.declare(self._shared),
             *(gt.declare_view(buffer, self._shared) for buffer in self._buffers),
             nest.declare(self._sums),
@@ -147,25 +156,35 @@ class BlockedProduct:
             self._pipeline(first, left, right, lambda slot: compute(slot, warp_row, warp_column, lane)),
             finish(parts, part, batch, row_start, column_start, warp, warp_row, warp_column, lane),
         )
+        if self._padded_row_tiles == self._row_tiles:
+            return statement
+        return gt.when(row_tile < self._row_tiles, statement)
 
     def _tile_of(self, block: Any) -> tuple[Any, Any, Any]:
         """The tile of rows, the tile of columns and the product of a block."""
-        rows, columns = self._row_tiles, self._column_tiles
-        tile = block if self.contraction.batch.size == 1 else tirx.floormod(block, rows * columns)
-        batch = number(0) if self.contraction.batch.size == 1 else tirx.floordiv(block, rows * columns)
-        if rows <= _GROUPED_TILES:
-            return tirx.floormod(tile, rows), tirx.floordiv(tile, rows), batch
-        group = tirx.floordiv(tile, _GROUPED_TILES * columns)
-        inside = tirx.floormod(tile, _GROUPED_TILES * columns)
-        if rows % _GROUPED_TILES == 0:
-            height: Any = number(_GROUPED_TILES)
-        else:
-            height = tirx.min(number(_GROUPED_TILES), rows - group * _GROUPED_TILES)
-        return (
-            group * _GROUPED_TILES + tirx.floormod(inside, height),
-            tirx.floordiv(inside, height),
-            batch,
+        group = self._grouped_tiles
+        tile, batch = block, number(0)
+        if self.contraction.batch.size > 1:
+            tiles = self._padded_row_tiles * self._column_tiles
+            tile, batch = tirx.floormod(block, tiles), tirx.floordiv(block, tiles)
+        outer, inside = (
+            tirx.floordiv(tile, group * self._column_tiles),
+            tirx.floormod(tile, group * self._column_tiles),
         )
+        return outer * group + tirx.floormod(inside, group), tirx.floordiv(inside, group), batch
+
+    @property
+    def _grouped_tiles(self) -> int:
+        """Tiles of rows that share a tile of columns, so many that few blocks have none."""
+        rows = self._row_tiles
+        if rows <= _GROUPED_TILES:
+            return rows
+        return min(range(_GROUPED_TILES, _GROUPED_TILES // 2, -1), key=lambda group: -rows % group)
+
+    @property
+    def _padded_row_tiles(self) -> int:
+        """The tiles of rows, with those that only fill the last group: their blocks do nothing."""
+        return ceil(self._row_tiles / self._grouped_tiles) * self._grouped_tiles
 
     def _pipeline(self, first: Any, left: Copies, right: Copies, compute: Element) -> tirx.Stmt:
         plan, stages, tiles = self.plan, self.plan.stages, self._depth_tiles
@@ -232,7 +251,7 @@ class BlockedProduct:
                 for pair in range(column_fragments // 2)
             ]
             products = [
-                gt.multiply(
+                self._multiply(
                     instruction,
                     _elements(self._sums, (row * column_fragments + column) * 4, 4),
                     _elements(left, row * 4, 4),

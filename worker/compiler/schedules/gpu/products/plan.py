@@ -62,6 +62,7 @@ class ProductShape:
         is_tensor: whether tensor cores may multiply them.
         streams_depth: whether the right factor's neighbors in memory are along the depth.
         width: the elements of the right factor that a thread can load at once.
+        copies_async: whether both factors go to shared memory without registers.
     """
 
     rows: int
@@ -72,6 +73,7 @@ class ProductShape:
     is_tensor: bool
     streams_depth: bool = False
     width: int = 1
+    copies_async: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,52 @@ class SkinnyPlan:
         return self.column_lanes * self.own_columns
 
 
-Plan = TilePlan | SkinnyPlan
+@dataclass(frozen=True)
+class DirectPlan:
+    """How threads divide the results of sums of few products.
+
+    Attributes:
+        vector: the neighboring results of a thread.
+        pixels: its neighboring vectors, for which it loads one factor once.
+        threads: of a block.
+    """
+
+    vector: int
+    pixels: int
+    threads: int
+
+
+Plan = TilePlan | SkinnyPlan | DirectPlan
+
+
+def direct_plans(vector: int, pixels: int, results: int, gpu: Gpu) -> tuple[DirectPlan, ...]:
+    """The plans for a sum of few products, the one that the model expects to be fastest first.
+
+    A thread with more pixels loads less, as long as all multiprocessors have threads.
+
+    Args:
+        vector: the most neighbors that a thread can load at once.
+        pixels: the size of the axis along which a factor is shared.
+        results: how many results there are.
+        gpu: the GPU.
+    """
+
+    def cost(plan: DirectPlan) -> float:
+        loads = (1 + 1 / plan.pixels) / plan.vector
+        threads = results / (plan.pixels * plan.vector)
+        filled = min(1.0, threads / (gpu.multiprocessors * gpu.threads_per_multiprocessor / 4))
+        wasted = -(-pixels // plan.pixels) * plan.pixels / pixels
+        return loads * wasted / filled
+
+    plans = [
+        DirectPlan(width, count, threads)
+        for width in (16, 8, 4, 2, 1)
+        if vector % width == 0 and width * 4 >= vector
+        for count in (1, 2, 4)
+        if count <= pixels
+        for threads in (128, 256)
+    ]
+    return tuple(sorted(plans, key=cost))
 
 
 @lru_cache(maxsize=1024)
@@ -203,11 +250,18 @@ def _tile_plans(shape: ProductShape) -> Iterator[TilePlan]:
     depths = tuple(size * 8 // shape.bits for size in ((64, 128) if shape.is_tensor else (64, 128)))
     for rows, columns, warp_rows, warp_columns in _TENSOR_TILES if shape.is_tensor else _FMA_TILES:
         for depth in depths:
-            for stages in (2, 3, 4) if shape.is_tensor else (2, 3):
+            for stages in _stages(shape):
                 for splits in _SPLITS:
                     if splits > 1 and ceil(shape.depth / depth) < 2 * splits:
                         continue
                     yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+
+
+def _stages(shape: ProductShape) -> tuple[int, ...]:
+    """Tiles that pass registers are one ahead: more only repeat their code."""
+    if not shape.copies_async:
+        return (2,)
+    return (2, 3, 4) if shape.is_tensor else (2, 3)
 
 
 def _fits(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> bool:

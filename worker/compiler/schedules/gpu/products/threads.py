@@ -86,6 +86,13 @@ def declare_view(part: Any, memory: Any) -> tirx.Stmt:
     return tirx.DeclBuffer(part, data=memory.data)
 
 
+def _parts_of(condition: Any) -> list[Any]:
+    """The conditions that ``and`` joins: CUDA would branch at each ``&&``."""
+    if isinstance(condition, tirx.And):
+        return [*_parts_of(condition.a), *_parts_of(condition.b)]
+    return [condition]
+
+
 def all_of(conditions: list[Any]) -> Any:
     """Whether all conditions hold."""
     joined = conditions[0]
@@ -112,7 +119,9 @@ def instruct(name: str, *operands: Any) -> tirx.Stmt:
 def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:
     """Copy ``size`` bytes from global to shared memory without registers; zeros if the source is outside."""
     cache = "cg" if size == 16 else "ca"
-    read = tirx.Select(is_inside, tirx.IntImm("uint32", size), tirx.IntImm("uint32", 0))
+    read: Any = tirx.IntImm("uint32", size)
+    for condition in _parts_of(is_inside):
+        read = tirx.Select(condition, read, tirx.IntImm("uint32", 0))
     return instruct(
         f"cp.async.{cache}.shared.global", tirx.address_of(target), tirx.address_of(source), size, read
     )
@@ -132,6 +141,13 @@ def load_matrices(registers: Registers, row: Any, transposed: bool) -> tirx.Stmt
     """Load four matrices of 8 rows of 16 bytes. Lane ``l`` gives row ``l % 8`` of matrix ``l // 8``."""
     trans = ".trans" if transposed else ""
     return instruct(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", *registers, tirx.address_of(row))
+
+
+def multiply_halves(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
+    """``multiply`` for GPUs whose instruction takes half the depth."""
+    return nest.sequence(
+        multiply(name, sums, left[:2], right[:1]), multiply(name, sums, left[2:], right[1:])
+    )
 
 
 def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:

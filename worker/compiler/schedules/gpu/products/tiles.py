@@ -27,7 +27,6 @@ from worker.compiler.schedules.gpu.products.contraction import Factor
 from worker.compiler.schedules.gpu.products.threads import INT, number
 
 CHUNK_BYTES = 16
-_ASYNC_BYTES = (4, 8, 16)
 _LINE = 128
 """Bytes of all banks of shared memory."""
 
@@ -153,6 +152,7 @@ class Copies:
 
     def _each(self, body: Any) -> tirx.Stmt:
         tile = self.tile
+        unroll = gpu_threads.unrolled if tile.is_async else gpu_threads.unrolled_by_compiler
 
         def one(position: Any) -> tirx.Stmt:
             statement: tirx.Stmt = body(position)
@@ -160,7 +160,7 @@ class Copies:
                 return statement
             return gpu_threads.when(self._piece(position) < tile.pieces, statement)
 
-        return gpu_threads.unrolled(tile.pieces_per_thread, one)
+        return unroll(tile.pieces_per_thread, one)
 
     def _piece(self, position: Any) -> Any:
         return position * self.tile.threads + self._thread
@@ -280,7 +280,7 @@ def make_tile(
         along_depth, width = True, 1
     if width == 0 and can_copy_async and factor.source is not None:
         width = factor.width_along(group, in_inner=False)
-        is_async = width * size in _ASYNC_BYTES
+        is_async = factor.can_copy_async
     if not is_async:
         width = width if width == 1 else factor.width_along(group, in_inner=True)
     width = min(width, CHUNK_BYTES // size)
