@@ -1,7 +1,7 @@
 """Matrix products and convolutions on NVIDIA GPUs.
 
-``contraction`` recognizes them, ``plan`` ranks ways to compute them; ``blocked``, ``skinny`` and ``direct`` write
-the loops.
+``contraction`` recognizes them, ``plan`` ranks ways to compute them; ``blocked``, ``skinny`` and ``direct``
+write the loops.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class Precision:
 EXACT = Precision()
 
 
-def product_plans(
-    function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT
-) -> tuple[Plan, ...]:
+def product_plans(function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT) -> tuple[Plan, ...]:
     """The plans for a product that are worth measuring, the best guess first; none for other functions."""
     found = find_sum(_schedule(function))
     return () if found is None else _plans(found, gpu, precision)
@@ -60,12 +58,12 @@ def product_plans(
 def write_product(
     schedule: s_tir.Schedule, gpu: Gpu, plan: Plan | None = None, precision: Precision = EXACT
 ) -> tirx.PrimFunc | None:
-    """The function ``main`` with its loops written for a plan, the best guess by default; None if it is no product.
+    """The function ``main`` with its loops written for a plan; None if it is no product.
 
     Args:
         schedule: the function, its elementwise blocks inlined.
         gpu: the GPU.
-        plan: one of ``product_plans``.
+        plan: one of ``product_plans``; the best guess without.
         precision: how exact products are.
     """
     found = find_sum(schedule)

@@ -2,10 +2,11 @@
 
 Every axis of the sum is of one of four groups, by the factors that use it::
 
-    result[batch, row, column] = epilogue(sum over depth of left[batch, row, depth] * right[batch, depth, column])
+    sums[batch, row, column] = sum over depth of left[batch, row, depth] * right[batch, depth, column]
+    result = epilogue(sums)
 
-A convolution's rows are its images' pixels, its columns the output channels, its depth the window's taps and the
-input channels. A group has several axes where its index is one number: a kernel divides it again
+A convolution's rows are its images' pixels, its columns the output channels, its depth the window's taps
+and the input channels. A group has several axes where its index is one number: a kernel divides it again
 (``Group.places``). That is all there is to im2col: the left factor's indices are those of the image.
 """
 
@@ -138,8 +139,10 @@ class Factor:
         inner = group.inner
         if inner is None:
             return 1
-        width = _VECTOR_BYTES * 8 // max(
-            _bits(dtype) for dtype in (self.dtype, *(str(load.source.dtype) for load in self.loads))
+        width = (
+            _VECTOR_BYTES
+            * 8
+            // max(_bits(dtype) for dtype in (self.dtype, *(str(load.source.dtype) for load in self.loads)))
         )
         width = gcd(width, inner.extent if in_inner else group.size)
         every = (*self.outer.axes, *self.depth.axes, *self.batch.axes)
@@ -155,7 +158,9 @@ class Factor:
         return _power_of_two(width)
 
     def _changing(self, group: Group) -> tuple[Any, ...]:
-        return tuple(load for load in self.loads if any(_uses_any(index, group.axes) for index in load.indices))
+        return tuple(
+            load for load in self.loads if any(_uses_any(index, group.axes) for index in load.indices)
+        )
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,9 @@ def as_contraction(found: Sum) -> Contraction | None:
     left, right = (one, other) if uses(other, last) or not uses(one, last) else (other, one)
     if uses(left, last) and uses(right, last):
         return None
-    batch, rows, columns = [], [], []
+    batch: list[Axis] = []
+    rows: list[Axis] = []
+    columns: list[Axis] = []
     for axis in block.spatial:
         by_left, by_right = uses(left, axis), uses(right, axis)
         group = batch if by_left == by_right else rows if by_left else columns
@@ -441,4 +448,3 @@ def _power_of_two(number: int) -> int:
 
 def _bits(dtype: str) -> int:
     return int(tvm.DataType(dtype).bits)
-

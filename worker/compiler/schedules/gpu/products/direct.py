@@ -8,8 +8,8 @@
                 sums += vector of the other factor * that vector
         epilogue
 
-A thread computes a vector of results, at ``pixels`` neighboring places of the axis before. Threads read the other
-factor's overlapping windows from L1.
+A thread computes a vector of results, at ``pixels`` neighboring places of the axis before. Threads read the
+other factor's overlapping windows from L1.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ def _width(found: Sum, loads: Sequence[Any], inner: Axis) -> int:
     width = inner.extent
     for load in loads:
         if any(uses(index, inner) for index in load.indices):
-            width = gcd(width, aligned_run(load, (inner,), every), _VECTOR_BYTES * 8 // _bits(str(load.source.dtype)))
+            width = gcd(
+                width, aligned_run(load, (inner,), every), _VECTOR_BYTES * 8 // _bits(str(load.source.dtype))
+            )
     return width & -width
 
 

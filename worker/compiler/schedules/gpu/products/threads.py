@@ -1,7 +1,7 @@
 """Loops bound to blocks and threads of a GPU, and the PTX instructions that products use.
 
-Instructions are calls of TVM's table of PTX. Their registers are elements of ``local`` buffers whose indices are
-constants once loops are unrolled.
+Instructions are calls of TVM's table of PTX. Their registers are elements of ``local`` buffers whose
+indices are constants once loops are unrolled.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def xor(one: Any, other: Any) -> Any:
 def shared(size: int, dtype: str) -> Any:
     """Shared memory of ``size`` bytes: one buffer, since TVM does not see what instructions read and write.
 
-    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it, but not
-    its size.
+    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it,
+    but not its size.
     """
     return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED)
 
@@ -104,6 +104,17 @@ def all_of(conditions: list[Any]) -> Any:
 def when(condition: Any, statement: tirx.Stmt) -> tirx.Stmt:
     """A statement that runs if a condition holds."""
     return tirx.IfThenElse(condition, statement, None)
+
+
+def when_all(conditions: list[Any], statement: tirx.Stmt) -> tirx.Stmt:
+    """A statement that runs if all conditions hold, of which there may be none."""
+    return when(all_of(conditions), statement) if conditions else statement
+
+
+def cleared(registers: Any) -> tirx.Stmt:
+    """Zeros in all registers."""
+    zero = tirx.const(0, str(registers.dtype))
+    return unrolled(int(registers.shape[0]), lambda index: nest.store(registers, zero, index))
 
 
 def barrier() -> tirx.Stmt:
@@ -145,9 +156,7 @@ def load_matrices(registers: Registers, row: Any, transposed: bool) -> tirx.Stmt
 
 def multiply_halves(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
     """``multiply`` for GPUs whose instruction takes half the depth."""
-    return nest.sequence(
-        multiply(name, sums, left[:2], right[:1]), multiply(name, sums, left[2:], right[1:])
-    )
+    return nest.sequence(multiply(name, sums, left[:2], right[:1]), multiply(name, sums, left[2:], right[1:]))
 
 
 def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
