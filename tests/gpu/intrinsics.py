@@ -195,34 +195,36 @@ def _pending(lanes: Lanes) -> list[Copy]:
     return pending
 
 
-@intrinsic("ptx_commit_group", "ptx.cp_async_commit_group", "ptx.cp_async.commit_group")
+def commit_group(lanes: Lanes) -> None:
+    """``cp.async.commit_group``: the copies that a lane sent since its last group are its next group."""
+    _groups(lanes)[lanes.ids] += 1
+
+
+def wait_group(lanes: Lanes, newest: int) -> None:
+    """``cp.async.wait_group``: all but the newest groups of a lane have arrived."""
+    groups = _groups(lanes)
+    limit = np.full(lanes.batch.count, -1)
+    limit[lanes.ids] = groups[lanes.ids] - newest
+    first = lanes.batch.first_block * lanes.batch.shape.threads
+    rest = []
+    for copy in _pending(lanes):
+        done = copy.group < limit[copy.lanes - first]
+        if done.any():
+            copy.target.finish_copy(copy.where(done))
+        if not done.all():
+            rest.append(copy.where(~done))
+    _pending(lanes)[:] = rest
+
+
+@intrinsic("ptx.cp_async_commit_group")
 def _commit_group(translator: Any, node: Any) -> ex.Evaluate:
-    def execute(lanes: Lanes) -> None:
-        _groups(lanes)[lanes.ids] += 1
-
-    return execute
+    return commit_group
 
 
-@intrinsic("ptx_wait_group", "ptx.cp_async_wait_group", "ptx.cp_async.wait_group")
+@intrinsic("ptx.cp_async_wait_group")
 def _wait_group(translator: Any, node: Any) -> ex.Evaluate:
-    """All but the newest groups of a lane have arrived."""
     newest = translator.expression(node.args[0])
-
-    def execute(lanes: Lanes) -> None:
-        groups = _groups(lanes)
-        limit = np.full(lanes.batch.count, -1)
-        limit[lanes.ids] = groups[lanes.ids] - int(newest(lanes))
-        first = lanes.batch.first_block * lanes.batch.shape.threads
-        rest = []
-        for copy in _pending(lanes):
-            done = copy.group < limit[copy.lanes - first]
-            if done.any():
-                copy.target.finish_copy(copy.where(done))
-            if not done.all():
-                rest.append(copy.where(~done))
-        _pending(lanes)[:] = rest
-
-    return execute
+    return lambda lanes: wait_group(lanes, int(newest(lanes)))
 
 
 # Atomics

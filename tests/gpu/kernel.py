@@ -16,7 +16,7 @@ from tvm import ir, tirx
 
 from tests.gpu import expressions as ex
 from tests.gpu.faults import Fault, KernelFault
-from tests.gpu.intrinsics import INTRINSICS
+from tests.gpu.intrinsics import INTRINSICS, commit_group, wait_group
 from tests.gpu.lanes import Batch, Clock, Lanes, Shape, Value, is_varying, spread
 from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray, Storage
 
@@ -183,23 +183,23 @@ class Translator:
         buffer = node.buffer
         view = self.declare(buffer, self.slot(buffer))
         scope, root = str(buffer.scope()), view.root
-        size = self.expression(_product(buffer.shape))
+        size, on_host = self.expression(_product(buffer.shape)), self.kernel is None
 
         def execute(lanes: Lanes) -> None:
-            memory, count = lanes.batch.memory, int(size(lanes)) * view.width
-            if scope in ("shared", "shared.dyn"):
-                if root not in memory:
-                    memory[root] = SharedArray(view.name, count * view.dtype.itemsize, self.cells[root], lanes.batch)
-            elif scope.startswith("wmma."):
-                memory[root] = Fragments(view.name, lanes.batch.blocks * lanes.batch.shape.warps)
-            elif scope == "local":
-                memory[root] = LocalArray(view.name, count, view.dtype, lanes.batch)
-            elif scope == "global" and self_kernel is None:
+            memory, batch, count = lanes.batch.memory, lanes.batch, int(size(lanes)) * view.width
+            if on_host != (scope == "global"):
+                raise KernelFault(Fault.OUTSIDE, f"{view.name} is allocated as {scope}")
+            if on_host:
                 memory[root] = GlobalArray(view.name, np.zeros(count, view.dtype), known=False)
-            else:
-                raise KernelFault(Fault.UNSUPPORTED, f"memory {scope} allocated in a kernel")
+            elif scope == "local":
+                memory[root] = LocalArray(view.name, count, view.dtype, batch)
+            elif scope.startswith("wmma."):
+                memory[root] = Fragments(view.name, batch.blocks * batch.shape.warps)
+            elif scope not in ("shared", "shared.dyn"):
+                raise KernelFault(Fault.UNSUPPORTED, f"memory {scope}")
+            elif root not in memory:
+                memory[root] = SharedArray(view.name, count * view.dtype.itemsize, self.cells[root], batch)
 
-        self_kernel = self.kernel
         return execute
 
     def declare(self, buffer: Any, root: int) -> View:
@@ -217,6 +217,10 @@ class Translator:
     # Kernels
 
     def _attrstmt(self, node: Any) -> Execute:
+        if node.attr_key == "async_commit_queue_scope":
+            return self._committed(self.statement(node.body))
+        if node.attr_key == "async_wait_queue_scope":
+            return self._waited(self.expression(node.body.value), self.statement(node.body.body))
         if node.attr_key != "thread_extent":
             return self.statement(node.body)
         if self.kernel is not None:
@@ -227,6 +231,26 @@ class Translator:
         kernel.body = self.statement(node.body)
         self.kernel = None
         return partial(launch, kernel, self)
+
+    @staticmethod
+    def _committed(body: Execute) -> Execute:
+        """TVM's code generator commits the copies of the body as one group after it."""
+
+        def execute(lanes: Lanes) -> None:
+            body(lanes)
+            commit_group(lanes)
+
+        return execute
+
+    @staticmethod
+    def _waited(in_flight: ex.Evaluate, body: Execute) -> Execute:
+        """TVM's code generator waits before the body, until only so many groups are on their way."""
+
+        def execute(lanes: Lanes) -> None:
+            wait_group(lanes, int(in_flight(lanes)))
+            body(lanes)
+
+        return execute
 
     def _thread_axis(self, node: Any, kernel: Kernel) -> None:
         tag = str(node.node.thread_tag)

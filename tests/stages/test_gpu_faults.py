@@ -28,18 +28,19 @@ def reverse(x: T.Buffer((128,), "float32"), y: T.Buffer((128,), "float32")):
 COPY = '''
 @T.prim_func(s_tir=True, private=True)
 def copy(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    block = T.launch_thread("blockIdx.x", 1)
     shared = T.alloc_buffer((64,), "float32", scope="shared")
     thread = T.launch_thread("threadIdx.x", 16)
     T.evaluate(T.s_tir.cp_async_raw("float32", shared.data, thread * 4, x.data, thread * 4, 16))
-    T.evaluate(T.ptx.cp_async.commit_group())
-    T.evaluate(T.ptx.cp_async.wait_group(0))
+    T.evaluate(T.call_intrin("void", "tirx.ptx.cp_async_commit_group"))
+    T.evaluate(T.call_intrin("void", "tirx.ptx.cp_async_wait_group", 0))
     T.tvm_storage_sync("shared")
     for i in range(4):
         y[thread * 4 + i] = shared[(15 - thread) * 4 + i]
 '''
 
 BARRIER = '    T.tvm_storage_sync("shared")\n'
-WAIT = "    T.evaluate(T.ptx.cp_async.wait_group(0))\n"
+WAIT = '    T.evaluate(T.call_intrin("void", "tirx.ptx.cp_async_wait_group", 0))\n'
 
 
 def kernel(source: str) -> Any:
@@ -105,7 +106,7 @@ def test_a_faulty_kernel_is_caught(fault: Fault, right: str, wrong: str) -> None
     ("fault", "right", "wrong"),
     [
         pytest.param(Fault.BEFORE_WAIT, WAIT, "", id="no wait"),
-        pytest.param(Fault.BEFORE_WAIT, "wait_group(0)", "wait_group(1)", id="a wait for the group before"),
+        pytest.param(Fault.BEFORE_WAIT, "wait_group\", 0", "wait_group\", 1", id="a wait for the group before"),
         pytest.param(Fault.RACE, BARRIER, "", id="a wait without a barrier"),
         pytest.param(
             Fault.BEFORE_WAIT,
