@@ -82,7 +82,7 @@ class BlockedProduct:
         self.left = tile(contraction.left, plan.rows, "left_tile", 0)
         self.right = tile(contraction.right, plan.columns, "right_tile", self.left.size)
         staged = plan.warps * 16 * (plan.warp_columns + _PAD) * 4 if self._instruction else 0
-        self._shared = gt.shared(max(self.left.size + self.right.size, staged))
+        self._shared = gt.shared(max(self.left.size + self.right.size, staged), dtype)
         self._buffers = (
             gt.view(self._shared, dtype, self.left.name),
             gt.view(self._shared, dtype, self.right.name),
@@ -497,7 +497,10 @@ class BlockedProduct:
             return nest.sequence(*statements)
 
         return nest.sequence(
-            nest.declare(left), nest.declare(right), gt.serial(plan.depth // 4, step)
+            nest.declare(left), nest.declare(right), gt.serial(
+                plan.depth // 8,
+                lambda pair: gt.unrolled_by_compiler(2, lambda half: step(pair * 2 + half)),
+            )
         )
 
     def _finish_groups(

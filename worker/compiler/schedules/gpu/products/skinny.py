@@ -202,7 +202,7 @@ class SkinnyProduct:
             groups = plan.depth_lanes // WARP
             group = tirx.floordiv(depth_lane, WARP)
             is_first = tirx.EQ(tirx.floormod(depth_lane, WARP), number(0))
-        shared = gt.shared(groups * rows * columns * 4)
+        shared = gt.shared(groups * rows * columns * 4, self._dtype)
         view = gt.view(shared, self._dtype, "group_sums")
 
         def put(index: Any) -> tirx.Stmt:

@@ -7,6 +7,7 @@ constants once loops are unrolled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
 import tvm
@@ -44,6 +45,12 @@ def unrolled(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
     return nest.unrolled(extent, body, INT)
 
 
+def unrolled_by_compiler(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A loop that the CUDA compiler unrolls (``#pragma unroll``), where copies would make TVM slow."""
+    loop = nest.unrolled(extent, body, INT)
+    return tirx.AttrStmt(number(0), "pragma_unroll_explicit", number(0), loop)
+
+
 def repeated(extent: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
     """Copies of a statement, one per number."""
     return nest.sequence(*(body(position) for position in range(extent)))
@@ -59,18 +66,19 @@ def xor(one: Any, other: Any) -> Any:
     return tirx.bitwise_xor(one, other)
 
 
-def shared(size: int) -> Any:
+def shared(size: int, dtype: str) -> Any:
     """Shared memory of ``size`` bytes: one buffer, since TVM does not see what instructions read and write.
 
-    ``view`` gives it other dtypes.
+    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it, but not
+    its size.
     """
-    return tirx.decl_buffer((size,), "uint8", "shared", scope=SHARED)
+    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED)
 
 
 def view(memory: Any, dtype: str, name: str) -> Any:
     """All of shared memory as elements of a dtype."""
-    size = int(tvm.DataType(dtype).bits) // 8
-    return tirx.decl_buffer((int(memory.shape[0]) // size,), dtype, name, scope=SHARED)
+    size = int(memory.shape[0]) * _bytes(str(memory.dtype))
+    return tirx.decl_buffer((size // _bytes(dtype),), dtype, name, scope=SHARED)
 
 
 def declare_view(part: Any, memory: Any) -> tirx.Stmt:
@@ -129,3 +137,7 @@ def load_matrices(registers: Registers, row: Any, transposed: bool) -> tirx.Stmt
 def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
     """Add the product of two fragments to sums, by a tensor core."""
     return instruct(f"mma.sync.aligned.{name}", *sums, *left, *right, *sums)
+
+
+def _bytes(dtype: str) -> int:
+    return int(tvm.DataType(dtype).bits) // 8
