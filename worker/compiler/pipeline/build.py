@@ -13,6 +13,7 @@ from bessemer.contract.report import Estimate
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
+from worker.compiler.codegen.cuda.library import build_gpu_library
 from worker.compiler.codegen.estimate import estimate_run, flops_of_functions
 from worker.compiler.codegen.executable import Linked, build_in_shares
 from worker.compiler.codegen.exposed import exposed_by
@@ -44,6 +45,8 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             function that neither the runtime nor an extension has. ``gpu-unsupported``: C cannot call a
             library for a GPU.
     """
+    if tuned.captured.upload.target.gpu is not None:
+        return _build_for_gpu(tuned, context)
     target = tuned.captured.upload.target.llvm
     library = context.output / library_name(tuned.captured.upload.target.resolved.triple)
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
@@ -61,9 +64,6 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         )
     except FunctionTooSlowError as error:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
-    if linked.no_c_interface is not None and tuned.captured.upload.target.gpu is not None:
-        detail = f"C calls a library for a GPU, and C cannot call this one: {linked.no_c_interface}"
-        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail)
     if with_sources:
         join_sources(objects, context.output)
     if tuned.captured.upload.request.static_library:
@@ -85,6 +85,23 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         program=program,
         estimate=_estimate(linked, tuned),
         no_program=linked.no_c_interface or "",
+    )
+
+
+def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
+    target, objects = tuned.captured.upload.target, context.scratch / "objects"
+    library = context.output / library_name(target.resolved.triple)
+    linked = build_gpu_library(tuned.module, target, library, objects, exposed_by(tuned.captured))
+    program = library.parent / program_name(target.resolved.triple)
+    write_runner(library, target.resolved.triple, objects, program)
+    (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
+    return Built(
+        tuned=tuned,
+        library=library,
+        imports=frozenset(),
+        module=tuned.optimized.module,
+        program=program,
+        gpu_kernels=linked.binary.usage,
     )
 
 

@@ -229,9 +229,10 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     kernels = KernelPass(upload, context)
     request = upload.request
     error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
-    planned, rewrites = plan_passes(
-        optimization_phases(upload.target.machine, widths, error), request.optimize
-    )
+    suggested = optimization_phases(upload.target.machine, widths, error)
+    if upload.target.gpu is not None:
+        suggested = tuple(phase for phase in suggested if phase.name != "layout")
+    planned, rewrites = plan_passes(suggested, request.optimize)
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []

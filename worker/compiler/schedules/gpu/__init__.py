@@ -22,12 +22,15 @@ from tvm.s_tir import dlight
 from worker.compiler.schedules.annotations import SCHEDULED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.chips import Gpu
+from worker.compiler.schedules.gpu.elementwise import write_elementwise
+from worker.compiler.schedules.gpu.products import write_product
+from worker.compiler.schedules.gpu.rows import write_rows
 from worker.compiler.schedules.inline import inline_blocks
 
 _NAME = "main"
 
 Write = Callable[[s_tir.Schedule, Gpu], tirx.PrimFunc | None]
-"""Returns a claimed function with its loops bound to threads, or None. The schedule's function is ``main``."""
+"""Returns a claimed function with its loops bound to threads, or None. The function is ``main``."""
 
 
 class GpuFamily(NamedTuple):
@@ -37,7 +40,11 @@ class GpuFamily(NamedTuple):
     write: Write
 
 
-GPU_FAMILIES: tuple[GpuFamily, ...] = ()
+GPU_FAMILIES: tuple[GpuFamily, ...] = (
+    GpuFamily("products", write_product),
+    GpuFamily("rows", write_rows),
+    GpuFamily("elementwise", write_elementwise),
+)
 
 _RULES = (
     dlight.gpu.Matmul(),

@@ -20,7 +20,7 @@ class Gpu:
         shared_bytes_per_multiprocessor: what the blocks on one multiprocessor share.
         threads_per_multiprocessor: the most threads that can be resident.
 
-    The figures are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+    Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
 
     arch: str
