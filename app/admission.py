@@ -207,11 +207,15 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
 def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
     """Refuse what no library for a GPU can have: its sizes are fixed, and C calls it."""
     unfit = (
-        (request.static_library, "static_library", "a library for a GPU cannot be linked statically"),
+        (
+            request.static_library,
+            "static_library",
+            "a library for a GPU cannot be linked statically: leave it out",
+        ),
         (
             any(kernel != OURS for kernel in request.kernels.values()),
             "kernels",
-            "kernel libraries are for processors",
+            "kernel libraries are for processors: leave it out",
         ),
         (
             request.parameters is Parameters.SEPARATE,
@@ -219,7 +223,7 @@ def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> 
             "a library for a GPU holds its parameters: set it to `bound`",
         ),
         (request.searches, "tune.trials", "no search measures code for GPUs: set it to 0"),
-        (request.tune.schedules, "tune.schedules", "schedules are for processors"),
+        (request.tune.schedules, "tune.schedules", "schedules are for processors: leave it out"),
     )
     errors = tuple(
         FieldError(field=field, message=f"{reason}, or choose a processor as the target")

@@ -95,6 +95,11 @@ class ResolvedTarget(Document):
         description="The GPU architectures that the library has machine code for; empty for `llvm`.",
     )
 
+    @property
+    def hardware(self) -> str:
+        """What runs the libraries, in words: ``znver4``, or ``sm_80, sm_90 beside x86-64-v3``."""
+        return f"{', '.join(self.gpus)} beside {self.mcpu}" if self.gpus else self.mcpu
+
 
 class Preset(Document):
     """A named target."""

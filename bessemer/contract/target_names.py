@@ -135,8 +135,11 @@ def read_target(value: Any) -> Any:
         return _cuda(value)
     if isinstance(kind, str) and kind != "llvm" and _family(kind) is not None:
         raise _unsupported(kind)
-    if not isinstance(name, str):
-        return value
+    return _named(name, value) if isinstance(name, str) else value
+
+
+def _named(name: str, value: Mapping[Any, Any]) -> Any:
+    """The target of a name, with what the request adds to it."""
     preset = PRESETS_BY_NAME.get(name)
     rest = {key: given for key, given in value.items() if key != "preset"}
     if preset is not None and preset.gpus:

@@ -73,8 +73,7 @@ def test_a_run_copies_inputs_starts_kernels_and_copies_outputs(
     assert run.status == 0, run.words
     kernels = [line.split()[1] for line in run.log if line.startswith("cuModuleGetFunction")]
     launched = [line.split()[1] for line in run.log if line.startswith("cuLaunchKernel")]
-    assert launched == kernels
-    assert set(kernels) == {kernel.name for kernel in built.gpu_kernels}
+    assert set(launched) == set(kernels) == {kernel.name for kernel in built.gpu_kernels}
     assert run.log[-1].startswith("cuMemFree")
     assert "to_device 192" in run.log
     assert "to_host 48" in run.log

@@ -11,7 +11,7 @@ from bessemer.contract.capability import Capability, Gpu
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.target import GPU_ARCHITECTURES
-from tests.tenant_data import inspected
+from tests.inspections import inspected
 
 PLAIN = Capability(architecture="x86_64")
 COMPILES = Capability(architecture="x86_64", gpu_architectures=GPU_ARCHITECTURES)

@@ -21,7 +21,9 @@ from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTi
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
+from worker.candidates.execute import ProgramFailedError
 from worker.candidates.library import Command, Executor, Run, Time, UseThreads
+from worker.candidates.program import ProgramCall
 from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
@@ -40,6 +42,7 @@ from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import choose_profile, latency, round_ratios
 from worker.measure.timed import timed
+from worker.package.archive import write_arrays
 from worker.protocol.observer import JobObserver
 from worker.tensors import as_array, as_tensor
 
@@ -54,6 +57,8 @@ _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
 _MAX_PROFILES = 5
+_PROFILE_CALLS = 3
+"""Each run of a profile also has an unobserved run, and its turn a warm-up."""
 
 
 def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
@@ -61,14 +66,20 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
     figures that a second sample contradicts are marked unsteady. A library that runs under an emulator, or
-    with another libc, is not measured.
+    with another libc, is not measured. One for a GPU is timed by its program, copies to and from the GPU
+    included, without baselines.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
     entries = verified.captured.entries
     upload = verified.captured.upload
-    if not (upload.target.is_native and upload.request.is_verified):
+    if not upload.request.is_verified:
+        return Benchmarked(verified=verified, result=None)
+    if upload.target.gpu is not None and upload.target.runs_here:
+        first, *others = [_measured_on_gpu(verified, context, entry) for entry in entries]
+        return Benchmarked(verified=verified, result=first, other_results=tuple(others))
+    if not upload.target.is_native:
         return Benchmarked(verified=verified, result=None)
     first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
@@ -104,6 +115,32 @@ def _measured(verified: Verified, context: StageContext, captured: Captured) -> 
             return _measure(verified, context, captured)
         except LibraryCrashedError as error:
             raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
+
+
+_GPU_RUNS = 1000
+
+
+def _measured_on_gpu(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
+    built, options = verified.built, captured.upload.request.benchmark
+    program = None if built.program is None else captured.upload.target.program(built.program)
+    assert program is not None
+    inputs = context.scratch / "gpu-inputs.npz"
+    own = captured.own_inputs
+    write_arrays(inputs, captured.input_specs[:own], captured.inputs[:own])
+    call = ProgramCall(captured.name, inputs, inputs.with_name("unused.npz"))
+    try:
+        with in_entry(captured.upload.entry), context.candidates.turn():
+            seen = program.time(call, context.scratch / "gpu-times.json", _GPU_RUNS, options.seconds)
+    except ProgramFailedError as error:
+        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
+    return BenchmarkResult(
+        latency=latency([one * 1e-3 for one in seen.times_ms]),
+        threads=1,
+        library_bytes=built.library.stat().st_size,
+        peak_memory_bytes=seen.peak_memory_bytes,
+        baselines=(),
+        functions=(),
+    )
 
 
 @dataclass(frozen=True)
@@ -151,6 +188,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             options.seconds,
             partial(_report_rounds, context.observer),
             _ROUNDS_SECONDS,
+            tuple(min(sample) for sample in (first, *(each.samples[each.threads] for each in opened))),
         )
         second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
@@ -279,7 +317,7 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
     """Profile in several turns until one agrees with the timed runs: the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
-    turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
+    turns = min(max(int(_PROFILES_SECONDS / (_PROFILE_CALLS * min(seconds))), 1), _MAX_PROFILES)
     return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)
 
 
@@ -300,8 +338,8 @@ class OriginalModel:
         match command:
             case Run(inputs):
                 return self.run(inputs)
-            case Time(runs, most_seconds):
-                return self.time(runs, most_seconds)
+            case Time(runs, most_seconds, warm_up):
+                return self.time(runs, most_seconds, warm_up)
             case UseThreads(threads):
                 return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")
@@ -312,10 +350,10 @@ class OriginalModel:
         with torch.inference_mode():
             return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
 
-    def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
+    def time(self, runs: int, most_seconds: float, warm_up: bool) -> tuple[float, ...]:
         """See ``timed``."""
         with torch.inference_mode():
-            return timed(partial(self._eager, *self._tensors), runs, most_seconds)
+            return timed(partial(self._eager, *self._tensors), runs, most_seconds, warm_up)
 
 
 class ReferenceModel:
@@ -343,9 +381,9 @@ class ReferenceModel:
             case Run(inputs):
                 self._call, outputs = self._function.bound(inputs, self._outputs)
                 return outputs
-            case Time(runs, most_seconds):
+            case Time(runs, most_seconds, warm_up):
                 with torch.no_grad():
-                    return timed(self._call, runs, most_seconds)
+                    return timed(self._call, runs, most_seconds, warm_up)
             case UseThreads(threads):
                 return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_map
-from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Axis, Block, long_axes, read_blocks
@@ -48,7 +48,7 @@ from worker.compiler.schedules.gpu.threads import (
     kernel,
     lanes_of,
     places_of,
-    shared,
+    shared_tile,
     when,
     whole,
 )
@@ -185,7 +185,7 @@ def _tiles(block: Block, load: Any, row: Axis, column: Axis) -> tirx.Stmt:
     memory = Memory(analyzer)
     outer = [axis for axis in block.axes if axis is not row and axis is not column]
     across, down = -(-column.extent // _SIDE), -(-row.extent // _SIDE)
-    tile = shared((_SIDE, _SIDE + 1), str(load.source.dtype), "tile")
+    tile = shared_tile(_SIDE, _SIDE, 1, str(load.source.dtype), "tile")
 
     def of_thread(number: Any, y: Any, x: Any) -> tirx.Stmt:
         places = places_of(number // (across * down), outer, analyzer)
@@ -196,12 +196,12 @@ def _tiles(block: Block, load: Any, row: Axis, column: Axis) -> tirx.Stmt:
             at_row, at_column = first_row + x, first_column + y + step
             here = {**places, row.var: at_row, column.var: at_column}
             value = memory.flattened(nest.substitute(load, here), 0)
-            return when(_inside(at_row, row, at_column, column), nest.store(tile, value, y + step, x))
+            return when(_inside(at_row, row, at_column, column), tile.store(value, y + step, x))
 
         def write(step: int) -> tirx.Stmt:
             at_row, at_column = first_row + y + step, first_column + x
             here = {**places, row.var: at_row, column.var: at_column}
-            value = _with_tile(body.value, load, tile[x, y + step])
+            value = _with_tile(body.value, load, tile.load(x, y + step))
             value = memory.flattened(nest.substitute(value, here), 0)
             flat = memory.flat(body.buffer, [nest.substitute(index, here) for index in body.indices])
             return when(
@@ -213,8 +213,8 @@ def _tiles(block: Block, load: Any, row: Axis, column: Axis) -> tirx.Stmt:
 
     tiles = extent_of(outer) * across * down
     sizes = {"blockIdx.x": tiles, "threadIdx.y": _STEP, "threadIdx.x": _SIDE}
-    loops = kernel(sizes, analyzer, of_thread)
-    return memory.declared(nest.sequence(nest.declare(tile), loops))
+    loops = kernel(sizes, analyzer, of_thread, (tile.buffer,))
+    return memory.declared(loops)
 
 
 def _inside(at_row: Any, row: Axis, at_column: Any, column: Axis) -> Any:

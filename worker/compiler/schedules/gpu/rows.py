@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -42,15 +42,15 @@ from worker.compiler.schedules.gpu.threads import (
     Lane,
     Memory,
     barrier,
-    bits_of,
     divisors,
     extent_of,
+    flat_index,
     is_plain_reduction,
     is_static,
     kernel,
     lanes_of,
     places_of,
-    shared,
+    shared_tile,
     shuffled,
     when,
     whole,
@@ -73,6 +73,8 @@ def write_rows(schedule: s_tir.Schedule, gpu: Gpu) -> tirx.PrimFunc | None:
         return None
     function = schedule.mod["main"]
     parameters = frozenset(function.params)
+    if not all(_reads_rows(part, parameters) for part in parts if part.reduces):
+        return None
     plan = _plan(parts, parameters, gpu)
     if plan is None:
         return None
@@ -128,6 +130,27 @@ def _plan(parts: tuple[Part, ...], parameters: frozenset[Any], gpu: Gpu) -> Rows
     return RowsPlan(rows, columns, lanes, threads, each, in_block)
 
 
+def _reads_rows(part: Part, parameters: frozenset[Any]) -> bool:
+    """Whether a reduction reads adjacent elements, each once: windows of an image have kernels of their own."""
+    loads = [
+        load
+        for load in nest.loads_of(part.block.body.body.value.b)
+        if load.source in parameters and any(axis.var in _variables(load) for axis in part.columns)
+    ]
+    natural: Any = whole(0)
+    for axis in part.columns:
+        natural = natural * axis.extent + axis.var
+    elements = extent_of(part.rows) * extent_of(part.columns)
+    return not loads or any(
+        prod(map(int, load.source.shape)) >= elements
+        and not any(
+            axis.var in _variables(Analyzer().simplify(flat_index(load.indices, load.source.shape) - natural))
+            for axis in part.columns
+        )
+        for load in loads
+    )
+
+
 def _kept_rows(parts: tuple[Part, ...]) -> int:
     """The rows that stay in registers, at most: inputs read by several blocks, and intermediate results."""
     made = sum(not part.reduces and bool(part.columns) for part in parts[:-1])
@@ -168,7 +191,7 @@ class _Rows:
     rows: dict[Any, Any] = field(default_factory=dict)
     """Registers with an intermediate row or, of a reduction, its one number, by the buffer that they replace."""
     cached: list[_Cached] = field(default_factory=list)
-    declarations: list[tirx.Stmt] = field(default_factory=list)
+    shared: list[Any] = field(default_factory=list)
 
     def loops(self) -> tirx.Stmt:
         """The kernel."""
@@ -178,8 +201,7 @@ class _Rows:
             "threadIdx.y": plan.rows_per_block,
             "threadIdx.x": plan.threads,
         }
-        loops = kernel(sizes, self.memory.analyzer, self._of_thread)
-        return self.memory.declared(nest.sequence(*self.declarations, loops))
+        return self.memory.declared(kernel(sizes, self.memory.analyzer, self._of_thread, self.shared))
 
     def _of_thread(self, number: Any, group: Any, thread: Any) -> tirx.Stmt:
         plan = self.plan
@@ -249,9 +271,7 @@ class _Rows:
         first = next(one for one in self.parts if one.reduces)
         variables = {
             axis.var: other.var
-            for axis, other in zip(
-                (*part.rows, *part.columns), (*first.rows, *first.columns), strict=False
-            )
+            for axis, other in zip((*part.rows, *part.columns), (*first.rows, *first.columns), strict=False)
         }
         return nest.substitute(load, variables | self._ones(part))
 
@@ -284,7 +304,7 @@ class _Rows:
     def _in_register(self, value: Any, load: Any, register: Any, vector: int, part: Part) -> Any:
         """The expression with a load replaced by a buffer that stands for a register of each lane."""
         stand_in = tirx.decl_buffer((1,), str(register.dtype), f"{register.name}_at", scope="local")
-        is_row = len(part.columns) and int(register.shape[0]) > 1 or self._is_row(register)
+        is_row = (len(part.columns) and int(register.shape[0]) > 1) or self._is_row(register)
         first = vector * self.plan.lanes
 
         def of_lane(_indices: Any, number: int) -> Any:
@@ -345,15 +365,15 @@ class _Rows:
         warps = self.plan.threads // 32
         if warps <= 1:
             return statements
-        kept = shared((self.plan.rows_per_block, warps), str(number.dtype), "warps")
-        self.declarations.append(nest.declare(kept))
-        total = kept[at.group, whole(0)]
+        kept = shared_tile(self.plan.rows_per_block, warps, 0, str(number.dtype), "warps")
+        self.shared.append(kept.buffer)
+        total = kept.load(at.group, whole(0))
         for warp in range(1, warps):
-            total = combine(total, kept[at.group, whole(warp)])
+            total = combine(total, kept.load(at.group, whole(warp)))
         is_first = at.thread % 32 < 1
         return [
             *statements,
-            when(is_first, nest.store(kept, number[whole(0)], at.group, at.thread // 32)),
+            when(is_first, kept.store(number[whole(0)], at.group, at.thread // 32)),
             barrier(),
             nest.store(number, total, whole(0)),
         ]
@@ -416,7 +436,10 @@ class _Rows:
             if is_result:
                 lane = self._lane(part, at, vector)
                 statements.append(
-                    when(at.is_own, self.memory.stored(body.buffer, body.indices, type(read)((), read.values), lane))
+                    when(
+                        at.is_own,
+                        self.memory.stored(body.buffer, body.indices, type(read)((), read.values), lane),
+                    )
                 )
             return nest.sequence(*statements)
 
@@ -450,6 +473,4 @@ def _with(value: Any, load: Any, by: Any) -> Any:
     import tvm_ffi
     from tvm.ir import TensorLoad
 
-    return tvm_ffi.structural_map(
-        value, (TensorLoad, lambda one: by if structural_equal(one, load) else one)
-    )
+    return tvm_ffi.structural_map(value, (TensorLoad, lambda one: by if structural_equal(one, load) else one))

@@ -38,12 +38,25 @@ _FULL_MASK = 0xFFFFFFFF
 _JOINS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
 
-def kernel(sizes: Mapping[str, int], analyzer: Analyzer, body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-    """Loops bound to threads, the grid's first; ``body`` takes their indices in order."""
+def kernel(
+    sizes: Mapping[str, int],
+    analyzer: Analyzer,
+    body: Callable[..., tirx.Stmt],
+    buffers: Sequence[Any] = (),
+) -> tirx.Stmt:
+    """Loops bound to threads, the grid's first; ``body`` takes their indices in order.
+
+    Args:
+        sizes: the extents by the names of the threads' dimensions.
+        analyzer: learns the bounds.
+        body: writes a thread's part, and may add to the buffers.
+        buffers: shared memory. Declared outside the loops, it would be memory of the whole GPU.
+    """
     indices = [tirx.Var(name.replace(".", "_"), nest.INDEX) for name in sizes]
     for index, extent in zip(indices, sizes.values(), strict=True):
         analyzer.bind(index, tvm.ir.Range(whole(0), whole(extent)))
     statement = body(*indices)
+    statement = nest.sequence(*map(nest.declare, buffers), statement)
     for index, (name, extent) in reversed(list(zip(indices, sizes.items(), strict=True))):
         thread = tirx.IterVar(None, tirx.Var(name, nest.INDEX), tirx.IterVar.ThreadIndex, name)
         kind = tirx.ForKind.THREAD_BINDING
@@ -61,9 +74,33 @@ def barrier() -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
 
 
-def shared(shape: Sequence[int], dtype: str, name: str) -> Any:
-    """A buffer that the threads of a block share."""
-    return tirx.decl_buffer(tuple(shape), dtype, name, scope="shared")
+@dataclass(frozen=True)
+class Tile:
+    """Shared memory of some rows, a few elements apart so that neighboring rows begin at different banks.
+
+    It has one dimension: TVM would shrink a second one to the columns that are used.
+    """
+
+    buffer: Any
+    stride: int
+
+    def at(self, row: Any, column: Any) -> Any:
+        """The place of an element."""
+        return row * self.stride + column
+
+    def store(self, value: Expression, row: Any, column: Any) -> tirx.Stmt:
+        """Write an element."""
+        return nest.store(self.buffer, value, self.at(row, column))
+
+    def load(self, row: Any, column: Any, lanes: int = 1) -> Expression:
+        """Read an element, or a vector of adjacent ones."""
+        return self.buffer[ramp(self.at(row, column), lanes)]
+
+
+def shared_tile(rows: int, columns: int, apart: int, dtype: str, name: str, scope: str = "shared") -> Tile:
+    """Shared memory for rows of some columns, with ``apart`` unused elements between them."""
+    stride = columns + apart
+    return Tile(tirx.decl_buffer((rows * stride,), dtype, name, scope=scope), stride)
 
 
 def shuffled(value: Expression, distance: int) -> Expression:
@@ -114,9 +151,7 @@ def is_static(blocks: Sequence[Block]) -> bool:
 
 def places_of(index: Expression, axes: Sequence[Axis], analyzer: Analyzer) -> Places:
     """The values of some axes' variables at the index of the loop that they are fused to."""
-    return {
-        variable: analyzer.simplify(place) for variable, place in split_place(index, tuple(axes)).items()
-    }
+    return {variable: analyzer.simplify(place) for variable, place in split_place(index, tuple(axes)).items()}
 
 
 def extent_of(axes: Sequence[Axis]) -> int:
@@ -231,7 +266,7 @@ class Memory:
 
     def load(self, buffer: Any, flat: Expression, lanes: int) -> Expression:
         """A vector of adjacent elements."""
-        return self.view(buffer)[_ramp(flat, lanes)]
+        return self.view(buffer)[ramp(flat, lanes)]
 
     def vector(self, value: Expression, lane: Lane, lanes: int) -> Vector:
         """The expression for each lane, and the statements that load its vectors before."""
@@ -253,7 +288,7 @@ class Memory:
             *vector.loads,
             nest.declare(result),
             *(nest.store(result, value, whole(number)) for number, value in enumerate(vector.values)),
-            nest.store(view, result[_ramp(whole(0), lanes)], _ramp(places[0], lanes)),
+            nest.store(view, result[ramp(whole(0), lanes)], ramp(places[0], lanes)),
         )
 
     def _lanes(self, value: Expression, lane: Lane, lanes: int, collected: _Collected) -> tuple[Any, ...]:
@@ -299,7 +334,7 @@ class Memory:
         flat = self.flattened(lane.flat(load.source, load.indices, 0), 0)
         collected.statements += [
             nest.declare(register),
-            nest.store(register, self.load(load.source, flat, lanes), _ramp(whole(0), lanes)),
+            nest.store(register, self.load(load.source, flat, lanes), ramp(whole(0), lanes)),
         ]
         return register
 
@@ -320,9 +355,7 @@ class Memory:
         if any(load.source in self.registers for load in nest.loads_of(condition)):
             return False
         first = self.analyzer.simplify(lane.at(condition, 0))
-        others = (
-            self.analyzer.simplify(lane.at(condition, number)) for number in range(1, lanes)
-        )
+        others = (self.analyzer.simplify(lane.at(condition, number)) for number in range(1, lanes))
         return all(
             structural_equal(first, other) or self._agree(condition, lane, number)
             for number, other in enumerate(others, 1)
@@ -428,5 +461,6 @@ def _replaced(value: Any, part: Any, by: Any) -> Any:
     return tvm_ffi.structural_map(value, (tvm.ir.Call, map_call))
 
 
-def _ramp(first: Expression, lanes: int) -> Expression:
+def ramp(first: Expression, lanes: int) -> Expression:
+    """The places of adjacent elements."""
     return first if lanes == 1 else tirx.Ramp(first, whole(1), lanes)
