@@ -42,15 +42,21 @@ def _mma(translator: Any, node: Any) -> ex.Evaluate:
     modifiers, operands = _modifiers(node), _operands(node)
     shape = tc.MmaShape.parse(modifiers[2])
     kinds = [tc.PTX_TYPES[name] for name in modifiers[5:8]]  # of D, A and B
-    counts = [shape.m * shape.n // WARP, *(
-        size // WARP * kind.bits // 32 for size, kind in ((shape.m * shape.k, kinds[1]), (shape.k * shape.n, kinds[2]))
-    )]
+    counts = [
+        shape.m * shape.n // WARP,
+        *(
+            size // WARP * kind.bits // 32
+            for size, kind in ((shape.m * shape.k, kinds[1]), (shape.k * shape.n, kinds[2]))
+        ),
+    ]
     places = np.cumsum([0, *counts, counts[0]])
     d, a, b, c = (
         _registers(translator, operands[first:last]) for first, last in zip(places, places[1:], strict=False)
     )
 
-    def matrix(lanes: Lanes, pointer: Pointer, count: int, layout: tc.Layout, kind: Any, size: Any) -> np.ndarray:
+    def matrix(
+        lanes: Lanes, pointer: Pointer, count: int, layout: tc.Layout, kind: Any, size: Any
+    ) -> np.ndarray:
         memory, at, dtype = pointer
         index = spread(at, lanes.count)[:, None] + np.arange(count)
         values = np.ascontiguousarray(memory.read(lanes, index, dtype)).view(kind.dtype)
@@ -62,7 +68,9 @@ def _mma(translator: Any, node: Any) -> ex.Evaluate:
     def execute(lanes: Lanes) -> None:
         warps = lanes.whole_warps()
         left = matrix(lanes, a(lanes), counts[1], shape.a_layout(kinds[1].bits), kinds[1], (shape.m, shape.k))
-        right = matrix(lanes, b(lanes), counts[2], shape.b_layout(kinds[2].bits), kinds[2], (shape.k, shape.n))
+        right = matrix(
+            lanes, b(lanes), counts[2], shape.b_layout(kinds[2].bits), kinds[2], (shape.k, shape.n)
+        )
         total = matrix(lanes, c(lanes), counts[0], shape.c_layout(), kinds[0], (shape.m, shape.n))
         tc.scatter(lanes, d(lanes), shape.c_layout(), tc.multiply_add(left, right, total))
         lanes.batch.clock.sync_warps(warps)
@@ -149,7 +157,9 @@ def _wgmma(translator: Any, node: Any) -> ex.Evaluate:
     left, right, *modes = operands[n // 2 :]
     transposed = [bool(int(mode)) for mode in modes[3:]] or [False, False]
     one, other = translator.expression(left), translator.expression(right)
-    shared = next(view.root for buffer, view in translator.views.items() if str(buffer.scope()) == "shared.dyn")
+    shared = next(
+        view.root for buffer, view in translator.views.items() if str(buffer.scope()) == "shared.dyn"
+    )
     translator._touch(shared, "read")
 
     def matrix(lanes: Lanes, descriptor: Any, size: int, by_rows: bool) -> np.ndarray:

@@ -30,6 +30,9 @@ from worker.compiler.schedules.inline import inline_blocks
 
 _NAME = "main"
 
+_WARPGROUPS = 90
+"""The only capability with ``wgmma``."""
+
 _FEW_PRODUCTS = 64
 """The products of a sum up to which one thread computes it, if results share no factors."""
 
@@ -120,8 +123,14 @@ def _contraction_plans(contraction: Contraction, gpu: Gpu, precision: Precision)
         is_tensor=is_tensor,
         streams_depth=streams_depth,
         width=width,
+        has_warpgroups=gpu.capability == _WARPGROUPS
+        and (dtype != "float32" or _are_along_depth(contraction)),
         copies_async=gpu.has_async_copies
         and contraction.left.can_copy_async
         and contraction.right.can_copy_async,
     )
     return plans_for(shape, gpu)
+
+
+def _are_along_depth(contraction: Contraction) -> bool:
+    return contraction.left.is_along_depth and contraction.right.is_along_depth

@@ -47,8 +47,8 @@ _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MOST_SKINNY_ROWS = 16
 _MOST_PLANS = 48
 
-_ROW_BYTES = (64, 128)
-"""Bytes of the depth that a tile has."""
+_LINE_BYTES = 128
+"""Bytes of the depth that a tile has, or half as many."""
 
 
 class Unit(Enum):
@@ -72,6 +72,7 @@ class ProductShape:
         streams_depth: whether the right factor's neighbors in memory are along the depth.
         width: the elements of the right factor that a thread can load at once.
         copies_async: whether both factors go to shared memory without registers.
+        has_warpgroups: whether tensor cores may read both factors from shared memory.
     """
 
     rows: int
@@ -83,6 +84,7 @@ class ProductShape:
     streams_depth: bool = False
     width: int = 1
     copies_async: bool = True
+    has_warpgroups: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class TilePlan:
     def threads(self) -> int:
         """The threads of a block."""
         return (self.rows // self.warp_rows) * (self.columns // self.warp_columns) * self.group
+
+    @property
+    def sums(self) -> int:
+        """The sums of a thread."""
+        return self.warp_rows * self.warp_columns // self.group
 
     @property
     def group(self) -> int:
@@ -208,10 +215,11 @@ def direct_plans(vector: int, pixels: int, results: int, gpu: Gpu) -> tuple[Dire
 @lru_cache(maxsize=1024)
 def plans_for(shape: ProductShape, gpu: Gpu) -> tuple[Plan, ...]:
     """The plans worth measuring, the one that the model expects to be fastest first."""
-    tiles = sorted(
+    possible = sorted(
         (plan for plan in _tile_plans(shape) if _fits(plan, shape, gpu)),
         key=lambda plan: _tile_cycles(plan, shape, gpu),
     )
+    tiles = _best_of_each(possible)
     if shape.rows > _MOST_SKINNY_ROWS:
         return tuple(tiles[:_MOST_PLANS])
     skinny = sorted(_skinny_plans(shape), key=lambda plan: _skinny_cycles(plan, shape, gpu))
@@ -220,6 +228,27 @@ def plans_for(shape: ProductShape, gpu: Gpu) -> tuple[Plan, ...]:
     rest: tuple[Plan, ...] = tuple(tiles[: _MOST_PLANS // 2])
     return few + rest if prefers_skinny else rest + few
 
+
+def _best_of_each(plans: list[TilePlan]) -> list[TilePlan]:
+    """Ranked plans, the best one of every tile before the others."""
+    tiles = [(plan.unit, plan.rows, plan.columns, plan.warp_rows, plan.warp_columns) for plan in plans]
+    first = dict(zip(reversed(tiles), reversed(plans), strict=True))
+    best = set(first.values())
+    return [*(plan for plan in plans if plan in best), *(plan for plan in plans if plan not in best)]
+
+
+_WARPGROUP_TILES = (
+    # rows, columns, a warpgroup's rows and columns
+    (128, 256, 64, 256),
+    (256, 128, 128, 128),
+    (256, 128, 64, 128),
+    (128, 192, 64, 192),
+    (128, 128, 64, 128),
+    (128, 64, 64, 64),
+    (64, 256, 64, 256),
+    (64, 128, 64, 128),
+    (64, 64, 64, 64),
+)
 
 _TENSOR_TILES = (
     # rows, columns, warp rows, warp columns
@@ -260,43 +289,53 @@ _FMA_TILES = (
 
 
 def _tile_plans(shape: ProductShape) -> Iterator[TilePlan]:
-    unit = Unit.TENSOR if shape.is_tensor else Unit.FMA
-    depths = tuple(size * 8 // shape.bits for size in _ROW_BYTES)
-    for rows, columns, warp_rows, warp_columns in _TENSOR_TILES if shape.is_tensor else _FMA_TILES:
-        for depth in depths:
-            for stages in _stages(shape):
-                for splits in _SPLITS:
-                    if splits > 1 and ceil(shape.depth / depth) < 2 * splits:
-                        continue
-                    yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+    line, half = _LINE_BYTES * 8 // shape.bits, _LINE_BYTES * 4 // shape.bits
+    if not shape.is_tensor:
+        yield from _plans_with(Unit.FMA, _FMA_TILES, (half, line), shape)
+        return
+    # Rows of half a line are copied by twice as many requests: a quarter slower on an H200.
+    depths = (line,) if shape.depth > half else (half,)
+    yield from _plans_with(Unit.TENSOR, _TENSOR_TILES, depths, shape)
+    if shape.has_warpgroups:
+        yield from _plans_with(Unit.WARPGROUP, _WARPGROUP_TILES, (line,), shape)
 
 
-def _stages(shape: ProductShape) -> tuple[int, ...]:
+def _plans_with(
+    unit: Unit, tiles: tuple[tuple[int, int, int, int], ...], depths: tuple[int, ...], shape: ProductShape
+) -> Iterator[TilePlan]:
+    for tile, depth, stages, splits in product(tiles, depths, _stages(unit, shape), _SPLITS):
+        rows, columns, warp_rows, warp_columns = tile
+        if splits == 1 or ceil(shape.depth / depth) >= 2 * splits:
+            yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+
+
+def _stages(unit: Unit, shape: ProductShape) -> tuple[int, ...]:
     """Tiles that pass registers are one ahead: more only repeat their code."""
+    if unit is Unit.WARPGROUP:
+        return (3, 4, 5) if shape.copies_async else (3,)
     if not shape.copies_async:
         return (2,)
-    return (2, 3, 4) if shape.is_tensor else (2, 3)
+    return (2, 3, 4) if unit is Unit.TENSOR else (2, 3)
 
 
 def _fits(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> bool:
-    sums = plan.warp_rows * plan.warp_columns // gpu.warp
     return (
-        sums <= _MOST_SUMS
+        plan.sums <= _MOST_SUMS
         and plan.shared_bytes(shape.bits) <= gpu.shared_bytes
         and (_registers(plan) * plan.threads <= gpu.registers_per_multiprocessor)
     )
 
 
 def _registers(plan: TilePlan) -> int:
-    return min(255, plan.warp_rows * plan.warp_columns // 32 + _REGISTERS_BESIDE_SUMS)
+    return min(255, plan.sums + _REGISTERS_BESIDE_SUMS)
 
 
-def _multiply_adds(shape: ProductShape, gpu: Gpu) -> float:
+def _multiply_adds(unit: Unit, shape: ProductShape, gpu: Gpu) -> float:
     """The multiply-adds of a multiprocessor in a cycle."""
-    if not shape.is_tensor:
+    if unit is Unit.FMA:
         return 64 if gpu.capability in (75, 80) else 128
-    of_half = {75: 512, 80: 1024, 90: 1300}.get(gpu.capability, 512)
-    return of_half * 16 / shape.bits
+    of_half = {75: 512, 80: 1024, 90: 1200}.get(gpu.capability, 512)
+    return (1800 if unit is Unit.WARPGROUP else of_half) * 16 / shape.bits
 
 
 def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
@@ -311,13 +350,17 @@ def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
     )
     rounds = ceil(blocks / gpu.multiprocessors)
     together = max(1, min(resident, rounds))
-    arithmetic = plan.rows * plan.columns * depth / _multiply_adds(shape, gpu)
-    # Four schedulers multiply; fewer warps leave some idle.
-    arithmetic *= max(1.0, 4 / (plan.warps * together))
+    arithmetic = plan.rows * plan.columns * depth / _multiply_adds(plan.unit, shape, gpu)
+    if plan.unit is not Unit.WARPGROUP:
+        # Four schedulers multiply, each for two warps or more: one waits at the barrier.
+        arithmetic *= max(1.0, 8 / (plan.warps * together)) ** 0.4
     feed = plan.warps * (plan.warp_rows + plan.warp_columns) * depth * size / _SHARED_BYTES_PER_CYCLE
+    if plan.unit is Unit.WARPGROUP:
+        feed /= 4
     fill = (plan.rows + plan.columns) * depth * size / _L2_BYTES_PER_CYCLE
-    waiting = steps * (_STEP_LATENCY + 800 / (plan.stages - 1)) / together
-    own = max(arithmetic, feed, fill, waiting) + 0.15 * (arithmetic + feed + fill)
+    ahead = plan.stages - (2 if plan.unit is Unit.WARPGROUP else 1)
+    waiting = steps * (_STEP_LATENCY + 800 / ahead) / together
+    own = max(arithmetic, feed, fill, waiting) + 0.15 * (arithmetic + feed + fill) + steps * 100 / ahead
     results = plan.rows * plan.columns * 4 / _L2_BYTES_PER_CYCLE
     cycles = rounds * (own + results) + ceil(rounds / together) * _BLOCK_LATENCY
     if plan.splits > 1:
@@ -356,7 +399,7 @@ def _skinny_cycles(plan: SkinnyPlan, shape: ProductShape, gpu: Gpu) -> float:
     rounds = ceil(blocks / gpu.multiprocessors)
     together = min(resident, rounds)
     own = plan.own_columns if shape.streams_depth else 1
-    in_flight = plan.threads * min(plan.steps, max(1, steps)) * own * shape.width * size * together
+    in_flight = plan.threads * min(plan.steps, 2, max(1, steps)) * own * shape.width * size * together
     rate = min(float(_MEMORY_BYTES_PER_CYCLE), in_flight / 800)
     segment = plan.column_lanes * shape.width * size if not shape.streams_depth else 32 * shape.width * size
     rate *= min(1.0, segment / 64)

@@ -109,6 +109,12 @@ class SkinnyProduct:
             self._finish(sums, parts, part, batch, column_block, thread, column_lane, depth_lane),
         )
 
+    @property
+    def _fills_depth(self) -> bool:
+        """Whether no thread goes beyond the depth."""
+        steps = self._part * self.plan.splits
+        return self._part % self.plan.steps == 0 and steps * self._depth_step == self.contraction.depth.size
+
     def _lanes(self, thread: Any) -> tuple[Any, Any]:
         plan = self.plan
         if self._streams_depth:
@@ -120,14 +126,16 @@ class SkinnyProduct:
     ) -> tirx.Stmt:
         contraction, width = self.contraction, self._width
         factor, own = contraction.right, self.plan.own_columns
-        inside = [depth < contraction.depth.size]
+        inside = [] if self._fills_depth else [depth < contraction.depth.size]
         if self._part % self.plan.steps:
             inside.append(step < self._part)
         statements = []
         for load in range(own if self._streams_depth else 1):
             column = first_column + load
             base = (index * own + load) * width if self._streams_depth else index * width
-            conditions = [*inside, column < contraction.columns.size]
+            conditions = list(inside)
+            if contraction.columns.size % self.plan.columns:
+                conditions.append(column < contraction.columns.size)
             along = contraction.depth if self._streams_depth else contraction.columns
             statements.append(_load(factor, along, held, base, width, conditions, column, depth, batch))
         return nest.sequence(*statements)
@@ -140,7 +148,7 @@ class SkinnyProduct:
         statements = []
         for row in range(self._rows):
             for first in range(0, width, vector):
-                conditions = [depth + first < contraction.depth.size]
+                conditions = [] if self._fills_depth else [depth + first < contraction.depth.size]
                 statements.append(
                     _load(
                         factor,
@@ -313,9 +321,10 @@ def _load(
     def zero(lane: Any) -> tirx.Stmt:
         return nest.store(registers, tirx.const(0, factor.dtype), base + lane)
 
-    return nest.either(
-        gt.all_of(conditions), nest.vectorized(width, value, INT), nest.vectorized(width, zero, INT)
-    )
+    loaded = nest.vectorized(width, value, INT)
+    if not conditions:
+        return loaded
+    return nest.either(gt.all_of(conditions), loaded, nest.vectorized(width, zero, INT))
 
 
 def _as(value: Any, dtype: str) -> Any:

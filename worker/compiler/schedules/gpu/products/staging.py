@@ -1,7 +1,7 @@
 """Sums of tensor cores, stored as vectors.
 
-The sums lie as the instruction returns them: of every 16 rows by 8 columns, a thread has two neighbors in two rows.
-A warp passes 16 rows at a time through shared memory, which no longer holds tiles then::
+The sums lie as the instruction returns them: of every 16 rows by 8 columns, a thread has two neighbors in
+two rows. A warp passes 16 rows at a time through shared memory, which no longer holds tiles then::
 
     for fragment of 16 rows:
         barrier; put two neighbors at once

@@ -75,7 +75,9 @@ def shared(size: int, dtype: str) -> Any:
     ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it,
     but not its size.
     """
-    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED, data_alignment=_ALIGNMENT)
+    return tirx.decl_buffer(
+        (ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED, data_alignment=_ALIGNMENT
+    )
 
 
 def view(memory: Any, dtype: str, name: str) -> Any:

@@ -42,11 +42,6 @@ class Swizzle:
     mask: int
     up: int
 
-    def panel_place(self, slot: Any, panel: Any, row: Any) -> Any:
-        """Where a row of a panel begins in the buffer, in elements."""
-        first = self.start // CHUNK_BYTES
-        return (slot * (self.rows * self.chunks) + (panel * self.rows + row) * _PANEL + first) * self.lanes
-
     def place(self, row: Any, chunk: Any) -> Any:
         """Where a chunk of a row lies."""
         if self.mask == 0:

@@ -4,13 +4,14 @@
         for 64 rows:
             sums[64 rows, columns] += left * right     # wgmma reads both tiles from shared memory
 
-The instruction is asynchronous: a warpgroup starts the products of a tile, then waits for those of the tile before,
-so that tensor cores never pause. So tiles are copied two ahead of the one whose memory they take.
+The instruction is asynchronous: a warpgroup starts the products of a tile, then waits for those of the tile
+before, so that tensor cores never pause. So tiles are copied two ahead of the one whose memory they take.
 
-A descriptor says where a factor begins in shared memory, and how it lies there. Rows of 128 bytes have their eight
-chunks permuted (``c ^ (r & 7)``), as in ``tiles``; 8 of them are a group of 1024 bytes. If rows hold the depth, a
-step is 32 bytes along the row, and a group has 8 rows of the product. Otherwise rows hold 64 rows (or columns) of the
-product, a step is two groups of 8 steps of the depth, and the next 64 rows are a panel further.
+A descriptor says where a factor begins in shared memory, and how it lies there. Rows of 128 bytes have
+their eight chunks permuted (``c ^ (r & 7)``), as in ``tiles``; 8 of them are a group of 1024 bytes. If rows
+hold the depth, a step is 32 bytes along the row, and a group has 8 rows of the product. Otherwise rows hold
+64 rows (or columns) of the product, a step is two groups of 8 steps of the depth, and the next 64 rows are
+a panel further.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"; NVIDIA, CUTLASS,
 ``mma_sm90_desc.hpp`` (canonical layouts).
@@ -96,10 +97,7 @@ class Warpgroups:
     def finish(self, warp: Warp, vector: int, store: Store) -> tirx.Stmt:
         """Store the sums, 16 rows of each warp at a time, through shared memory."""
         plan = self.plan
-        settled = [
-            gt.settle(self.sums[number(index)])
-            for index in range(int(self.sums.shape[0]))
-        ]
+        settled = [gt.settle(self.sums[number(index)]) for index in range(int(self.sums.shape[0]))]
         row = warp.row + tirx.floormod(warp.number, WARPS) * 16
         fragments = Fragments(self.sums, self._high, plan.warp_columns, lambda at: row + at * _ROWS)
         return nest.sequence(
