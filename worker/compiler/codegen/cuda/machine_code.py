@@ -80,7 +80,7 @@ def compile_cuda(source: str, architectures: Sequence[str], folder: Path) -> Gpu
 
 
 def _features(source: str, arch: str) -> str:
-    """The architecture's number; that with all its own features if the source uses some that no other GPU has."""
+    """The architecture's number, with its own features if the source uses some that no other GPU has."""
     return f"{gpu_of(arch).capability}{'a' if _ONLY_HERE in source else ''}"
 
 

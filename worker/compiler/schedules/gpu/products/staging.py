@@ -78,7 +78,7 @@ def store_fragments(fragments: Fragments, shared: Any, warp: Warp, vector: int, 
             gt.barrier(),
             gt.unrolled(columns // _COLUMNS * 2, put),
             gt.barrier(),
-            gt.unrolled_by_compiler(ceil(pieces / WARP), take),
+            gt.serial(ceil(pieces / WARP), take),
         )
 
     return nest.sequence(gt.declare_view(staged, shared), gt.unrolled(fragments.count, rows))
