@@ -16,9 +16,10 @@ import tvm
 from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.target import CUDA_VERSION
 from worker.candidates.library import INPUT_CHECK
 from worker.compiler.codegen.cuda.kernels import NotLaunchableError, lower_for_gpu
-from worker.compiler.codegen.cuda.machine_code import CUDA_VERSION, GpuBinary, compile_cuda
+from worker.compiler.codegen.cuda.machine_code import GpuBinary, compile_cuda
 from worker.compiler.codegen.executable import Exposed, lower, planned_interface
 from worker.compiler.codegen.link import LinkError
 from worker.compiler.codegen.standalone.emit import GpuProgram, Interface, write_objects
