@@ -93,7 +93,9 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     library = context.output / library_name(target.resolved.triple)
     _refuse_runtime_calls(tuned)
     try:
-        linked = build_gpu_library(tuned.module, target, library, objects, exposed_by(tuned.captured))
+        linked = build_gpu_library(
+            tuned.module, tuned.optimized.module, target, library, objects, exposed_by(tuned.captured)
+        )
     except JobError as error:
         raise _placed(error, tuned) from error
     program = library.parent / program_name(target.resolved.triple)
@@ -105,6 +107,7 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
         imports=frozenset(),
         module=tuned.optimized.module,
         program=program,
+        gpu_functions=linked.functions,
         gpu_kernels=linked.binary.usage,
     )
 
