@@ -1,20 +1,21 @@
 """Whether a request for a compilation can be accepted. Pure functions of the documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
 
 from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import Digest
-from bessemer.contract.dynamic import EXPORT_DYNAMIC
+from bessemer.contract.capability import Needs, needs_of, no_gpu
+from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
-from bessemer.contract.request import Constant, Submission
+from bessemer.contract.request import OURS, Constant, Parameters, Submission
 from bessemer.contract.service import Worker
-from bessemer.contract.target import Target, triple_of
+from bessemer.contract.target import Target, gpus_of, triple_of
 from bessemer.contract.target_names import UNSUPPORTED, unknown_part
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from bessemer.contract.triple import not_runnable, runs_on_workers
@@ -48,6 +49,9 @@ def refusal(
     if problem is not None:
         return problem
     known = {digest: one.inspection for digest, one in models.items() if one and one.inspection}
+    problem = _on_gpu_refusal(request, known) if any(map(gpus_of, request.targets)) else None
+    if problem is not None:
+        return problem
     if not request.entries:
         inspection = known.get(request.model)
         return None if inspection is None else _arguments_refusal(request, inspection)
@@ -124,6 +128,42 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
     return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
 
 
+def gpu_refusal(
+    targets: Sequence[Target],
+    is_verified: bool,
+    workers: Sequence[Worker],
+    on_devices: Container[str] = (),
+) -> Problem | None:
+    """Why no library for these GPUs would be verified, or None if one may be.
+
+    A compilation waits for a processor that comes. For a GPU that nobody has, it would wait forever.
+
+    Args:
+        targets: the request's targets.
+        is_verified: whether it asks for verification.
+        workers: the live workers. Without any, nothing is known.
+        on_devices: the platforms that live devices run.
+    """
+    if not (is_verified and workers):
+        return None
+    for target in targets:
+        needs = needs_of(target)
+        if needs is None or not needs.gpus or needs.platform in on_devices:
+            continue
+        if not any(gpu.runs(needs.gpus) for worker in workers for gpu in worker.capability.gpus):
+            return _without_gpu(needs)
+    return None
+
+
+def _without_gpu(needs: Needs) -> Problem:
+    message = (
+        f"no live worker or device has {no_gpu(needs.gpus)}, so nothing can verify the library: ask for "
+        "`verification: none`, or start a worker on a machine with such a GPU"
+    )
+    errors = (FieldError(field="verification", message=message),)
+    return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"verification: {message}", errors=errors)
+
+
 def priority_refusal(priority: int, highest: int) -> Problem | None:
     """Why a tenant may not request a priority, or None if it may.
 
@@ -162,6 +202,54 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
     message = error.message() if isinstance(error, PydanticCustomError) else str(error)
     errors = (FieldError(field=f"{name}.{field}", message=message),)
     return make_problem(code, f"{name}.{field}: {message}", errors=errors)
+
+
+def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
+    """Refuse what no library for a GPU can have: its sizes are fixed, and C calls it."""
+    unfit = (
+        (
+            request.static_library,
+            "static_library",
+            "a library for a GPU cannot be linked statically: leave it out",
+        ),
+        (
+            any(kernel != OURS for kernel in request.kernels.values()),
+            "kernels",
+            "kernel libraries are for processors: leave it out",
+        ),
+        (
+            request.parameters is Parameters.SEPARATE,
+            "parameters",
+            "a library for a GPU holds its parameters: set it to `bound`",
+        ),
+        (request.searches, "tune.trials", "no search measures code for GPUs: set it to 0"),
+        (request.tune.schedules, "tune.schedules", "schedules are for processors: leave it out"),
+    )
+    errors = tuple(
+        FieldError(field=field, message=f"{reason}, or choose a processor as the target")
+        for is_given, field, reason in unfit
+        if is_given
+    )
+    if errors:
+        detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
+        return make_problem(ErrorCode.REQUEST_INVALID, detail, errors=errors)
+    return _dynamic_on_gpu(request, known)
+
+
+def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
+    names = tuple(request.entries) or (None,)
+    for name in names:
+        entry = request if name is None else request.for_entry(name)
+        inspection = known.get(entry.model)
+        own = () if inspection is None or entry.inputs else inspection.signature.dynamic.dimensions
+        sizes = (*entry.dimensions, *(dimension.name for dimension in own))
+        if sizes:
+            place = "dimensions" if entry.dimensions else "inputs"
+            field = place if name is None else f"entries.{name}.{place}"
+            message = f"{DYNAMIC_ON_GPU}: fix {', '.join(map(repr, sizes))}, as in `--input x=1x3x224x224`"
+            errors = (FieldError(field=field, message=message),)
+            return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{field}: {message}", errors=errors)
+    return None
 
 
 def _verification_refusal(request: Submission, target: Target) -> Problem | None:

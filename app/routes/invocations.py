@@ -22,13 +22,12 @@ from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import ServiceDep, TenantService
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import JobId
-from bessemer.contract.capability import Needs, lacks, needs_of
+from bessemer.contract.capability import Needs, lacks, needs_of_library
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState
 from bessemer.contract.listing import Page
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAIN_ENTRY, EntryName
-from bessemer.contract.target import ExplicitTarget
 from bessemer.store.blobs.hashing import Blob
 from bessemer.store.errors import EmptyUploadError, TooLargeError
 from bessemer.telemetry.logs import add_log_fields
@@ -230,10 +229,7 @@ async def _receive(service: TenantService, request: Request, is_new: bool) -> Bl
 
 
 def _needs(job: Compilation) -> Needs | None:
-    target = job.target
-    if target is None:
-        return None
-    return needs_of(ExplicitTarget(mcpu=target.mcpu, triple=target.triple, features=target.features))
+    return None if job.target is None else needs_of_library(job.target)
 
 
 def _require_able_worker(service: TenantService, job: Compilation) -> None:

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Response
 
 from app.admission import (
     extensions_refusal,
+    gpu_refusal,
     missing_extension,
     missing_model,
     priority_refusal,
@@ -22,6 +23,7 @@ from app.openapi.document import problems
 from app.quotas import QUEUED, STORED, WORKER, require_room
 from app.service import ServiceDep, TenantService
 from bessemer.contract.base import Digest, JobId
+from bessemer.contract.device import platforms_of
 from bessemer.contract.group import Group, group_of
 from bessemer.contract.identity import identity_of
 from bessemer.contract.job import Compilation, JobState
@@ -29,6 +31,7 @@ from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.service import takers_of
+from bessemer.contract.target import gpus_of
 from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
@@ -46,6 +49,14 @@ REQUEST_EXAMPLES = {
     "a processor in the compiler's own terms": {
         "summary": "A processor with its cores",
         "value": {"model": documentation.REQUEST.model, "target": {"mcpu": "znver4", "cores": 4}},
+    },
+    "a GPU": {
+        "summary": "An NVIDIA GPU; without a worker that has one, only unverified",
+        "value": {
+            "model": documentation.REQUEST.model,
+            "target": {"kind": "cuda", "arch": "sm_90"},
+            "verification": "none",
+        },
     },
     "several targets": {
         "summary": "A group: a compilation for each of several targets",
@@ -207,6 +218,9 @@ def _require_admissible(service: TenantService, request: Submission, jobs: int =
     if problem is None and request.tune.seconds is not None and request.searches:
         workers = service.live_workers()
         problem = time_refusal(request.tune.seconds, workers)
+    if problem is None and any(map(gpus_of, request.targets)):
+        on_devices = platforms_of(service.data.devices.live())
+        problem = gpu_refusal(request.targets, request.is_verified, service.live_workers(), on_devices)
     if problem is not None:
         raise RefusalError(problem)
 

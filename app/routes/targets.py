@@ -27,7 +27,8 @@ def list_targets(service: ServiceDep) -> TargetList:
     """A request names a preset or one of LLVM's processors, or gives LLVM options.
 
     For each preset, `fleet` says how the live workers can build, verify and measure libraries for it now:
-    natively, on a device, by emulation, or not at all. NVIDIA GPUs (CUDA) are planned.
+    natively, on a device, by emulation, or not at all. A worker builds for NVIDIA GPUs if it has the CUDA
+    compilers, and verifies and measures if it has a GPU that runs the code.
     """
     on_devices = platforms_of(service.data.devices.live())
     found = offered(PRESETS, service.live_workers(), on_devices)

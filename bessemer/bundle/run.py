@@ -53,6 +53,7 @@ __all__ = [
     "Call",
     "Comparison",
     "Entry",
+    "GpuSession",
     "InputError",
     "Latency",
     "Model",
@@ -73,6 +74,7 @@ __all__ = [
 ]
 
 CPU_DEVICE = 1
+CUDA_DEVICE = 2
 ALIGNMENT_BYTES = 64
 """The alignment of tensors that generated code expects."""
 POOLED_ALLOCATOR = 2
@@ -114,6 +116,7 @@ SIZE_CHECK = "match_cast error"
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
+DEVICE_OF = "bessemer_model_device"
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -692,25 +695,141 @@ class Arena:
         library.bessemer_model_open.restype = ctypes.c_void_p
         model = library.bessemer_model_open(ctypes.c_int32(1))
         if model is None:
-            raise BundleError(f"the library failed: {self._message()}")
-        self._model = ctypes.c_void_p(model)
-        weakref.finalize(self, library.bessemer_model_close, self._model).atexit = False
+            raise BundleError(f"the library failed: {self.message()}")
+        self.model = ctypes.c_void_p(model)
+        self._library = library
+        weakref.finalize(self, library.bessemer_model_close, self.model).atexit = False
+
+    def starting_on_gpu(
+        self, index: int, inputs: Sequence[Any], outputs: Sequence[Any], stream: int
+    ) -> Callable[[], None]:
+        """A function that starts a run on tensors in the GPU's memory. It raises ``BundleError``."""
+        run = partial(
+            self._library.bessemer_model_run_on_device,
+            self.model,
+            index,
+            _addresses(inputs),
+            _addresses(outputs),
+            ctypes.c_void_p(stream),
+        )
+
+        def start(_kept: Any = (inputs, outputs)) -> None:
+            if run():
+                raise BundleError(f"the library failed: {self.message()}")
+
+        return start
 
     def __call__(self, plan: Plan, *tensors: Any) -> list[Any]:
         """Run on tensors: inputs, then states, which the run changes. Returns the outputs and the states."""
         inputs, states = tensors[: plan.inputs], tensors[plan.inputs :]
         outputs = [_empty(spec, spec.shape) for spec in plan.outputs]
-        if self._run(self._model, plan.index, *map(_addresses, (inputs, outputs, states))):
-            raise RuntimeError(self._message())
+        if self._run(self.model, plan.index, *map(_addresses, (inputs, outputs, states))):
+            raise RuntimeError(self.message())
         return [*outputs, *states]
 
-    def _message(self) -> str:
+    def message(self) -> str:
+        """The library's last error on this thread."""
         return bytes(self._error()).decode(errors="replace")
 
 
 def _addresses(tensors: Sequence[Any]) -> Any:
     """Pointers to tensors. An empty tensor may have none; kernels never read it, so any address will do."""
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() or ALIGNMENT_BYTES for tensor in tensors))
+
+
+class _Exported:
+    """A tensor that the library made, for any package that reads DLPack."""
+
+    def __init__(self, managed: int) -> None:
+        self._managed = managed
+
+    def __dlpack__(self, **_options: Any) -> Any:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return make(self._managed, b"dltensor", None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA_DEVICE, 0
+
+
+class GpuSession:
+    """Runs a library for a GPU on tensors in the GPU's memory, without copies; one run at a time.
+
+    Tensors come from any package with DLPack, such as torch. The session keeps the state from run to run.
+    """
+
+    def __init__(self, library: ctypes.CDLL, entries: Sequence[Entry]) -> None:
+        self._library = library
+        self._arena = Arena(library)
+        self._entries = {entry.name: (index, entry) for index, entry in enumerate(entries)}
+        library.bessemer_model_make_output.restype = ctypes.c_void_p
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: int = 0,
+        entry: str | None = None,
+    ) -> dict[str, Any]:
+        """Start a run, and return before it ends.
+
+        Args:
+            inputs: contiguous tensors on the GPU, by name.
+            outputs: tensors to write, by name; the others are new. With the same tensors every time, a run is
+                one launch of a recorded graph.
+            stream: the CUDA stream in whose order it runs, such as ``torch.cuda.Stream().cuda_stream``.
+            entry: the entry point; the first by default.
+
+        Returns:
+            The outputs by name: yours, or new ones for ``torch.from_dlpack``.
+
+        Raises:
+            InputError: a tensor is missing, elsewhere, or has another size or dtype.
+            BundleError: the GPU failed.
+        """
+        start, made = self.bind(inputs, outputs, stream, entry)
+        start()
+        return made
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        stream: int = 0,
+        entry: str | None = None,
+    ) -> tuple[Callable[[], None], dict[str, Any]]:
+        """A function that starts a run on these tensors, and the outputs that it writes; see ``run``."""
+        index, point = self._entries[next(iter(self._entries)) if entry is None else entry]
+        given = outputs or {}
+        passed = [_on_gpu(spec, inputs) for spec in point.inputs]
+        written = [
+            _on_gpu(spec, given) if spec.name in given else self._new(index, number)
+            for number, spec in enumerate(point.outputs)
+        ]
+        made = {spec.name: tensor for spec, tensor in zip(point.outputs, written)}  # noqa: B905
+        start = self._arena.starting_on_gpu(index, passed, written, stream)
+        return start, {**made, **{name: given[name] for name in made if name in given}}
+
+    def _new(self, index: int, output: int) -> Any:
+        made = self._library.bessemer_model_make_output(self._arena.model, index, output)
+        if made is None:
+            raise BundleError(f"the library failed: {self._arena.message()}")
+        return tvm_ffi.from_dlpack(_Exported(made))
+
+
+def _computes_on_gpu(library: ctypes.CDLL) -> bool:
+    return hasattr(library, DEVICE_OF) and library[DEVICE_OF]() == CUDA_DEVICE
+
+
+def _on_gpu(spec: Spec, tensors: Mapping[str, Any]) -> Any:
+    if spec.name not in tensors:
+        raise InputError(f"missing tensor '{spec.name}'")
+    tensor = tvm_ffi.from_dlpack(tensors[spec.name])
+    found = f"{tensor.dtype}{list(tensor.shape)} on {tensor.device}"
+    fits = tuple(tensor.shape) == spec.shape and str(tensor.dtype) == spec.runtime_dtype
+    if not fits or tensor.device.dlpack_device_type() != CUDA_DEVICE or not tensor.is_contiguous():
+        raise InputError(f"'{spec.name}' is {found}; expected a contiguous {spec} on the GPU")
+    return tensor
 
 
 def planned_functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
@@ -868,12 +987,18 @@ class Model:
     """
 
     def __init__(
-        self, folder: Path, manifest: Mapping[str, Any], entries: Sequence[Entry], threads: int
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        entries: Sequence[Entry],
+        threads: int,
+        library: ctypes.CDLL | None = None,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.entries = {entry.name: entry for entry in entries}
         self.threads = threads
+        self._library = library
         first = entries[0]
         self.inputs, self.outputs, self.sizes = first.inputs, first.outputs, first.sizes
         self.states = tuple({spec.name: spec for entry in entries for spec in entry.states}.values())
@@ -892,6 +1017,12 @@ class Model:
     def session(self) -> Session:
         """A new sequence of runs, which begins with the initial state."""
         return Session(self)
+
+    def gpu_session(self) -> GpuSession:
+        """A sequence of runs on tensors in the GPU's memory. Raises ``BundleError``."""
+        if self._library is None or not _computes_on_gpu(self._library):
+            raise BundleError("the library computes on the processor")
+        return GpuSession(self._library, tuple(self.entries.values()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the first entry point in the first session; see ``Session.call``."""
@@ -1138,7 +1269,7 @@ def load(
             Entry(folder, each, function, owns_outputs=bool(planned))
             for each, function in zip(documents, calls)  # noqa: B905
         ]
-        return Model(folder, manifest, entries, threads)
+        return Model(folder, manifest, entries, threads, exported)
 
 
 def _register_effects() -> None:

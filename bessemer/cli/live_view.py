@@ -23,6 +23,7 @@ from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, GivenSchedule, Latency, Schedules, TuneVerdict
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -166,8 +167,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"queue       {compilation.queue.name}: {place_line(compilation.queue)}"
         yield f"            {compilation.queue.explanation}"
     if target:
-        processor = "" if target.name == target.mcpu else f"{target.mcpu}, "
-        yield f"target      {target.name} ({processor}{target.cores} cores)"
+        yield f"target      {target.name} ({_hardware(target)})"
     if compilation.stages:
         yield "stages      " + ", ".join(
             f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
@@ -196,6 +196,13 @@ def _device_lines(compilation: Compilation) -> Iterator[str]:
     if figures is None and compilation.request.makes_bundle:
         reason = "the worker's processor or C library is not the target's"
         yield f"measured    no: {reason if named is None else f'device {named} is emulated'}"
+
+
+def _hardware(target: ResolvedTarget) -> str:
+    if target.gpus:
+        return target.hardware
+    processor = "" if target.name == target.mcpu else f"{target.mcpu}, "
+    return f"{processor}{target.cores} cores"
 
 
 def _request_lines(compilation: Compilation) -> Iterator[str]:

@@ -50,7 +50,6 @@ from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Preset
-from bessemer.contract.target_names import PLANNED
 from bessemer.errors import InvalidArgumentError, ModelRejectedError
 
 WIDTH = 100
@@ -122,7 +121,6 @@ def target_lines(targets: TargetList, workers: Iterable[Worker] = ()) -> Iterato
             subsequent_indent=" " * 11,
             break_on_hyphens=False,
         )
-    yield from ("", PLANNED)
 
 
 def _means(preset: OfferedPreset) -> tuple[str, ...]:

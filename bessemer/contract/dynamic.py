@@ -14,6 +14,7 @@ MAX_DIMENSIONS = 64
 EXPORT_DYNAMIC = (
     "Export it again with dynamic_shapes=, or upload TorchScript or FX, which the worker exports."
 )
+DYNAMIC_ON_GPU = "libraries for GPUs have fixed sizes"
 EXAMPLE_SIZE = 4
 
 _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?", re.ASCII)

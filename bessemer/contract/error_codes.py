@@ -77,6 +77,7 @@ class ErrorCode(GrowingEnum):
     REWRITE_UNKNOWN = "rewrite-unknown"
     TUNE_FAILED = "tune-failed"
     BUILD_FAILED = "build-failed"
+    GPU_UNSUPPORTED = "gpu-unsupported"
     FUNCTION_TOO_SLOW = "function-too-slow"
     TARGET_NOT_RUNNABLE = "target-not-runnable"
     VERIFY_MISMATCH = "verify-mismatch"

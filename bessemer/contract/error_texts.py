@@ -55,8 +55,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TARGET_UNSUPPORTED: ErrorText(
         422,
         "Bessemer does not compile for this target",
-        "Choose `host` or a processor of x86-64, Arm or RISC-V; `bessemer targets` and `GET /v1/targets` "
-        "list the names.",
+        "Choose `host`, a processor of x86-64, Arm or RISC-V, or an NVIDIA GPU; `bessemer targets` and "
+        "`GET /v1/targets` list the names.",
     ),
     ErrorCode.NOT_FOUND: ErrorText(404, "Not found", "Check the URL and the identifier."),
     ErrorCode.ID_AMBIGUOUS: ErrorText(
@@ -312,6 +312,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.BUILD_FAILED: ErrorText(
         422, "Code generation failed", "Check the target's `mcpu`, `triple` and `features`."
     ),
+    ErrorCode.GPU_UNSUPPORTED: ErrorText(
+        422,
+        "The model needs what no library for a GPU can do",
+        "Compile for a processor, such as `host`, or take out of the model what `detail` names "
+        "(docs/targets.md).",
+    ),
     ErrorCode.FUNCTION_TOO_SLOW: ErrorText(
         422,
         "One function of the model takes too long to compile",
@@ -320,8 +326,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
-        "The worker cannot verify code for this target, because its processor cannot run it",
-        "Choose a target that the worker supports, add a worker with such a processor, or ask for "
+        "The worker cannot verify code for this target, because its processor or GPU cannot run it",
+        "Choose a target that the worker supports, add a worker with such a processor or GPU, or ask for "
         "`verification: none`.",
     ),
     ErrorCode.VERIFY_MISMATCH: ErrorText(

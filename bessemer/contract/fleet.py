@@ -28,9 +28,9 @@ class Support(Document):
         "compilation waits in the queue."
     )
     verify: Means = Field(
-        description="How libraries are compared with the model. `native`: on a worker's processor. `device`: "
-        "on a registered device. `emulation`: by qemu on a worker. `none`: not at all, so that only a "
-        "compilation with `verification` `none` leaves the queue."
+        description="How libraries are compared with the model. `native`: on a worker's processor or GPU. "
+        "`device`: on a registered device. `emulation`: by qemu on a worker. `none`: not at all, so that "
+        "only a compilation with `verification` `none` leaves the queue."
     )
     measure: Means = Field(
         description="How libraries are timed: `native` or `device`, as above. `none`: not at all, since "
@@ -71,6 +71,8 @@ def support(needs: Needs | None, workers: Iterable[Worker], on_devices: Containe
         if QueueName.COMPILE in worker.queues and _knows(worker.capability, needs)
     ]
     runners = [each for each in compilers if not lacks(each, needs)]
+    if runners and needs is not None and needs.gpus:
+        return Support(build=Means.NATIVE, verify=Means.NATIVE, measure=Means.NATIVE)
     if any(_is_own(each, needs) for each in runners):
         return Support(build=Means.NATIVE, verify=Means.NATIVE, measure=Means.NATIVE)
     if compilers and needs is not None and needs.platform in on_devices:
@@ -105,6 +107,8 @@ def _is_own(capability: Capability, needs: Needs | None) -> bool:
 
 
 def _knows(capability: Capability, needs: Needs | None) -> bool:
-    """Whether the worker's compiler generates code for the architecture."""
+    """Whether the worker's compiler generates code for the architecture, and for the GPUs."""
+    if needs is not None and needs.gpus:
+        return set(needs.gpus) <= set(capability.gpu_architectures)
     known = (capability.architecture, *capability.foreign)
     return _is_own(capability, needs) or _architecture(needs) in known

@@ -12,7 +12,8 @@ from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import BaselineResult, Estimate, Execution, Latency
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import Target, target_name
+from bessemer.contract.target import CudaTarget, Target, target_name
+from bessemer.contract.triple import LINUX_X86_64
 
 OUTCOMES = {
     Execution.NATIVE: "verified natively",
@@ -151,6 +152,9 @@ def group_state(states: Collection[JobState]) -> JobState:
 
 def shown_target(target: Target) -> str:
     """A target in words: its name, and what the request adds to it."""
+    if isinstance(target, CudaTarget):
+        beside = () if target.triple == LINUX_X86_64 else (target.triple,)
+        return ", ".join((target_name(target), *beside))
     features = getattr(target, "features", ())
     cores = () if target.cores is None else (f"{target.cores} core{'' if target.cores == 1 else 's'}",)
     return ", ".join((target_name(target), *features, *cores))

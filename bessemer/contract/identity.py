@@ -22,12 +22,14 @@ class WorkerKind:
         mcpu: LLVM's name of the processor.
         processor: the model of the processor, on which the figures depend.
         cores: the number of threads if a request names none.
+        gpus: the models of the GPUs, on which the figures of libraries for GPUs depend.
     """
 
     compiler: Digest
     mcpu: str
     processor: str
     cores: int
+    gpus: tuple[str, ...] = ()
 
 
 def identity_of(request: CompilationRequest, names: Mapping[Digest, str | None], kind: WorkerKind) -> Digest:
@@ -43,6 +45,6 @@ def identity_of(request: CompilationRequest, names: Mapping[Digest, str | None],
         request.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
         [request.extension_names.get(digest, names.get(digest)) for digest in request.uploads],
         target.model_dump(mode="json"),
-        [kind.compiler, kind.mcpu, kind.processor, kind.cores],
+        [kind.compiler, kind.mcpu, kind.processor, kind.cores, *(kind.gpus if target.gpus else ())],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

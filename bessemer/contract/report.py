@@ -171,6 +171,19 @@ class Estimate(Document):
     threads: int = Field(description="The threads that share the work.")
 
 
+class GpuKernel(Document):
+    """What one kernel uses on one GPU architecture, as NVIDIA's assembler reports it."""
+
+    name: str = Field(description="The kernel's name.")
+    arch: str = Field(description="The architecture, such as `sm_90`.")
+    registers: int = Field(description="Registers of each thread.")
+    shared_bytes: int = Field(description="Shared memory of each block whose size is fixed in the code.")
+    stack_bytes: int = Field(description="Memory of each thread outside registers.")
+    spilled_bytes: int = Field(
+        description="Bytes of stores and loads because registers were short. 0 is best."
+    )
+
+
 class BenchmarkResult(Document):
     """The result of the benchmark. Sizes are in bytes."""
 
@@ -652,6 +665,9 @@ class Report(Document):
         default=(),
         description="Functions that took too long to compile and were split. The parts exchange tensors "
         "through memory, which can make the library slower.",
+    )
+    gpu_kernels: tuple[GpuKernel, ...] = Field(
+        default=(), description="What each kernel of a library for GPUs uses, on each architecture."
     )
     estimate: Estimate | None = Field(
         default=None,

@@ -388,4 +388,4 @@ class CompilationRequest(Submission):
     @property
     def needs(self) -> Needs | None:
         """What the worker must be able to run; None if any worker can compile it."""
-        return needs_of(self.target) if self.is_verified else None
+        return needs_of(self.target, self.is_verified)

@@ -6,7 +6,7 @@ from datetime import datetime
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document
-from bessemer.contract.capability import Capability, Needs, lacks
+from bessemer.contract.capability import NO_CUDA, Capability, Needs, lacks, no_gpu
 from bessemer.contract.identity import WorkerKind
 from bessemer.contract.queue import QueueName, TaskKind
 from bessemer.contract.sandbox import SandboxStatus
@@ -75,7 +75,8 @@ class Worker(LiveWorker):
         """What makes it interchangeable with other workers; None if it reports too little."""
         if self.compiler is None:
             return None
-        return WorkerKind(self.compiler, self.mcpu, self.processor, self.cores)
+        gpus = tuple(gpu.name for gpu in self.capability.gpus)
+        return WorkerKind(self.compiler, self.mcpu, self.processor, self.cores, gpus)
 
 
 class Readiness(Document):
@@ -133,7 +134,14 @@ def missing(
     if any(not each for each in lacking.values()):
         return None
     device = f", or a device of the platform {needs.platform}" if needs and _by_device(needs, lacking) else ""
-    return f"a worker whose processor can run code for {needs}{device}: {_grouped(lacking)}"
+    return f"{_wanted(needs)}{device}: {_grouped(lacking)}"
+
+
+def _wanted(needs: Needs | None) -> str:
+    if needs is None or not needs.gpus:
+        return f"a worker whose processor can run code for {needs}"
+    gpu = f" and {no_gpu(needs.gpus)}" if needs.runs else ""
+    return f"a worker with {NO_CUDA}{gpu}"
 
 
 def _by_device(needs: Needs, lacking: Mapping[str, Sequence[str]]) -> bool:

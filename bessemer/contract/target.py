@@ -57,18 +57,21 @@ class ExplicitTarget(Document):
 GPU_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 """The architectures of NVIDIA GPUs that a library can have machine code for, the oldest first."""
 
+BESIDE_GPU = "x86-64-v3"
+"""The processor beside a GPU unless the request names another."""
+
 
 class CudaTarget(Document):
     """NVIDIA GPUs, and the processor that starts their kernels."""
 
     kind: Literal["cuda"] = Field(description="The compiler's backend.")
-    arch: str | None = Field(
+    arch: Word | None = Field(
         default=None,
         description="The GPU's architecture, such as `sm_90`; null: machine code for every architecture that "
         "the compiler knows, and PTX of the oldest for others.",
     )
-    mcpu: Word = Field(default="x86-64-v3", description="LLVM's name of the processor beside the GPU.")
-    triple: str = Field(default=LINUX_X86_64, description="LLVM's target triple of that processor.")
+    mcpu: Word = Field(default=BESIDE_GPU, description="LLVM's name of the processor beside the GPU.")
+    triple: Word = Field(default=LINUX_X86_64, description="LLVM's target triple of that processor.")
 
 
 Target = PresetTarget | ExplicitTarget | CudaTarget
@@ -77,7 +80,9 @@ Target = PresetTarget | ExplicitTarget | CudaTarget
 class ResolvedTarget(Document):
     """A target with every choice made, as the worker compiled for it."""
 
-    name: str = Field(description="The preset's name, or the mcpu of an explicit target.")
+    name: str = Field(
+        description="The preset's name, the mcpu of an explicit target, or `cuda-` and a GPU's architecture."
+    )
     kind: Literal["llvm", "cuda"] = Field(description="The compiler's backend.")
     mcpu: str = Field(description="LLVM's name of the processor; for `host`, the worker's.")
     triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
@@ -89,6 +94,11 @@ class ResolvedTarget(Document):
         default=(),
         description="The GPU architectures that the library has machine code for; empty for `llvm`.",
     )
+
+    @property
+    def hardware(self) -> str:
+        """What runs the libraries, in words: ``znver4``, or ``sm_80, sm_90 beside x86-64-v3``."""
+        return f"{', '.join(self.gpus)} beside {self.mcpu}" if self.gpus else self.mcpu
 
 
 class Preset(Document):
@@ -123,7 +133,6 @@ _AARCH64 = {
     "neoverse-v1": "Arm Neoverse V1 (Graviton3), with bfloat16 and int8 matrices.",
     "neoverse-v2": "Arm Neoverse V2 (Graviton4, Grace).",
 }
-_BESIDE_GPU = "x86-64-v3"
 _GPUS = {
     "sm_75": "Turing: T4, RTX 20",
     "sm_80": "Ampere: A100, A30",
@@ -175,7 +184,7 @@ PRESETS = (
         Preset(
             name=f"cuda-{gpu}",
             description=f"NVIDIA GPUs of compute capability {gpu[3:-1]}.{gpu[-1]} ({known}).",
-            mcpu=_BESIDE_GPU,
+            mcpu=BESIDE_GPU,
             triple=LINUX_X86_64,
             gpus=(gpu,),
         )
@@ -184,7 +193,7 @@ PRESETS = (
     Preset(
         name="cuda",
         description="Any NVIDIA GPU since Turing: machine code for each architecture above, and PTX.",
-        mcpu=_BESIDE_GPU,
+        mcpu=BESIDE_GPU,
         triple=LINUX_X86_64,
         gpus=GPU_ARCHITECTURES,
     ),
@@ -197,6 +206,16 @@ def target_name(target: Target) -> str:
     if isinstance(target, PresetTarget):
         return target.preset
     return target.mcpu if isinstance(target, ExplicitTarget) else _cuda_name(target)
+
+
+def cores_of(target: Target) -> int | None:
+    """The number of threads that a request names for a target; None if it names none."""
+    return None if isinstance(target, CudaTarget) else target.cores
+
+
+def gpus_of(target: Target) -> tuple[str, ...]:
+    """The GPU architectures that a target's libraries have machine code for; empty for a processor."""
+    return resolve_target(target, HOST, 1).gpus
 
 
 def _cuda_name(target: CudaTarget) -> str:

@@ -17,14 +17,27 @@ from bessemer.contract.llvm_processors import (
     X86_64,
 )
 from bessemer.contract.names import did_you_mean
-from bessemer.contract.target import HOST, PRESETS_BY_NAME, ExplicitTarget, Preset, PresetTarget, Target
+from bessemer.contract.nvidia_gpus import architecture_named, lacking_architecture, names_gpu
+from bessemer.contract.target import (
+    GPU_ARCHITECTURES,
+    HOST,
+    PRESETS_BY_NAME,
+    CudaTarget,
+    ExplicitTarget,
+    Preset,
+    PresetTarget,
+    Target,
+)
 from bessemer.contract.target_features import lacks_doubles, unfit_features
 from bessemer.contract.triple import (
     LINUX_AARCH64,
     LINUX_RISCV64,
     LINUX_X86_64,
     MACOS_AARCH64,
+    System,
     architecture_of,
+    platform_of,
+    system_of,
     unfit_triple,
 )
 
@@ -47,9 +60,10 @@ UNSUPPORTED = "target_unsupported"
 
 SUPPORTED = (
     "Bessemer supports x86-64, 64-bit Arm and 64-bit RISC-V on Linux, macOS and Windows: `host`, a preset, "
-    "or any LLVM name such as `haswell` or `cortex-a78`; `bessemer targets` lists them."
+    "or any LLVM name such as `haswell` or `cortex-a78`; and NVIDIA GPUs on Linux: `cuda-sm_90`. `bessemer "
+    "targets` lists them."
 )
-PLANNED = "NVIDIA GPUs (CUDA) are planned."
+CUDA = "cuda"
 SHOWN_CHARACTERS = 100
 TVM_OPTION = re.compile(r"(?:^|\s)-(\w+)[= ]\s*(\S+)")
 
@@ -60,18 +74,17 @@ class TargetFamily(GrowingEnum):
     APPLE = "an Apple target without macOS"
     ARM = "an Arm target without 64-bit code"
     RISCV = "a RISC-V target without 64-bit code or double-precision registers"
-    NVIDIA = "an NVIDIA GPU target"
-    OTHER = "neither supported nor planned"
+    OTHER = "not supported"
+    OTHER_GPU = "a target for GPUs without CUDA"
     X86_32 = "an x86 processor without 64-bit code"
 
 
 NAMES = {TargetFamily.ARM: ARM_32, TargetFamily.RISCV: RISCV_SMALL, TargetFamily.X86_32: X86_32}
 PATTERNS = {
-    TargetFamily.OTHER: r"rocm|hip|amdgcn|amdgpu|gfx\d+\w*|r600|vulkan|opencl|metal|mps|webgpu|wasm(32|64)?|c"
-    r"|spirv\w*|hexagon|qcom/.*|adreno.*|apple/.*-gpu.*|aws/(trn|inf).*|trainium|tpu|xpu|npu|ethos.*|msp430|avr"
+    TargetFamily.OTHER_GPU: r"rocm|hip|amdgcn.*|amdgpu|amd/.*|gfx\d+\w*|r600|mi\d{3}\w?|vulkan|opencl|metal"
+    r"|mps|webgpu|spirv\w*|adreno.*|apple/.*-gpu.*|xpu",
+    TargetFamily.OTHER: r"wasm(32|64)?|c|hexagon|qcom/.*|aws/(trn|inf).*|trainium|tpu|npu|ethos.*|msp430|avr"
     r"|mips\w*|ppc\w*|powerpc\w*|s390x?|sparc\w*|loongarch\w*|bpf\w*|lanai|xcore",
-    TargetFamily.NVIDIA: r"cuda|gpu|nvidia([-/].*)?|nvptx(64)?|nvvm|(sm|compute)-?\d+\w?|tensorrt|hopper"
-    r"|blackwell|[hab][12]00|v100|p100|t4|l40s?|a10g?|(tesla|geforce|quadro|rtx|gtx|jetson|titan)(-.*)?",
     TargetFamily.APPLE: r"arm64e|.*-apple-(ios|tvos|watchos|xros|visionos).*",
     TargetFamily.ARM: r"arm|arm(hf|el|eb)|thumb(eb)?|aarch64-(be|32)|armv[1-7].*",
     TargetFamily.RISCV: r"risc-?v32(be)?|riscv64be|rv32\w*",
@@ -112,17 +125,29 @@ def read_target(value: Any) -> Any:
     if isinstance(value, str):
         return read_target({"preset": value})
     if isinstance(value, PresetTarget):
-        return value if value.preset in PRESETS_BY_NAME else read_target(value.model_dump(exclude_unset=True))
+        preset = PRESETS_BY_NAME.get(value.preset)
+        is_whole = preset is not None and not (preset.gpus and value.cores)
+        return value if is_whole else read_target(value.model_dump(exclude_unset=True))
     if not isinstance(value, Mapping):
         return value
     kind, name = value.get("kind"), value.get("preset")
+    if kind == CUDA and "preset" not in value:
+        return _cuda(value)
     if isinstance(kind, str) and kind != "llvm" and _family(kind) is not None:
         raise _unsupported(kind)
-    if not isinstance(name, str) or "mcpu" in value:
-        return value
+    return _named(name, value) if isinstance(name, str) else value
+
+
+def _named(name: str, value: Mapping[Any, Any]) -> Any:
+    """The target of a name, with what the request adds to it."""
+    preset = PRESETS_BY_NAME.get(name)
     rest = {key: given for key, given in value.items() if key != "preset"}
-    if name in PRESETS_BY_NAME:
-        return _changed_preset(PRESETS_BY_NAME[name], rest) if rest.keys() & _OF_EXPLICIT else value
+    if preset is not None and preset.gpus:
+        return _changed_gpu(preset, rest) if any(given is not None for given in rest.values()) else value
+    if "mcpu" in value:
+        return value
+    if preset is not None:
+        return _changed_preset(preset, rest) if rest.keys() & _OF_EXPLICIT else value
     if name not in PROCESSORS:
         raise _refusal(name)
     return {"mcpu": name, "triple": TRIPLES[name], **rest}
@@ -130,6 +155,29 @@ def read_target(value: Any) -> Any:
 
 _OF_EXPLICIT = ExplicitTarget.model_fields.keys() - PresetTarget.model_fields.keys()
 """What only a full target has."""
+
+
+def _changed_gpu(preset: Preset, rest: Mapping[Any, Any]) -> Any:
+    """A target of a preset's GPUs with another processor beside them."""
+    changes = {key: given for key, given in rest.items() if given is not None}
+    return _cuda({"kind": CUDA, "arch": preset.gpus[0] if len(preset.gpus) == 1 else None, **changes})
+
+
+def _cuda(value: Mapping[Any, Any]) -> Any:
+    """A target of GPUs, with the processor of the triple's architecture beside them."""
+    unfit = sorted(_NOT_OF_GPUS.keys() & value.keys())
+    if unfit:
+        raise ValueError(f"`{unfit[0]}` is for processors: {_NOT_OF_GPUS[unfit[0]]}")
+    triple = value.get("triple")
+    if isinstance(triple, str) and "mcpu" not in value and triple.startswith("aarch64-"):
+        return {**value, "mcpu": GENERIC["aarch64"]}
+    return value
+
+
+_NOT_OF_GPUS = {
+    "cores": "a library for a GPU has no threads on the processor; leave it out",
+    "features": "a GPU's features follow from its architecture, `arch`; leave it out",
+}
 
 
 def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
@@ -146,6 +194,8 @@ def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
 
 def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
     """The first field of an explicit target that cannot be, with the error; None if all can."""
+    if isinstance(target, CudaTarget):
+        return _unknown_cuda_part(target)
     if not isinstance(target, ExplicitTarget):
         return None
     error = _triple_error(target.triple)
@@ -162,12 +212,61 @@ def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError]
     return None
 
 
+def _unknown_cuda_part(target: CudaTarget) -> tuple[str, PydanticCustomError | ValueError] | None:
+    if target.arch is not None and target.arch not in GPU_ARCHITECTURES:
+        return "arch", _arch_error(target.arch)
+    if platform_of(target.triple) not in _BESIDE_GPUS or system_of(target.triple) is not System.LINUX:
+        reason = (
+            "NVIDIA's driver is for Linux with glibc, on x86-64 and 64-bit Arm: write "
+            f"{LINUX_X86_64} or {LINUX_AARCH64}, not '{target.triple}'"
+        )
+        return "triple", ValueError(reason)
+    return unknown_part(ExplicitTarget(mcpu=target.mcpu, triple=target.triple))
+
+
+_BESIDE_GPUS = ("x86_64", "aarch64")
+
+
+def _arch_error(arch: str) -> PydanticCustomError | ValueError:
+    meant = architecture_named(arch)
+    if meant is None:
+        known = ", ".join(GPU_ARCHITECTURES)
+        return ValueError(f"'{_shown(arch)}' is no architecture of NVIDIA GPUs: choose one of {known}")
+    if meant in GPU_ARCHITECTURES:
+        return ValueError(f"'{_shown(arch)}' is no architecture of the compiler; did you mean '{meant}'?")
+    return _lacking(arch, meant)
+
+
+def _lacking(name: str, arch: str) -> PydanticCustomError:
+    reason = lacking_architecture(_shown(name), arch)
+    return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
+
+
+def _gpu_refusal(name: str) -> Exception:
+    """The error for another name of an NVIDIA GPU."""
+    arch = architecture_named(name)
+    if arch is not None and arch not in GPU_ARCHITECTURES:
+        return _lacking(name, arch)
+    return ValueError(f"unknown target '{_shown(name)}'; did you mean '{_cuda_preset(arch)}'? {SUPPORTED}")
+
+
+def _not_a_processor(name: str) -> ValueError:
+    preset = _cuda_preset(architecture_named(name))
+    return ValueError(f"'{_shown(name)}' is a GPU, not a processor: name it as the target, '{preset}'")
+
+
+def _cuda_preset(arch: str | None) -> str:
+    return CUDA if arch is None else f"{CUDA}-{arch}"
+
+
 def _triple_error(triple: str) -> PydanticCustomError | ValueError | None:
     architecture = architecture_of(triple)
     family = _family(triple) or _family(architecture)
     if architecture not in ARCHITECTURES or family is not None:
         if family is not None:
             return _unsupported(triple)
+        if names_gpu(architecture):
+            return _not_a_processor(architecture)
         meant = (
             ALIASES[architecture] + triple[len(architecture) :] if architecture in ALIASES else LINUX_X86_64
         )
@@ -183,6 +282,8 @@ def _processor_error(target: ExplicitTarget) -> PydanticCustomError | ValueError
         return None
     if _family(target.mcpu) is not None:
         return _unsupported(target.mcpu)
+    if names_gpu(target.mcpu):
+        return _not_a_processor(target.mcpu)
     near = did_you_mean(target.mcpu, sorted(known))
     return ValueError(f"LLVM knows no processor '{target.mcpu}' for {target.triple}{near}")
 
@@ -194,6 +295,8 @@ def _refusal(name: str) -> Exception:
         return _of_tvm(shown)
     if _family(plain) is not None:
         return _unsupported(shown)
+    if names_gpu(plain):
+        return _gpu_refusal(shown)
     return ValueError(f"unknown target '{shown}'{_near(plain) or '.'} {SUPPORTED}")
 
 
@@ -219,6 +322,12 @@ def _of_tvm(text: str) -> Exception:
     for part in parts:
         if _family(part) is not None:
             return _unsupported(part)
+    if kind == CUDA or kind.startswith("nvptx"):
+        arch = architecture_named(name)
+        if arch is not None and arch not in GPU_ARCHITECTURES:
+            return _lacking(name, arch)
+        meant = _cuda_preset(arch)
+        return ValueError(f"'{text}' is a TVM target string; write '{meant}'. TVM's -arch is `target.arch`")
     example = name if name in PROCESSORS else HOST
     return ValueError(
         f"'{text}' is a TVM target string; write '{example}'. TVM's -mcpu is the target's name or "
@@ -229,7 +338,7 @@ def _of_tvm(text: str) -> Exception:
 def _unsupported(name: str) -> PydanticCustomError:
     family = _family(name)
     assert family is not None
-    reason = f"'{_shown(name)}' is {family}. {SUPPORTED} {PLANNED}"
+    reason = f"'{_shown(name)}' is {family}. {SUPPORTED}"
     return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
 
 

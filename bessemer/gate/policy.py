@@ -430,6 +430,8 @@ def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[st
 
 def _target(report: Report) -> str:
     target = report.target
+    if target.gpus:
+        return target.hardware
     return f"{' '.join((target.mcpu, *target.features))} with {target.cores} cores"
 
 

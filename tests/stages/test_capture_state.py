@@ -12,7 +12,7 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model, load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.frontend.state import expose_state
+from worker.compiler.frontend.state import NEVER_VIEWS, expose_state
 from worker.compiler.pipeline.capture import CALLS
 from worker.package.document import call_of
 from worker.tensors import as_tensor
@@ -379,8 +379,21 @@ class Masking(nn.Module):
         return x * mask
 
 
+class Rectifying(nn.Module):
+    """Writes to the result of a layer in place, as ResNets do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(2, 2, 1)
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.convolution(x[None])).relu_()[0]
+
+
+@pytest.mark.parametrize("model", [Masking, Rectifying])
 def test_a_program_is_made_functional_only_if_it_may_write_to_its_inputs(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, model: type[nn.Module]
 ) -> None:
     made: list[object] = []
     own = torch.export.ExportedProgram.run_decompositions
@@ -390,9 +403,28 @@ def test_a_program_is_made_functional_only_if_it_may_write_to_its_inputs(
         return own(program, *arguments)
 
     monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", counted)
-    masking, adding = (torch.export.export(one(), (X[:2, :4],), strict=False) for one in (Masking, Adding))
+    own_memory, adding = (
+        torch.export.export(one().eval(), (X[:2, :4],), strict=False) for one in (model, Adding)
+    )
 
-    assert expose_state(masking).program is masking
+    assert expose_state(own_memory).program is own_memory
     assert not made
     assert expose_state(adding).buffers == ("state",)
     assert len(made) == 1
+
+
+def test_operators_that_never_return_a_view_return_memory_of_their_own() -> None:
+    x, ones = torch.ones(1, 2, 2), torch.ones(2)
+    calls: dict[str, tuple[object, ...]] = {
+        "aten.batch_norm.default": (x, None, None, ones * 0, ones, False, 0.1, 0.0, False),
+        "aten.conv1d.default": (x, torch.eye(2)[..., None]),
+        "aten.conv2d.default": (x, torch.ones(1, 1, 1, 1)),
+        "aten.conv3d.default": (x[None], torch.ones(1, 1, 1, 1, 1)),
+        "aten.group_norm.default": (x, 1),
+        "aten.layer_norm.default": (x, (2,)),
+        "aten.linear.default": (x, torch.eye(2)),
+    }
+    assert {str(operator) for operator in NEVER_VIEWS} == calls.keys()
+    for operator in NEVER_VIEWS:
+        result = operator(*calls[str(operator)])
+        assert result.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()

@@ -3,12 +3,12 @@
 import pytest
 
 from bessemer.contract.base import now
-from bessemer.contract.capability import Capability, Needs
+from bessemer.contract.capability import Capability, Gpu, Needs
 from bessemer.contract.fleet import Means, Support, offered, support
 from bessemer.contract.queue import QueueName
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
-from bessemer.contract.target import PRESETS
+from bessemer.contract.target import GPU_ARCHITECTURES, PRESETS
 
 X86 = Capability(
     architecture="x86_64",
@@ -18,6 +18,8 @@ X86 = Capability(
 )
 ARM = Capability(architecture="aarch64", foreign=("riscv64", "x86_64"))
 OLD = Capability()
+CUDA = X86.model_copy(update={"gpu_architectures": GPU_ARCHITECTURES})
+H100 = CUDA.model_copy(update={"gpus": (Gpu(name="H100", arch="sm_90", memory_bytes=1, cuda="13.0"),)})
 
 
 def a_worker(capability: Capability, *queues: QueueName) -> Worker:
@@ -50,6 +52,10 @@ def a_worker(capability: Capability, *queues: QueueName) -> Worker:
         ("riscv64 generic-rv64", (X86, ARM), "native none none"),
         ("aarch64 generic", (), "none none none"),
         (None, (), "none none none"),
+        ("x86_64-cuda x86-64-v3 sm_90", (X86,), "none none none"),
+        ("x86_64-cuda x86-64-v3 sm_90", (CUDA,), "native none none"),
+        ("x86_64-cuda x86-64-v3 sm_90", (CUDA, H100), "native native native"),
+        ("x86_64-cuda x86-64-v3 sm_80", (H100,), "native none none"),
     ],
 )
 def test_the_best_worker_counts(needs: str | None, fleet: tuple[Capability, ...], expected: str) -> None:

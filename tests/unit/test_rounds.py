@@ -13,6 +13,8 @@ from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate,
         ((0.001,), 0.0, 0.4, Plan(ROUNDS, (20,))),
         ((0.001, 0.001), 0.01, 0.4, Plan(ROUNDS, (5, 5))),
         ((0.02, 0.02), 0.0, 0.4, Plan(10, (1, 1))),
+        ((0.03, 0.03), 0.0, 0.6, Plan(MIN_ROUNDS, (2, 2))),
+        ((0.03, 0.001), 0.0, 3.0, Plan(13, (4, 75))),
         ((2.0, 0.1), 0.006, 0.4, Plan(MIN_ROUNDS, (1, 1))),
         ((1e-7, 1e-7), 0.0, 0.4, Plan(ROUNDS, (MAX_RUNS, MAX_RUNS))),
     ],
@@ -32,7 +34,7 @@ class Recorder:
     turns: list[str] = field(default_factory=list)
     rest_seconds: float = 0.0
 
-    def time(self, runs: int) -> tuple[float, ...]:
+    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
         self.turns.append(self.name)
         return (self.seconds,) * runs
 
@@ -41,8 +43,14 @@ class Recorder:
 
 
 def test_slow_runs_get_more_time_until_there_are_enough_rounds() -> None:
-    assert plan_rounds((0.05, 0.05), 0.0, 0.4, most_seconds=3.0) == Plan(ROUNDS, (1, 1))
-    assert plan_rounds((0.5, 0.5), 0.0, 0.4, most_seconds=4.0) == Plan(4, (1, 1))
+    assert plan_rounds((0.015, 0.015), 0.0, 0.4, most_seconds=3.0) == Plan(ROUNDS, (1, 1))
+    assert plan_rounds((0.5, 0.5), 0.0, 0.4, most_seconds=8.0) == Plan(4, (1, 1))
+
+
+def test_long_runs_share_a_warm_up() -> None:
+    assert plan_rounds((0.05, 0.05), 0.0, 0.4, most_seconds=3.0) == Plan(5, (4, 4))
+    assert plan_rounds((0.1, 0.1), 0.0, 0.4, most_seconds=3.0) == Plan(MIN_ROUNDS, (4, 4))
+    assert plan_rounds((0.2, 0.2), 0.0, 0.4, most_seconds=3.0) == Plan(3, (1, 1))
 
 
 def test_sides_take_turns_and_rest_in_between() -> None:
@@ -55,6 +63,12 @@ def test_sides_take_turns_and_rest_in_between() -> None:
     assert turns == one_round * (1 + MIN_ROUNDS)
     assert rounds.sides == (((0.01,),) * MIN_ROUNDS, ((0.03,),) * MIN_ROUNDS)
     assert rounds.runs(1) == (0.03,) * MIN_ROUNDS
+
+
+def test_known_times_are_not_estimated_again() -> None:
+    side = Recorder("a", 1.0)
+    alternate((side,), 1e-9, lambda done, of: None, run_seconds=(1.0,))
+    assert side.turns == ["a", "a rests"] * MIN_ROUNDS
 
 
 def test_finished_rounds_are_reported() -> None:

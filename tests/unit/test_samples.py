@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from worker.measure.samples import LEAST_RUNS, take_sample, why_undecided, why_unsteady
+from worker.measure.samples import FEW_RUNS, LEAST_RUNS, take_sample, why_undecided, why_unsteady
 from worker.measure.timed import timed
 
 FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
@@ -19,9 +19,11 @@ class Side:
     rest_seconds: float = 0.0
     chunks: list[int] = field(default_factory=list)
     rested: int = 0
+    warm_ups: int = 0
 
-    def time(self, runs: int) -> tuple[float, ...]:
+    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
         self.chunks.append(runs)
+        self.warm_ups += warm_up
         time.sleep(min(runs * self.seconds, 0.4))
         return (self.seconds,) * runs
 
@@ -38,6 +40,12 @@ def test_a_look_has_at_least_twenty_runs_and_rests() -> None:
 def test_a_look_at_slow_runs_ends_after_a_second() -> None:
     side = Side(5.0)
     assert 1 <= len(take_sample(side)) < LEAST_RUNS
+
+
+def test_a_look_at_long_runs_has_a_few_without_warm_ups_between() -> None:
+    side = Side(0.08)
+    assert FEW_RUNS <= len(take_sample(side)) <= LEAST_RUNS
+    assert side.warm_ups == 0
 
 
 def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from bessemer.cli.arguments import read_draft
 from bessemer.contract.llvm_processors import AARCH64, APPLE, ARM_32, RISCV64, RISCV_SMALL, X86_32, X86_64
-from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import ExplicitTarget, PresetTarget
-from bessemer.contract.target_names import PLANNED, SUPPORTED, UNSUPPORTED
+from bessemer.contract.request import CompilationRequest, Submission
+from bessemer.contract.target import CudaTarget, ExplicitTarget, PresetTarget
+from bessemer.contract.target_names import SUPPORTED, UNSUPPORTED, unknown_part
 from bessemer.contract.triple import LINUX_AARCH64, LINUX_RISCV64, MACOS_AARCH64
 from bessemer.errors import InvalidArgumentError
 
@@ -77,31 +77,28 @@ def test_a_processor_takes_options_on_the_command_line() -> None:
     ("kind", "names"),
     [
         ("an Apple target without macOS", ("arm64e", "arm64-apple-ios", "aarch64-apple-tvos")),
-        ("an NVIDIA GPU target", ("cuda", "CUDA", "sm_90", "nvidia/tesla-p100", "nvptx64", "h100", "gpu")),
-        ("neither supported nor planned", ("rocm", "vulkan", "opencl", "metal", "wasm", "c", "gfx1100")),
-        ("neither supported nor planned", ("qcom/hexagon-v68", "apple/m2-gpu", "s390x")),
+        ("a target for GPUs without CUDA", ("rocm", "vulkan", "opencl", "metal", "gfx1100", "MI300X")),
+        ("a target for GPUs without CUDA", ("apple/m2-gpu", "amdgcn-amd-amdhsa", "webgpu", "spirv64")),
+        ("not supported", ("qcom/hexagon-v68", "wasm", "c", "s390x")),
         ("an x86 processor without 64-bit code", ("pentium4", "pentium_4", "i386")),
         ("an Arm target without 64-bit code", ("arm", "armhf", "armv7l", *ARM_32)),
         ("a RISC-V target without 64-bit code or double-precision registers", ("rv32", *RISCV_SMALL)),
         ("an x86 processor without 64-bit code", tuple(X86_32)),
     ],
 )
-def test_an_unsupported_target_is_refused_with_supported_and_planned_ones(
-    kind: str, names: tuple[str, ...]
-) -> None:
+def test_an_unsupported_target_is_refused_with_the_supported_ones(kind: str, names: tuple[str, ...]) -> None:
     for name in names:
-        assert refusal(name) == (UNSUPPORTED, f"'{name}' is {kind}. {SUPPORTED} {PLANNED}")
+        assert refusal(name) == (UNSUPPORTED, f"'{name}' is {kind}. {SUPPORTED}")
 
 
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ("cuda -arch=sm_90", "'cuda'"),
+        ("rocm -mcpu=gfx90a", "'rocm'"),
         ("llvm -mtriple=arm-linux-gnueabihf -mcpu=cortex-a7", "'arm-linux-gnueabihf'"),
         ("llvm -mcpu=cortex-m4", "'cortex-m4'"),
-        ({"kind": "cuda", "arch": "sm_90"}, "'cuda'"),
-        ({"preset": "cuda", "cores": 4}, "'cuda'"),
-        ("nvidia/\ud800", "'nvidia/?'"),
+        ({"kind": "rocm", "arch": "gfx90a"}, "'rocm'"),
+        ("amd/\ud800", "'amd/?'"),
     ],
 )
 def test_an_unsupported_part_decides(given: Any, part: str) -> None:
@@ -141,6 +138,99 @@ def test_an_unknown_name_is_refused_with_a_suggestion(given: str, hint: str) -> 
     assert kind == "value_error"
     assert hint in message
     assert len(message) < 1000
+
+
+GPU = CudaTarget(kind="cuda", arch="sm_90")
+ON_ARM = GPU.model_copy(update={"mcpu": "generic", "triple": LINUX_AARCH64})
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ("cuda-sm_90", PresetTarget(preset="cuda-sm_90")),
+        ("cuda", PresetTarget(preset="cuda")),
+        ({"preset": "cuda-sm_90", "cores": None}, PresetTarget(preset="cuda-sm_90")),
+        ({"kind": "cuda", "arch": "sm_90"}, GPU),
+        ({"kind": "cuda"}, CudaTarget(kind="cuda")),
+        (GPU, GPU),
+        ({"preset": "cuda-sm_90", "triple": LINUX_AARCH64}, ON_ARM),
+        ({"preset": "cuda-sm_90", "mcpu": "znver4"}, GPU.model_copy(update={"mcpu": "znver4"})),
+        ({"kind": "cuda", "arch": "sm_90", "triple": LINUX_AARCH64}, ON_ARM),
+    ],
+    ids=str,
+)
+def test_a_gpu_is_a_preset_or_an_architecture(given: Any, target: Any) -> None:
+    assert request(given).target == target
+    assert unknown_part(target) is None
+
+
+def test_a_preset_and_its_architecture_are_one_target() -> None:
+    with pytest.raises(ValidationError, match="the target 'cuda-sm_90' is given twice"):
+        Submission.model_validate({"model": "0" * 64, "target": ["cuda-sm_90", GPU]})
+
+
+def test_the_command_line_takes_the_processor_beside_a_gpu() -> None:
+    assert read_draft("cuda-sm_90", (), [f"target.triple={LINUX_AARCH64}"]).request.target == ON_ARM
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        (("CUDA", "gpu", "nvidia", "nvptx64", "cuda-12", "cuda:0", "nvidia/\ud800", "geforce"), "cuda"),
+        (("t4", "NVIDIA T4", "turing", "rtx-2080-ti", "titan-rtx", "gtx-1660"), "cuda-sm_75"),
+        (("a100", "a100-sxm4-80gb", "nvidia/nvidia-a100", "A30"), "cuda-sm_80"),
+        (("a10", "a10g", "rtx3090", "rtx-a6000", "nvidia/geforce-rtx-3070", "cuda-86"), "cuda-sm_86"),
+        (("l4", "L40S", "rtx-4090", "GeForce RTX 4070 Ti SUPER", "rtx-6000-ada"), "cuda-sm_89"),
+        (("h100", "h200", "hopper", "sm_90", "sm_90a", "cuda-90", "compute_90", "cuda_sm90"), "cuda-sm_90"),
+        (("b200", "gb200", "blackwell", "sm_100a"), "cuda-sm_100"),
+        (("rtx-5090", "rtx-pro-6000", "compute_120"), "cuda-sm_120"),
+    ],
+)
+def test_another_name_of_a_gpu_is_answered_with_its_preset(names: tuple[str, ...], meant: str) -> None:
+    for name in names:
+        kind, message = refusal(name)
+        assert kind == "value_error", name
+        assert f"; did you mean '{meant}'?" in message, name
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (
+            ("sm_70", "v100", "cuda-sm_70", "nvidia/tesla-p100", "k80", "gtx-1080", "nvptx -mcpu=sm_60"),
+            "older",
+        ),
+        (("cuda -arch=sm_35", "volta", "compute_61"), "older than sm_75"),
+        (("sm_130", "b300", "jetson-agx-orin", "sm_87", "dgx-spark", "cuda-sm_103"), "Write 'cuda'"),
+    ],
+)
+def test_an_architecture_without_code_is_refused_with_those_that_have_it(
+    names: tuple[str, ...], reason: str
+) -> None:
+    for name in names:
+        kind, message = refusal(name)
+        assert kind == UNSUPPORTED, name
+        assert reason in message, name
+        assert "sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"preset": "cuda", "cores": 4}, "`cores` is for processors"),
+        (PresetTarget(preset="cuda", cores=4), "`cores` is for processors"),
+        ({"kind": "cuda", "features": ["+avx2"]}, "`features` is for processors"),
+        ({"preset": "cuda-sm_80", "features": ["+sve"]}, "`features` is for processors"),
+        ("cuda -arch=sm_90", "is a TVM target string; write 'cuda-sm_90'"),
+        ("nvptx -mcpu=sm_90", "is a TVM target string; write 'cuda-sm_90'"),
+        ("cuda -max_threads_per_block=1024", "write 'cuda'. TVM's -arch is `target.arch`"),
+    ],
+    ids=str,
+)
+def test_what_no_gpu_has_is_refused(given: Any, part: str) -> None:
+    kind, message = refusal(given)
+    assert kind == "value_error"
+    assert part in message
 
 
 def test_host_has_its_own_system() -> None:

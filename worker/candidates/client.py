@@ -249,9 +249,9 @@ class ModelProcess:
         self._run_seconds = time.perf_counter() - start
         return outputs
 
-    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
+    def time(self, runs: int, most_seconds: float = math.inf, warm_up: bool = True) -> tuple[float, ...]:
         """Seconds of each of ``runs`` single runs on the inputs of the last ``run``; see ``timed``."""
-        return self._ask(Time(runs, most_seconds), runs=WARM_UP_RUNS + runs)
+        return self._ask(Time(runs, most_seconds, warm_up), runs=WARM_UP_RUNS + runs)
 
     def use_threads(self, threads: int) -> None:
         """Compute with this many threads from now on. Only an original model can."""
@@ -289,10 +289,10 @@ class ProcessSide:
     name: str = ""
     rest_seconds: float = 0.0
 
-    def time(self, runs: int) -> tuple[float, ...]:
+    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
         """See ``Side.time``."""
         with naming_crashes(self.name):
-            return self.process.time(runs, self.most_seconds)
+            return self.process.time(runs, self.most_seconds, warm_up)
 
     def use_threads(self, threads: int) -> None:
         """See ``ModelProcess.use_threads``."""

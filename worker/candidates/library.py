@@ -58,6 +58,7 @@ class Time:
 
     runs: int
     most_seconds: float = math.inf
+    warm_up: bool = True
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,8 @@ class LoadedLibrary:
         match command:
             case Run(inputs, function):
                 return self.run(inputs, function)
-            case Time(runs, most_seconds):
-                return self.time(runs, most_seconds)
+            case Time(runs, most_seconds, warm_up):
+                return self.time(runs, most_seconds, warm_up)
             case Profile(runs):
                 return self.profile(runs)
             case PeakMemory():
@@ -179,9 +180,9 @@ class LoadedLibrary:
         self._arguments = (*(self._tvm.runtime.tensor(array) for array in inputs), *self._prepared)
         return tuple(tensor.numpy() for tensor in _flat(self._function(*self._arguments)))
 
-    def time(self, runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
+    def time(self, runs: int, most_seconds: float = math.inf, warm_up: bool = True) -> tuple[float, ...]:
         """See ``timed``."""
-        return timed(partial(self._function, *self._arguments), runs, most_seconds)
+        return timed(partial(self._function, *self._arguments), runs, most_seconds, warm_up)
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.

@@ -15,7 +15,7 @@ from tvm.target import codegen
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
-from bessemer.contract.target import ResolvedTarget
+from bessemer.contract.target import GPU_ARCHITECTURES, ResolvedTarget
 from bessemer.contract.target_features import unfit_features
 from bessemer.contract.triple import (
     LINUX_RISCV64,
@@ -26,10 +26,12 @@ from bessemer.contract.triple import (
     unfit_triple,
 )
 from worker.candidates.program import Program
+from worker.compiler.cuda_parts import missing_cuda_parts
 from worker.compiler.platforms import Launcher, launcher_of
 from worker.compiler.schedules.gpu.chips import Gpu, gpu_of
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.errors import JobError
+from worker.measure.gpus import gpus_here
 from worker.measure.machine import threads_here
 
 _INSTRUCTION_SETS = re.compile(
@@ -138,6 +140,8 @@ class CompileTarget:
     @property
     def execution(self) -> Execution:
         """How a library for the target runs here."""
+        if self.gpu is not None and self.is_of_this_architecture:
+            return Execution.PROGRAM
         if not self.is_of_this_architecture:
             return Execution.EMULATED
         same_libc = platform_of(self.resolved.triple) == platform_of(host_triple())
@@ -161,7 +165,15 @@ class CompileTarget:
     @property
     def runs_here(self) -> bool:
         """Whether this machine can run the library's own program, or load the library."""
-        return self.is_native or self.launcher is not None
+        return self.has_gpu and (self.is_native or self.launcher is not None)
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether this machine has the GPU that the target needs, if it needs one."""
+        if self.gpu is None:
+            return True
+        fits = any(gpu.runs(self.resolved.gpus) for gpu in gpus_here())
+        return fits and self.is_of_this_architecture
 
     @property
     def threads(self) -> int:
@@ -177,6 +189,13 @@ def compile_target(target: ResolvedTarget) -> CompileTarget:
             processor or a feature; or the processor has no 64-bit code. LLVM itself would print a warning
             and compile for another target.
     """
+    unknown = [gpu for gpu in target.gpus if gpu not in GPU_ARCHITECTURES]
+    if unknown:
+        raise JobError(ErrorCode.BUILD_FAILED, f"no code for the GPU architecture {', '.join(unknown)}")
+    missing = missing_cuda_parts() if target.gpus else ()
+    if missing:
+        detail = f"this worker cannot compile for GPUs: it lacks {', '.join(missing)}"
+        raise JobError(ErrorCode.BUILD_FAILED, detail)
     made = _tvm_target(target)
     return CompileTarget(target, made, machine_of(made), gpu_of(target.gpus[0]) if target.gpus else None)
 
@@ -253,6 +272,9 @@ def refuse_unrunnable(target: CompileTarget, by_device: bool = False) -> None:
         return
     if not runs_on_workers(target.resolved.triple):
         raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, not_runnable(target.resolved.triple))
+    if not target.has_gpu:
+        detail = f"this worker has no GPU that runs code for {', '.join(target.resolved.gpus)}"
+        raise JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
     missing = missing_features(target)
     if missing and (target.is_of_this_architecture or target.launcher is None):
         detail = f"target '{target.resolved.name}' needs {', '.join(missing)}, which this processor lacks"

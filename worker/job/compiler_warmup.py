@@ -13,9 +13,10 @@ import tvm
 from torch import nn
 
 from bessemer.contract.capability import Capability
-from bessemer.contract.target import PRESETS
+from bessemer.contract.target import GPU_ARCHITECTURES, PRESETS
 from bessemer.contract.triple import architecture_of
 from worker.compiler.codegen.executable import compile_module
+from worker.compiler.cuda_parts import missing_cuda_parts
 from worker.compiler.kernels.functions import function_book
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.optimize import default_phases
@@ -33,6 +34,7 @@ from worker.compiler.target import (
 from worker.compiler.translation.decompositions import decomposition_table
 from worker.compiler.translation.importer import Importer
 from worker.compiler.tuning.strategies import strategy_book
+from worker.measure.gpus import gpus_here
 
 
 class _SmallModel(nn.Module):
@@ -72,7 +74,7 @@ def nearest_preset(mcpu: str, present: frozenset[str], needed: Mapping[str, froz
         present: its instruction sets.
         needed: those of each processor of its architecture.
     """
-    by_processor = {one.mcpu: one.name for one in PRESETS if one.mcpu is not None}
+    by_processor = {one.mcpu: one.name for one in PRESETS if one.mcpu is not None and not one.gpus}
     runnable = [name for name in by_processor if name in needed and needed[name] <= present]
     nearest = max(runnable, key=lambda name: (name == mcpu, len(needed[name])), default=None)
     return "" if nearest is None else by_processor[nearest]
@@ -95,4 +97,6 @@ def capability() -> Capability:
         dependents={
             name: tuple(sorted(sets & lacking)) for name, sets in dependents(triple).items() if sets & lacking
         },
+        gpu_architectures=() if missing_cuda_parts() else GPU_ARCHITECTURES,
+        gpus=gpus_here(),
     )

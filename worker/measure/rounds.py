@@ -3,17 +3,25 @@
 Threads spin for work after a parallel region: libgomp's for some 10 ms, TVM's for a quarter of a second. On a
 machine without spare cores they would take a core from the other side. So each side has its own process, and
 the candidate server stops that process between two commands.
+
+Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a whole run,
+so they have fewer rounds, with several runs in each.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import ceil
 from typing import NamedTuple, Protocol
+
+from worker.measure.timed import WARM_UP_SECONDS
 
 ROUNDS = 20
 MIN_ROUNDS = 3
 MAX_RUNS = 500
+LONG_TURN_RUNS = 4
+"""The runs of a turn where a warm-up is a whole run."""
 
 _SHORT_SECONDS = 0.002
 _SHORT_RUNS = 5
@@ -34,8 +42,8 @@ class Side(Protocol):
         """How long this side usually keeps cores busy after a run."""
         ...
 
-    def time(self, runs: int) -> tuple[float, ...]:
-        """Seconds of each of ``runs`` single runs."""
+    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
+        """Seconds of each of ``runs`` single runs, after a warm-up if they do not follow others."""
         ...
 
     def rest(self) -> None:
@@ -59,7 +67,7 @@ def plan_rounds(
     """Share a budget of time among the sides.
 
     Each side gets the same time in a round, and at least one run. If ``ROUNDS`` rounds do not fit, there are
-    fewer, but at least ``MIN_ROUNDS``.
+    fewer, but at least ``MIN_ROUNDS``; long runs then have up to ``LONG_TURN_RUNS`` in each.
 
     Args:
         run_seconds: the time of a single run, by side.
@@ -69,9 +77,25 @@ def plan_rounds(
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
-    round_seconds = rest_seconds + sum(n * seconds for n, seconds in zip(runs, run_seconds, strict=True))
-    fitting = int(max(budget_seconds, most_seconds) / round_seconds)
-    return Plan(min(max(fitting, MIN_ROUNDS), ROUNDS), runs)
+    limit_seconds = max(budget_seconds, most_seconds)
+    if limit_seconds >= ROUNDS * _round_seconds(run_seconds, runs, rest_seconds):
+        return Plan(ROUNDS, runs)
+    least = 1
+    if max(run_seconds) > WARM_UP_SECONDS:
+        affordable = int((limit_seconds / MIN_ROUNDS - rest_seconds) / sum(run_seconds)) - 1
+        least = min(max(affordable, 1), LONG_TURN_RUNS)
+        runs = tuple(max(n, least) for n in runs)
+    round_seconds = _round_seconds(run_seconds, runs, rest_seconds)
+    enough = min(int(limit_seconds / round_seconds), ceil(ROUNDS / least))
+    return Plan(min(max(int(budget_seconds / round_seconds), enough, MIN_ROUNDS), ROUNDS), runs)
+
+
+def _round_seconds(run_seconds: tuple[float, ...], runs: tuple[int, ...], rest_seconds: float) -> float:
+    """How long a round takes, with the warm-ups of long runs."""
+    turns = (
+        (n + (seconds > WARM_UP_SECONDS)) * seconds for n, seconds in zip(runs, run_seconds, strict=True)
+    )
+    return rest_seconds + sum(turns)
 
 
 def alternate(
@@ -79,6 +103,7 @@ def alternate(
     budget_seconds: float,
     advance: Callable[[int, int], None],
     most_seconds: float = 0.0,
+    run_seconds: tuple[float, ...] | None = None,
 ) -> Rounds:
     """Time sides in turns: A B A B ….
 
@@ -88,10 +113,12 @@ def alternate(
             machine, rounds are dropped.
         advance: called with the number of finished rounds and of all rounds.
         most_seconds: how long all rounds may take if ``ROUNDS`` rounds do not fit into the budget.
+        run_seconds: the time of a single run, by side, if it is known.
     """
-    estimates = tuple(_estimate(side) for side in sides)
+    if run_seconds is None:
+        run_seconds = tuple(_estimate(side) for side in sides)
     rest_seconds = sum(side.rest_seconds for side in sides)
-    plan = plan_rounds(estimates, rest_seconds, budget_seconds, most_seconds)
+    plan = plan_rounds(run_seconds, rest_seconds, budget_seconds, most_seconds)
     timed: tuple[list[tuple[float, ...]], ...] = tuple([] for _ in sides)
     deadline = time.perf_counter() + max(budget_seconds, most_seconds)
     for done in range(plan.rounds):

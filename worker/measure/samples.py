@@ -11,17 +11,21 @@ from collections.abc import Sequence
 from statistics import median
 
 from worker.measure.rounds import Side
+from worker.measure.timed import WARM_UP_SECONDS
 
 Sample = tuple[float, ...]
 """The seconds of single runs."""
 
 LEAST_RUNS = 20
+FEW_RUNS = 3
+"""Enough to compare medians within ``AGREE_WITHIN``, where runs are long."""
 AGREE_WITHIN = 1.5
 """The medians of two samples agree within this factor."""
 STALLS_BEYOND = 2.0
 """If the median run takes this many times as long as the fastest, the runs waited for something."""
 
 _SAMPLE_SECONDS = 0.05
+_LONG_SAMPLE_SECONDS = 0.4
 _MOST_SECONDS = 1.0
 _WARM_SECONDS = 0.3
 _CHUNK_SECONDS = 0.1
@@ -29,12 +33,16 @@ _MAX_CHUNK_RUNS = 200
 
 
 def take_sample(side: Side) -> Sample:
-    """Time at least ``LEAST_RUNS`` warm runs, or as many as a second allows. The side rests afterward."""
-    chunk = min(max(int(_CHUNK_SECONDS / _warm(side)), 1), _MAX_CHUNK_RUNS)
+    """Time at least ``LEAST_RUNS`` warm runs, or ``FEW_RUNS`` long ones, or as many as a second allows.
+
+    The side rests afterward.
+    """
+    run_seconds = _warm(side)
+    chunk = min(max(int(_CHUNK_SECONDS / run_seconds), 1), _MAX_CHUNK_RUNS)
     seconds: list[float] = []
     began = time.perf_counter()
     while not _is_enough(len(seconds), time.perf_counter() - began):
-        seconds += side.time(chunk)
+        seconds += side.time(chunk, warm_up=run_seconds < WARM_UP_SECONDS)
     side.rest()
     return tuple(seconds)
 
@@ -77,14 +85,19 @@ def why_undecided(name: str, chosen: int, samples: dict[int, Sample]) -> str:
 def _warm(side: Side) -> float:
     """Run until runs get no faster, and return the seconds of such a run."""
     deadline = time.perf_counter() + _WARM_SECONDS
-    best, latest = float("inf"), min(side.time(1))
+    best, latest = float("inf"), min(side.time(1, warm_up=False))
     while latest < 0.95 * best and time.perf_counter() < deadline:
-        best, latest = min(best, latest), min(side.time(3))
+        is_long = latest > WARM_UP_SECONDS
+        best, latest = min(best, latest), min(side.time(1 if is_long else 3, warm_up=not is_long))
     return max(min(best, latest), 1e-7)
 
 
 def _is_enough(runs: int, seconds: float) -> bool:
-    return runs > 0 and (seconds > _MOST_SECONDS or (runs >= LEAST_RUNS and seconds > _SAMPLE_SECONDS))
+    return runs > 0 and (
+        seconds > _MOST_SECONDS
+        or (runs >= LEAST_RUNS and seconds > _SAMPLE_SECONDS)
+        or (runs >= FEW_RUNS and seconds > _LONG_SAMPLE_SECONDS)
+    )
 
 
 def _ms(seconds: float) -> str:

@@ -7,18 +7,23 @@ import time
 from collections.abc import Callable
 
 WARM_UP_RUNS = 2
-_WARM_UP_SECONDS = 0.02
+WARM_UP_SECONDS = 0.02
+"""A run that takes longer is the only one of its warm-up."""
 
 
-def timed(call: Callable[[], object], runs: int, most_seconds: float = math.inf) -> tuple[float, ...]:
+def timed(
+    call: Callable[[], object], runs: int, most_seconds: float = math.inf, warm_up: bool = True
+) -> tuple[float, ...]:
     """Seconds of each of ``runs`` calls, after a short warm-up.
 
     Args:
         call: the function to time.
         runs: the number of calls.
         most_seconds: no call starts after this time: stalled calls must not prolong a turn.
+        warm_up: whether to warm up, which doubles the time of a single long call.
     """
-    _warm_up(call)
+    if warm_up:
+        _warm_up(call)
     clock = time.perf_counter
     seconds: list[float] = []
     deadline = clock() + most_seconds
@@ -33,7 +38,7 @@ def timed(call: Callable[[], object], runs: int, most_seconds: float = math.inf)
 
 def _warm_up(call: Callable[[], object]) -> None:
     """Wake the threads and fill the caches; a long call needs this least."""
-    end = time.perf_counter() + _WARM_UP_SECONDS
+    end = time.perf_counter() + WARM_UP_SECONDS
     for _ in range(WARM_UP_RUNS):
         call()
         if time.perf_counter() > end:

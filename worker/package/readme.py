@@ -11,7 +11,7 @@ from worker.package.program import program
 _TEMPLATE = """\
 # A compiled model
 
-Bessemer {bessemer} compiled this from the model {model} for {target} ({mcpu}, {cores} threads){verified}
+Bessemer {bessemer} compiled this from the model {model} for {target} ({hardware}){verified}
 `report.html` says what was compiled and measured.
 
 {tensors}
@@ -179,13 +179,17 @@ def readme(manifest: Manifest) -> str:
         bessemer=manifest.versions["bessemer"],
         model=manifest.model[:12],
         target=manifest.target.name,
-        mcpu=manifest.target.mcpu,
-        cores=manifest.target.cores,
+        hardware=_hardware(manifest),
         verified=_VERIFIED if manifest.verified else _NOT_VERIFIED,
         tensors="\n\n".join(_paragraphs(manifest)),
         program_chapter=_program(manifest),
         python_chapter=_python(manifest) if manifest.runtime_libraries else "",
     )
+
+
+def _hardware(manifest: Manifest) -> str:
+    target = manifest.target
+    return target.hardware if target.gpus else f"{target.mcpu}, {target.cores} threads"
 
 
 def _python(manifest: Manifest) -> str:

@@ -137,6 +137,7 @@ CODES = frozenset(
         ErrorCode.RECORDS_INVALID,
         ErrorCode.TUNE_FAILED,
         ErrorCode.BUILD_FAILED,
+        ErrorCode.GPU_UNSUPPORTED,
         ErrorCode.FUNCTION_TOO_SLOW,
         ErrorCode.TARGET_NOT_RUNNABLE,
         ErrorCode.VERIFY_MISMATCH,

@@ -81,7 +81,8 @@ class CompilationTask(RowTask[Compilation]):
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds
         ready = await self._runner.ready()
-        kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores)
+        gpus = tuple(gpu.name for gpu in ready.capability.gpus)
+        kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores, gpus)
         making = Making(row, tuple(uploads), ready, self._runner.worker_id, settings.cores)
         self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
         of_row = (row, attempt.tenant, self._runner.store)

@@ -8,10 +8,12 @@ from platform import machine
 from bessemer.bundle.manifest import ARCHIVE, LIBRARY
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
+from bessemer.contract.capability import platform_of_target
 from bessemer.contract.device import MAX_TIMES, DeviceTask
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.report import DeviceRun
+from bessemer.contract.target import cores_of
 from bessemer.contract.triple import platform_of
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.rows.device_tasks import Wanted, new_task_id
@@ -42,7 +44,7 @@ class DeviceStep:
 def may_use_device(row: Compilation, tenant: Tenant, store: Store) -> bool:
     """Whether a device verifies the bundle if this worker cannot run it. Blocks."""
     needs = row.request.needs
-    if needs is None or not row.request.makes_bundle:
+    if needs is None or not (needs.runs and row.request.makes_bundle):
         return False
     return row.request.device is not None or needs.platform in store.device_tasks.live_platforms().of(tenant)
 
@@ -81,7 +83,7 @@ async def run_on_device(
         detail = "the job left the verification to a device although this worker can run the library"
         return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
     is_needed = checked.check is None or row.request.device is not None
-    if not is_needed and platform_of(compiled.target.triple) == OWN_PLATFORM:
+    if not is_needed and platform_of_target(compiled.target) == OWN_PLATFORM:
         return DeviceStep(compiled, {})
     artifacts = runner.store.artifacts.for_tenant(attempt.tenant)
     store = partial(collect_file, folder.path, ARCHIVE, artifacts, runner.settings.limit_disk_bytes)
@@ -110,14 +112,14 @@ def _offer(
     task = DeviceTask(
         id=new_task_id(),
         digest=bundle,
-        threads=row.request.target.cores,
+        threads=cores_of(row.request.target),
         repeat=MAX_TIMES,
         repeat_seconds=row.request.benchmark.seconds,
         timeout_seconds=settings.limit_invoke_seconds,
         memory_bytes=settings.limit_memory_bytes,
         disk_bytes=settings.limit_disk_bytes,
     )
-    platform, features = platform_of(compiled.target.triple), frozenset(compiled.device_features)
+    platform, features = platform_of_target(compiled.target), frozenset(compiled.device_features)
     wanted = Wanted(attempt.tenant, platform, row.request.device, features)
     return Offer(row.id, attempt, task, wanted, required, work_seconds=task.timeout_seconds)
 

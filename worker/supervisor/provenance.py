@@ -81,6 +81,7 @@ def make_statement(making: Making, files: Mapping[str, Digest], finished_at: dat
             "worker": making.worker_id,
             "processor": processor(),
             "cores": making.cores,
+            **({"gpus": [gpu.model_dump() for gpu in ready.capability.gpus]} if target.gpus else {}),
         },
         resolved_dependencies=(*_uploads(making), *_tools(ready)),
     )

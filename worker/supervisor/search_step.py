@@ -10,6 +10,7 @@ from bessemer.contract.device import Device, DeviceCandidate, DeviceTask
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import Problem
 from bessemer.contract.report import SearchDevice
+from bessemer.contract.target import cores_of
 from bessemer.store.rows.device_tasks import Wanted, new_task_id
 from bessemer.store.rows.lifecycle import Attempt
 from worker.job.folder import JobFolder
@@ -62,7 +63,7 @@ class SearchOnDevices:
             id=new_task_id(),
             kind="measure",
             digest=blob.digest,
-            threads=self.row.request.target.cores,
+            threads=cores_of(self.row.request.target),
             rounds=built.rounds,
             repeat=built.repeat,
             repeat_seconds=built.repeat_seconds,

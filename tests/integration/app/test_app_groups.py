@@ -79,7 +79,7 @@ async def test_a_form_uploads_the_model_once_for_all_targets(api: httpx.AsyncCli
         (["host", "x86-64-v9"], "request-invalid", "target[1]", "unknown target"),
         (["host", {"mcpu": "znver9"}], "request-invalid", "target[1].mcpu", "did you mean 'znver5'?"),
         (["host", {"preset": "host", "core": 1}], "request-invalid", "target[1].core", "'cores'"),
-        (["host", "cuda"], "target-unsupported", "target[1]", "an NVIDIA GPU target"),
+        (["host", "rocm"], "target-unsupported", "target[1]", "a target for GPUs without CUDA"),
         ([["host"]], "request-invalid", "target[0]", "expected one target, not a list"),
     ],
 )

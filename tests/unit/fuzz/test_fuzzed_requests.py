@@ -49,7 +49,17 @@ REQUESTS = edited(st.sampled_from([FULL, SHORT, SEVERAL]))
 WORDS = st.sampled_from(
     [
         *("host", "x86-64-v3", "skylake-avx512", "native", "-", "", "\ud800", "\0"),
-        *("cuda", "nvidia/a10g", "aarch64", "riscv64-linux", "gnux32", "x86_64-unknown-linux-gnu"),
+        *(
+            "cuda",
+            "cuda-sm_90",
+            "sm_70",
+            "nvidia/a10g",
+            "rocm",
+            "aarch64",
+            "riscv64-linux",
+            "gnux32",
+            "x86_64-unknown-linux-gnu",
+        ),
         *("llvm", "llvm -mtriple=", "llvm -mcpu=znver4 -num-cores 4"),
     ]
 )

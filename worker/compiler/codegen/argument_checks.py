@@ -27,6 +27,7 @@ from tvm.ir import GenericConst
 from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
 from worker.candidates.library import INPUT_CHECK
+from worker.compiler.codegen.loop_partition import partition_hinted_loops
 from worker.compiler.codegen.stack_registers import keep_registers_on_stack
 from worker.compiler.codegen.vector_length import check_vector_length
 
@@ -180,7 +181,7 @@ def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
             [skip_needless_checks, check_vector_length, keep_registers_on_stack, finalize_host()]
         )
 
-    return lower, finalize, finalize_device
+    return tvm.transform.Sequential([partition_hinted_loops, lower]), finalize, finalize_device
 
 
 PIPELINE_MAP[PIPELINE] = _pipeline

@@ -164,18 +164,38 @@ def _interface(
     if called:
         return Interface(), f"its kernels call {', '.join(called)}"
     try:
-        entries = tuple(
-            PlannedEntry(tensors, plan_calls(machine[function]))
-            for function, tensors in exposed.entries.items()
-        )
+        return planned_interface(machine, exposed, parameters), None
     except NotPlannableError as error:
         return Interface(), str(error)
+
+
+def planned_interface(
+    machine: tvm.IRModule,
+    exposed: Exposed,
+    parameters: Parameters,
+    workspaces: Mapping[str, tuple[int, ...]] = {},
+) -> Interface:
+    """What C can call.
+
+    Args:
+        machine: the lowered Relax functions, their constants taken out.
+        exposed: the functions that C can call.
+        parameters: the constants; initial states are added.
+        workspaces: see ``plan_calls``.
+
+    Raises:
+        NotPlannableError: a function does more than call kernels on tensors of fixed sizes.
+    """
+    entries = tuple(
+        PlannedEntry(tensors, plan_calls(machine[function], workspaces))
+        for function, tensors in exposed.entries.items()
+    )
     specs = {spec.name: spec for entry in entries for spec in entry.tensors.states}
     states = tuple(
         State(spec, parameters.index_of(tvm.runtime.tensor(value)) if value.any() else None)
         for spec, value in ((spec, exposed.initial[name]) for name, spec in specs.items())
     )
-    return Interface(entries, states), None
+    return Interface(entries, states)
 
 
 def compile_module(module: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:

@@ -28,6 +28,21 @@ from worker.compiler.torch_costs import linear_torch
 from worker.compiler.values import STATE_PREFIX, BufferUse
 from worker.tensors import as_array
 
+_ATEN = torch.ops.aten
+
+NEVER_VIEWS = frozenset(
+    {
+        _ATEN.batch_norm.default,
+        _ATEN.conv1d.default,
+        _ATEN.conv2d.default,
+        _ATEN.conv3d.default,
+        _ATEN.group_norm.default,
+        _ATEN.layer_norm.default,
+        _ATEN.linear.default,
+    }
+)
+"""Composite operators whose result is always memory of its own, so that ``relu_`` after one changes no input."""
+
 
 @dataclass(frozen=True)
 class StatefulProgram:
@@ -249,6 +264,8 @@ def _may_return_view(target: object) -> bool:
     """
     if not isinstance(target, torch._ops.OpOverload):
         return True
+    if target in NEVER_VIEWS:
+        return False
     composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return composite or any(each.alias_info is not None for each in target._schema.returns)
 

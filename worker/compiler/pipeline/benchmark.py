@@ -54,6 +54,8 @@ _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
 _MAX_PROFILES = 5
+_PROFILE_CALLS = 3
+"""Each run of a profile also has an unobserved run, and its turn a warm-up."""
 
 
 def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
@@ -151,6 +153,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             options.seconds,
             partial(_report_rounds, context.observer),
             _ROUNDS_SECONDS,
+            tuple(min(sample) for sample in (first, *(each.samples[each.threads] for each in opened))),
         )
         second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
@@ -279,7 +282,7 @@ def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:
     """Profile in several turns until one agrees with the timed runs: the machine may be busy in a turn."""
     seconds = rounds.runs(0)
     runs = min(max(int(_PROFILE_SECONDS / min(seconds)), 1), _MAX_PROFILE_RUNS)
-    turns = min(max(int(_PROFILES_SECONDS / min(seconds)), 1), _MAX_PROFILES)
+    turns = min(max(int(_PROFILES_SECONDS / (_PROFILE_CALLS * min(seconds))), 1), _MAX_PROFILES)
     return choose_profile((library.profile(runs) for _ in range(turns)), latency(seconds).p50_ms)
 
 
@@ -300,8 +303,8 @@ class OriginalModel:
         match command:
             case Run(inputs):
                 return self.run(inputs)
-            case Time(runs, most_seconds):
-                return self.time(runs, most_seconds)
+            case Time(runs, most_seconds, warm_up):
+                return self.time(runs, most_seconds, warm_up)
             case UseThreads(threads):
                 return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")
@@ -312,10 +315,10 @@ class OriginalModel:
         with torch.inference_mode():
             return tuple(map(as_array, flatten_outputs(self._eager(*self._tensors))))
 
-    def time(self, runs: int, most_seconds: float) -> tuple[float, ...]:
+    def time(self, runs: int, most_seconds: float, warm_up: bool) -> tuple[float, ...]:
         """See ``timed``."""
         with torch.inference_mode():
-            return timed(partial(self._eager, *self._tensors), runs, most_seconds)
+            return timed(partial(self._eager, *self._tensors), runs, most_seconds, warm_up)
 
 
 class ReferenceModel:
@@ -343,9 +346,9 @@ class ReferenceModel:
             case Run(inputs):
                 self._call, outputs = self._function.bound(inputs, self._outputs)
                 return outputs
-            case Time(runs, most_seconds):
+            case Time(runs, most_seconds, warm_up):
                 with torch.no_grad():
-                    return timed(self._call, runs, most_seconds)
+                    return timed(self._call, runs, most_seconds, warm_up)
             case UseThreads(threads):
                 return torch.set_num_threads(threads)
         raise TypeError(f"{type(command).__name__} is for libraries")

@@ -13,10 +13,11 @@ from bessemer.contract.report import Estimate
 from bessemer.contract.stage import Stage
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
+from worker.compiler.codegen.cuda.library import build_gpu_library
 from worker.compiler.codegen.estimate import estimate_run, flops_of_functions
 from worker.compiler.codegen.executable import Linked, build_in_shares
 from worker.compiler.codegen.exposed import exposed_by
-from worker.compiler.codegen.imports import imported_functions
+from worker.compiler.codegen.imports import imported_functions, packed_names
 from worker.compiler.codegen.link import LinkError, archive_objects
 from worker.compiler.codegen.origin import places_of
 from worker.compiler.codegen.standalone.emit import PARAMETERS_OBJECT
@@ -41,8 +42,11 @@ def build(tuned: Tuned, context: StageContext) -> Built:
     Raises:
         JobError: ``build-failed``: lowering, code generation or linking failed. ``function-too-slow``: a
             function that cannot be split took too long. ``library-function-missing``: the module calls a
-            function that neither the runtime nor an extension has.
+            function that neither the runtime nor an extension has. ``gpu-unsupported``: C cannot call a
+            library for a GPU.
     """
+    if tuned.captured.upload.target.gpu is not None:
+        return _build_for_gpu(tuned, context)
     target = tuned.captured.upload.target.llvm
     library = context.output / library_name(tuned.captured.upload.target.resolved.triple)
     objects, with_sources = context.scratch / "objects", tuned.captured.upload.request.inspect.assembly
@@ -82,6 +86,54 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         estimate=_estimate(linked, tuned),
         no_program=linked.no_c_interface or "",
     )
+
+
+def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
+    target, objects = tuned.captured.upload.target, context.scratch / "objects"
+    library = context.output / library_name(target.resolved.triple)
+    _refuse_runtime_calls(tuned)
+    try:
+        linked = build_gpu_library(tuned.module, target, library, objects, exposed_by(tuned.captured))
+    except JobError as error:
+        raise _placed(error, tuned) from error
+    program = library.parent / program_name(target.resolved.triple)
+    write_runner(library, target.resolved.triple, objects, program)
+    (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
+    return Built(
+        tuned=tuned,
+        library=library,
+        imports=frozenset(),
+        module=tuned.optimized.module,
+        program=program,
+        gpu_kernels=linked.binary.usage,
+    )
+
+
+def _refuse_runtime_calls(tuned: Tuned) -> None:
+    """Refuse functions that call TVM's runtime, such as sorting: it runs on the processor."""
+    calls = {
+        str(variable.name_hint): packed_names(tvm.IRModule({variable: function}))
+        for variable, function in tuned.module.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+    needed = sorted(name for name, names in calls.items() if names)
+    if needed:
+        detail = (
+            f"{', '.join(map(repr, needed))}: TVM's runtime does this, on the processor, and not on a GPU"
+        )
+        places = tuple(dict.fromkeys(place for name in needed for place in _places(name, tuned)))
+        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail, places)
+
+
+def _placed(error: JobError, tuned: Tuned) -> JobError:
+    """The error with the places of the function that it names."""
+    if error.code is not ErrorCode.GPU_UNSUPPORTED or error.places:
+        return error
+    detail, *_ = error.detail.splitlines()
+    words = detail.split()
+    names = (str(variable.name_hint) for variable in tuned.module.get_global_vars())
+    named = next((name for name in names if name in words), None)
+    return JobError(error.code, detail.rstrip(":"), () if named is None else _places(named, tuned))
 
 
 def _estimate(linked: Linked, tuned: Tuned) -> Estimate | None:

@@ -140,6 +140,8 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
 
 def _python_sources(built: Built) -> dict[str, Path]:
     """The runner in Python, and the runtime that it loads, which the worker has for its own platform only."""
+    if built.captured.upload.target.gpu is not None:
+        return {RUNNER: _RUNNER_SOURCE}
     if not built.captured.upload.target.is_native:
         return {}
     return {RUNNER: _RUNNER_SOURCE, **runtime_sources(built.imports)}

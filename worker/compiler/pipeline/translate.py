@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from bessemer.bundle.manifest import PARAMETERS
+from bessemer.contract.dynamic import DYNAMIC_ON_GPU
 from bessemer.contract.options import TranslationLevel
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Parameters
@@ -56,12 +57,23 @@ def translate(captured: Captured, context: StageContext) -> Translated:
     Raises:
         OperatorsUnsupportedError: lists all operators that cannot be translated, with their places.
         JobError: ``translate-failed``: the importer failed or changed the model's signature;
-            ``dynamic-shapes-unsupported`` instead where sizes are dynamic.
+            ``dynamic-shapes-unsupported`` instead where sizes are dynamic, and always for a GPU.
     """
+    for each in captured.entries:
+        _refuse_dynamic_on_gpu(each)
     entries = tuple(map(_named, captured.entries))
     named = in_one_file([(entry.captured.name, entry.separate) for entry in entries])
     first, *others = (replace(entry, separate=each) for entry, each in zip(entries, named, strict=True))
     return replace(first, captured=captured, others=tuple(others), parameters=_write(named, context))
+
+
+def _refuse_dynamic_on_gpu(captured: Captured) -> None:
+    dynamic = captured.dynamic
+    if captured.upload.target.gpu is None or not (dynamic.dimensions or dynamic.of_data):
+        return
+    sizes = (*map(str, dynamic.dimensions), *(f"{size}, which depends on data" for size in dynamic.of_data))
+    with in_entry(captured.upload.entry):
+        raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{DYNAMIC_ON_GPU}: {'; '.join(sizes)}")
 
 
 def _named(captured: Captured) -> Translated:

@@ -20,6 +20,7 @@ from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
+from worker.compiler.schedules.gpu import schedule_all_for_gpu
 from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.final_comparison import (
     Finalists,
@@ -78,6 +79,9 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm
     options = upload.request.tune
+    if upload.target.gpu is not None:
+        module = schedule_all_for_gpu(optimized.module, upload.target.gpu)
+        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     if options.trials == 0 and not options.schedules:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)

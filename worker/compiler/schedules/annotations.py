@@ -33,6 +33,8 @@ STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
 """Of a transposed convolution: one number per dimension of the image."""
+PARTITION = "pragma_loop_partition_hint"
+"""Of a loop whose last iteration is shorter: compile that one separately; the name is TVM's."""
 SIDE = "bessemer.side"
 """Of Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
 

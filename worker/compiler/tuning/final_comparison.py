@@ -95,10 +95,10 @@ class _Finalist:
     library: ModelProcess
     rest_seconds: float = 0.0
 
-    def time(self, runs: int) -> tuple[float, ...]:
+    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
         """See ``Side.time``."""
         with _blaming(self.schedules):
-            return self.library.time(runs)
+            return self.library.time(runs, warm_up=warm_up)
 
     def rest(self) -> None:
         """See ``Side.rest``: an idle library rests by itself."""

@@ -21,6 +21,12 @@ from tvm.s_tir.pipeline import finalize_device_passes
 from worker.compiler.schedules.gpu.chips import Gpu
 
 _LAUNCH = "tirx.call_ffi_kernel"
+_CONSTANTS = {
+    "nanf/*nan*/": "__int_as_float(0x7fffffff)",
+    "inff/*inf*/": "__int_as_float(0x7f800000)",
+}
+"""Constants of half precision as TVM writes them, which are no C (TVM 0.27), and what they mean."""
+
 _SHARED = "tirx.use_dyn_shared_memory"
 
 
@@ -208,4 +214,7 @@ def _separated(module: tvm.IRModule) -> tvm.IRModule:
 
 def _source_of(kernels: tvm.IRModule, gpu: Gpu) -> str:
     generate = tvm.get_global_func("target.build.cuda")
-    return str(generate(finalize_device_passes()(kernels), gpu.target).inspect_source("cuda"))
+    source = str(generate(finalize_device_passes()(kernels), gpu.target).inspect_source("cuda"))
+    for misspelled, constant in _CONSTANTS.items():
+        source = source.replace(misspelled, constant)
+    return source

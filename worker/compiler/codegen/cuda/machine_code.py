@@ -17,8 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import GpuKernel
 from worker.compiler.schedules.gpu.chips import gpu_of
 from worker.errors import JobError
+
+CUDA_VERSION = "13.0"
+"""That of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
 
 _TOOLKIT = "nvidia.cu13"
 _COMPILED = re.compile(r"Compiling entry function '(?P<kernel>\w+)' for '(?P<arch>\w+)'")
@@ -29,24 +33,12 @@ _USED = re.compile(r"Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) byte
 
 
 @dataclass(frozen=True)
-class KernelUsage:
-    """What ptxas says of one kernel on one architecture; sizes in bytes, registers per thread."""
-
-    kernel: str
-    arch: str
-    registers: int
-    shared_bytes: int
-    stack_bytes: int
-    spilled_bytes: int
-
-
-@dataclass(frozen=True)
 class GpuBinary:
     """A fat binary, and what its kernels use on each architecture."""
 
     path: Path
     ptx: Path
-    usage: tuple[KernelUsage, ...]
+    usage: tuple[GpuKernel, ...]
 
 
 def toolkit() -> Path | None:
@@ -73,7 +65,7 @@ def compile_cuda(source: str, architectures: Sequence[str], folder: Path) -> Gpu
     ptx = folder / "kernels.ptx"
     ptx.write_bytes(_ptx(source, architectures[0]))
     images = [f"--image3=kind=ptx,sm={_number(architectures[0])},file={ptx}"]
-    usage: list[KernelUsage] = []
+    usage: list[GpuKernel] = []
     for arch in architectures:
         cubin = folder / f"{arch}.cubin"
         usage += _usage(_run("ptxas", "-v", "-O3", f"-arch={arch}", str(ptx), "-o", str(cubin)), arch)
@@ -96,6 +88,7 @@ def _ptx(source: str, arch: str) -> bytes:
         f"--include-path={include}".encode(),
         f"--include-path={include / 'cccl'}".encode(),
         b"--std=c++17",
+        b"--disable-warnings",
         b"--device-as-default-execution-space",
     ]
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
@@ -136,9 +129,9 @@ def _run(tool: str, *arguments: str) -> str:
     return done.stderr + done.stdout
 
 
-def _usage(log: str, arch: str) -> list[KernelUsage]:
+def _usage(log: str, arch: str) -> list[GpuKernel]:
     """Read what ``ptxas -v`` prints: three lines for each kernel."""
-    kernels: list[KernelUsage] = []
+    kernels: list[GpuKernel] = []
     name, stack, spilled = "", 0, 0
     for line in log.splitlines():
         if found := _COMPILED.search(line):
@@ -147,5 +140,14 @@ def _usage(log: str, arch: str) -> list[KernelUsage]:
             stack, spilled = int(found["stack"]), int(found["stores"]) + int(found["loads"])
         elif found := _USED.search(line):
             shared = int(found["shared"] or 0)
-            kernels.append(KernelUsage(name, arch, int(found["registers"]), shared, stack, spilled))
+            kernels.append(
+                GpuKernel(
+                    name=name,
+                    arch=arch,
+                    registers=int(found["registers"]),
+                    shared_bytes=shared,
+                    stack_bytes=stack,
+                    spilled_bytes=spilled,
+                )
+            )
     return kernels

@@ -9,7 +9,7 @@ Emits three kinds of objects::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -18,11 +18,13 @@ import tvm_ffi
 
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import System, system_of
+from worker.compiler.codegen.cuda.kernels import GpuFunction
 from worker.compiler.codegen.standalone.elf_object import DataSection, write_data_object
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
     FREESTANDING,
+    GPU_SOURCES,
     MIN_HUGE_BYTES,
     PARAMETERS_SECTION,
     compile_source,
@@ -87,8 +89,31 @@ class Interface:
     states: tuple[State, ...] = ()
 
 
+@dataclass(frozen=True)
+class GpuProgram:
+    """The kernels of a library for a GPU.
+
+    Attributes:
+        code: the fat binary.
+        functions: the launches of each function that entries call.
+        architectures: what the binary has machine code for, in words.
+        cuda_version: that of the compilers.
+    """
+
+    code: Path
+    functions: Mapping[str, GpuFunction]
+    architectures: str
+    cuda_version: str
+
+    @property
+    def kernels(self) -> dict[str, int]:
+        """The dynamic shared memory of each kernel, in bytes."""
+        launches = (launch for function in self.functions.values() for launch in function.launches)
+        return {launch.kernel: launch.shared_bytes for launch in launches}
+
+
 def write_objects(
-    interface: Interface, parameters: Parameters, triple: str, folder: Path
+    interface: Interface, parameters: Parameters, triple: str, folder: Path, gpu: GpuProgram | None = None
 ) -> tuple[Path, ...]:
     """Compile everything that a library needs besides its kernels.
 
@@ -97,12 +122,13 @@ def write_objects(
         parameters: the parameters of all entry points.
         triple: the target's.
         folder: an empty folder for the objects.
+        gpu: the kernels, if a GPU runs them.
 
     Raises:
         LinkError: the compiler failed.
     """
     starts = _starts(parameters)
-    (folder / "tables.c").write_text(tables(interface, parameters, starts))
+    (folder / "tables.c").write_text(tables(interface, parameters, starts, gpu))
     own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
     compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
     if system_of(triple) is System.LINUX:
@@ -110,8 +136,13 @@ def write_objects(
         write_data_object(own[1], own[0], content, _content(parameters, starts))
     else:
         _assemble_parameters(own[1], _content(parameters, starts), triple)
-    fixed = library_sources(triple, with_entries=bool(interface.entries))
-    return (*own, *fixed_objects(fixed, triple, folder))
+    if gpu is None:
+        fixed = library_sources(triple, with_entries=bool(interface.entries))
+        return (*own, *fixed_objects(fixed, triple, folder))
+    code = folder / "gpu_code.o"
+    section = DataSection(".bessemer_gpu_code", "bessemer_gpu_code", _PAGE_BYTES)
+    write_data_object(code, own[0], section, (gpu.code.read_bytes(),))
+    return (*own, code, *fixed_objects(GPU_SOURCES, triple, folder))
 
 
 def _assemble_parameters(made: Path, content: Iterable[memoryview | bytes], triple: str) -> None:
@@ -148,18 +179,23 @@ def _content(parameters: Parameters, starts: Sequence[int]) -> Iterator[memoryvi
     yield b"\0"
 
 
-def tables(interface: Interface, parameters: Parameters, starts: Sequence[int]) -> str:
+def tables(
+    interface: Interface, parameters: Parameters, starts: Sequence[int], gpu: GpuProgram | None = None
+) -> str:
     """The tables as C.
 
     Args:
         interface: what C can call.
         parameters: the parameters.
         starts: the first byte of each parameter.
+        gpu: the kernels, if a GPU runs them.
     """
     writer = _Writer(starts)
     writer.parameters(parameters)
+    if gpu is not None:
+        writer.kernels(gpu)
     for number, entry in enumerate(interface.entries):
-        writer.entry(number, entry, interface.states)
+        writer.entry(number, entry, interface.states, gpu)
     if interface.entries:
         writer.model(interface)
     return "\n".join(writer.lines) + "\n"
@@ -212,21 +248,56 @@ class _Writer:
         self.lines.append(f"const uint64_t bessemer_parameter_bytes = {end};")
         self.lines.append(f"void *bessemer_handles[{max(len(items), 1)}];")
 
-    def entry(self, number: int, entry: PlannedEntry, states: Sequence[State]) -> None:
+    def kernels(self, gpu: GpuProgram) -> None:
+        kernels = gpu.kernels
+        self.array(
+            "const bessemer_gpu_kernel bessemer_gpu_kernels",
+            (f'{{"{name}", {shared_bytes}}}' for name, shared_bytes in kernels.items()),
+        )
+        self.lines.append(f"const int32_t bessemer_gpu_kernel_count = {len(kernels)};")
+        self.lines.append(f'const char bessemer_gpu_architectures[] = "{gpu.architectures}";')
+        self.lines.append(f'const char bessemer_cuda_version[] = "{gpu.cuda_version}";')
+
+    def entry(
+        self, number: int, entry: PlannedEntry, states: Sequence[State], gpu: GpuProgram | None
+    ) -> None:
         plan, tensors = entry.plan, entry.tensors
         self.array(f"static const bessemer_planned_tensor tensors_{number}", map(self._tensor, plan.tensors))
-        self.numbers(f"arguments_{number}", (one for call in plan.calls for one in call.arguments))
-        calls, first = [], 0
-        for call in plan.calls:
-            calls.append(f"{{{self._kernel(call.function)}, {first}, {len(call.arguments)}}}")
-            first += len(call.arguments)
-        self.array(f"static const bessemer_call calls_{number}", calls)
+        if gpu is None:
+            self._calls(number, plan)
+        else:
+            self._launches(number, plan, gpu)
         self.numbers(f"outputs_{number}", plan.outputs)
         self.numbers(f"direct_{number}", (int(one in plan.direct) for one in range(len(plan.outputs))))
         names = [state.spec.name for state in states]
         self.numbers(f"states_{number}", (names.index(spec.name) for spec in tensors.states))
         self.array(f"static const bessemer_tensor inputs_specs_{number}", map(self._spec, tensors.inputs))
         self.array(f"static const bessemer_tensor outputs_specs_{number}", map(self._spec, tensors.outputs))
+
+    def _calls(self, number: int, plan: CallPlan) -> None:
+        self.numbers(f"arguments_{number}", (one for call in plan.calls for one in call.arguments))
+        calls, first = [], 0
+        for call in plan.calls:
+            calls.append(f"{{{self._kernel(call.function)}, {first}, {len(call.arguments)}}}")
+            first += len(call.arguments)
+        self.array(f"static const bessemer_call calls_{number}", calls)
+        counts = f"calls_{number}, {len(calls)}, 0, 0, arguments_{number}, {first}"
+        self.lines.append(f"#define STEPS_{number} {counts}")
+
+    def _launches(self, number: int, plan: CallPlan, gpu: GpuProgram) -> None:
+        kernels = list(gpu.kernels)
+        launches: list[str] = []
+        arguments: list[int] = []
+        for call in plan.calls:
+            for launch in gpu.functions[call.function].launches:
+                grid, block = _listed(launch.grid), _listed(launch.block)
+                kernel = kernels.index(launch.kernel)
+                launches.append(f"{{{kernel}, {{{grid}}}, {{{block}}}, {len(arguments)}}}")
+                arguments += (call.arguments[argument] for argument in launch.arguments)
+        self.numbers(f"arguments_{number}", arguments)
+        self.array(f"static const bessemer_launch launches_{number}", launches)
+        counts = f"0, 0, launches_{number}, {len(launches)}, arguments_{number}, {len(arguments)}"
+        self.lines.append(f"#define STEPS_{number} {counts}")
 
     def model(self, interface: Interface) -> None:
         entries = interface.entries
@@ -241,8 +312,8 @@ class _Writer:
         self.array(
             "const bessemer_plan bessemer_plans",
             (
-                f"{{tensors_{number}, {len(entry.plan.tensors)}, calls_{number}, {len(entry.plan.calls)}, "
-                f"arguments_{number}, {entry.plan.argument_count}, outputs_{number}, direct_{number}, "
+                f"{{tensors_{number}, {len(entry.plan.tensors)}, STEPS_{number}, "
+                f"outputs_{number}, direct_{number}, "
                 f"states_{number}, {len(entry.tensors.states)}}}"
                 for number, entry in enumerate(entries)
             ),

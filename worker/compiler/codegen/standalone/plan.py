@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -135,17 +135,19 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def plan_calls(function: relax.Function) -> CallPlan:
+def plan_calls(function: relax.Function, workspaces: Mapping[str, tuple[int, ...]] = {}) -> CallPlan:
     """Read the calls of a function and place its memory.
 
     Args:
         function: lowered to the virtual machine's calls, its constants taken out; see ``take_parameters``.
+        workspaces: bytes of the buffers that a call of a kernel uses besides its arguments, by the kernel's
+            name. They follow the call's arguments as tensors of bytes.
 
     Raises:
         NotPlannableError: the function has sizes that depend on inputs, branches, loops, or calls of the
             runtime.
     """
-    reader = _Reader()
+    reader = _Reader(workspaces)
     for parameter in function.params:
         reader.add_input(parameter)
     for binding in _bindings(function.body):
@@ -171,6 +173,7 @@ class _InStorage:
 
 @dataclass
 class _Reader:
+    workspaces: Mapping[str, tuple[int, ...]]
     tensors: list[PlannedTensor | _InStorage] = field(default_factory=list)
     calls: list[PlannedCall] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
@@ -256,10 +259,16 @@ class _Reader:
     def _read_kernel(self, name: str, call: relax.Call) -> None:
         if name.startswith(INPUT_CHECK):
             return
-        arguments = tuple(tensor for argument in call.args for tensor in self._tensors_of(argument))
+        given = (tensor for argument in call.args for tensor in self._tensors_of(argument))
+        arguments = (*given, *map(self._workspace, self.workspaces.get(name, ())))
         for argument in arguments:
             self._use(argument, len(self.calls))
         self.calls.append(PlannedCall(name, arguments))
+
+    def _workspace(self, size: int) -> int:
+        self.sizes.append(size)
+        self.tensors.append(_InStorage(len(self.sizes) - 1, 0, (size,), "uint8"))
+        return len(self.tensors) - 1
 
     def _use(self, tensor: int, call: int) -> None:
         found = self.tensors[tensor]

@@ -12,13 +12,14 @@ from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.standalone.sources import (
     CANDIDATE_PROGRAM_SOURCES,
     CANDIDATE_SOURCES,
+    GPU_SOURCES,
     OBJECTS,
     fixed_objects,
     library_sources,
     prepared_folder,
     program_sources,
 )
-from worker.compiler.codegen.standalone.stubs import stubs_of
+from worker.compiler.codegen.standalone.stubs import loader_stub, stubs_of
 from worker.compiler.codegen.standalone.systems import import_libraries
 from worker.compiler.platforms import known_triples, libc_of
 
@@ -35,10 +36,12 @@ def prepare(triple: str) -> Path:
         old.unlink()
     libc = libc_of(triple)
     candidate = () if libc is None else (*CANDIDATE_SOURCES, *CANDIDATE_PROGRAM_SOURCES)
-    names = {*library_sources(triple, True), *program_sources(triple), *candidate}
+    gpu = () if libc is None else GPU_SOURCES
+    names = {*library_sources(triple, True), *program_sources(triple), *candidate, *gpu}
     fixed_objects(sorted(names), triple, folder)
     if libc is not None:
         stubs_of(libc, triple, folder)
+        loader_stub(libc, triple, folder)
     if system_of(triple) is System.WINDOWS:
         import_libraries(folder)
     return folder

@@ -41,6 +41,9 @@ _PROGRAM_SOURCES = {
     System.WINDOWS: ("run.c", "arrays.c", "start_windows.c", "windows.c"),
 }
 
+GPU_SOURCES = ("threads.c", "model_cuda.c")
+"""What a library for a GPU consists of besides its kernels and tables."""
+
 CANDIDATE_SOURCES = ("threads.c", "candidate.c")
 """What the library of a search's candidate consists of besides its kernel, for Linux."""
 

@@ -20,6 +20,33 @@ _LIBC_NAMES = (
 )
 
 
+_LOADER, _LOADER_NAMES = "libdl.so.2", "dlopen dlsym"
+"""Where glibc had the functions that open libraries, until 2.34. Libraries for GPUs open the driver."""
+
+
+def loader_stub(libc: Libc, triple: str, folder: Path) -> Path:
+    """A library of the name of the one that opens libraries, which is linked only where it is used.
+
+    Raises:
+        LinkError: the compiler or the linker failed.
+    """
+    name = _LOADER if "libc.so.6" in libc.libraries else libc.libraries[-1]
+    prepared = prepared_folder(triple) / f"loader_{name}"
+    if prepared.exists():
+        return prepared
+    made = folder / prepared.name
+    _write_stub(made, name, _LOADER_NAMES, triple, folder)
+    return made
+
+
+def _write_stub(made: Path, name: str, functions: str, triple: str, folder: Path) -> None:
+    source = folder / f"{made.name}.c"
+    source.write_text("".join(f"void {function}(void) {{}}\n" for function in functions.split()))
+    compiled = source.with_suffix(".o")
+    compile_source(source, compiled, triple, "-fno-builtin", "-w", "-fvisibility=default")
+    run_zig("ld.lld", "-shared", "-soname", name, "-o", str(made), str(compiled))
+
+
 def stubs_of(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
     """A library of the name of each of libc's, the last with the names that ``run`` uses.
 
@@ -31,15 +58,9 @@ def stubs_of(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
     prepared = _paths(libc, prepared_folder(triple))
     if all(path.exists() for path in prepared):
         return prepared
-    source = folder / "stubs.c"
-    source.write_text("".join(f"void {name}(void) {{}}\n" for name in _LIBC_NAMES.split()))
-    compile_source(source, folder / "stubs.o", triple, "-fno-builtin", "-w", "-fvisibility=default")
-    (folder / "empty.c").write_text("")
-    compile_source(folder / "empty.c", folder / "empty.o", triple)
     made = _paths(libc, folder)
     for name, path in zip(libc.libraries, made, strict=True):
-        content = "stubs.o" if name == libc.libraries[-1] else "empty.o"
-        run_zig("ld.lld", "-shared", "-soname", name, "-o", str(path), str(folder / content))
+        _write_stub(path, name, _LIBC_NAMES if name == libc.libraries[-1] else "", triple, folder)
     return made
 
 

@@ -22,7 +22,7 @@ from bessemer.contract.triple import (
 )
 from worker.compiler.codegen.link import link_shared, linker_path, run_zig
 from worker.compiler.codegen.standalone.sources import prepared_folder
-from worker.compiler.codegen.standalone.stubs import stubs_of
+from worker.compiler.codegen.standalone.stubs import loader_stub, stubs_of
 from worker.compiler.platforms import libc_of
 
 WINDOWS_LIBRARIES = ("ucrtbase", "kernel32")
@@ -58,7 +58,9 @@ def link_library(
             _link_windows((*dll, *_SAME_HELPERS), output, paths, folder)
         case _:
             libc = libc_of(triple)
-            paths += [] if libc is None else map(str, stubs_of(libc, triple, folder))
+            if libc is not None:
+                loader = ("--as-needed", str(loader_stub(libc, triple, folder)), "--no-as-needed")
+                paths += [*map(str, stubs_of(libc, triple, folder)), *loader]
             link_shared(output, paths, [str(path) for path in libraries])
 
 

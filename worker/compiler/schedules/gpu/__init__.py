@@ -24,6 +24,7 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.attention import write_attention
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.elementwise import write_elementwise
+from worker.compiler.schedules.gpu.products import write_product
 from worker.compiler.schedules.gpu.rows import write_rows
 from worker.compiler.schedules.gpu.windows import write_windows
 from worker.compiler.schedules.inline import inline_blocks
@@ -43,6 +44,7 @@ class GpuFamily(NamedTuple):
 
 GPU_FAMILIES: tuple[GpuFamily, ...] = (
     GpuFamily("attention", write_attention),
+    GpuFamily("products", write_product),
     GpuFamily("rows", write_rows),
     GpuFamily("windows", write_windows),
     GpuFamily("elementwise", write_elementwise),

@@ -54,11 +54,27 @@ BESSEMER_API int32_t bessemer_model_run(bessemer_model *model, int32_t entry, co
 BESSEMER_API int32_t bessemer_model_run_on(bessemer_model *model, int32_t entry, const void *const *inputs,
                                            void *const *outputs, void *const *states);
 
+/* Runs an entry point of a library for a GPU on tensors in the GPU's memory, in the order of a stream (a `CUstream`
+ * of the GPU's primary context, such as the CUDA runtime's; NULL: the default stream). It returns before the kernels
+ * end. Two runs of a session must not overlap. */
+BESSEMER_API int32_t bessemer_model_run_on_device(bessemer_model *model, int32_t entry, const void *const *inputs,
+                                                  void *const *outputs, void *stream);
+
+/* Memory for an output on the GPU, as a `DLManagedTensor` of DLPack, whose deleter frees it; NULL with an error. */
+BESSEMER_API void *bessemer_model_make_output(bessemer_model *model, int32_t entry, int32_t output);
+
+/* Where the library computes, in DLPack's numbers: 1 for the processor, 2 for an NVIDIA GPU. */
+BESSEMER_API int32_t bessemer_model_device(void);
+
 /* The states that a session keeps from run to run. */
 BESSEMER_API const bessemer_tensor *bessemer_model_states(int32_t *count);
 
-/* The memory of a state, to read or to change between runs; NULL if there is no such state. */
+/* The memory of a state, which is the GPU's if the library computes there; NULL if there is no such state. */
 BESSEMER_API void *bessemer_model_state(bessemer_model *model, int32_t state);
+
+/* Copies a state to the caller's memory, or from there, between runs. Returns 0, or -1 with an error. */
+BESSEMER_API int32_t bessemer_model_read_state(bessemer_model *model, int32_t state, void *to);
+BESSEMER_API int32_t bessemer_model_write_state(bessemer_model *model, int32_t state, const void *from);
 
 /* Gives all states their initial values. */
 BESSEMER_API void bessemer_model_reset(bessemer_model *model);

@@ -96,6 +96,34 @@ void *bessemer_model_state(bessemer_model *model, int32_t state) {
   return model && state >= 0 && state < bessemer_state_count ? model->states[state] : NULL;
 }
 
+int32_t bessemer_model_read_state(bessemer_model *model, int32_t state, void *to) {
+  const void *from = bessemer_model_state(model, state);
+  if (!from) return fail("there is no such state");
+  memcpy(to, from, bessemer_states[state].bytes);
+  return 0;
+}
+
+int32_t bessemer_model_write_state(bessemer_model *model, int32_t state, const void *from) {
+  void *to = bessemer_model_state(model, state);
+  if (!to) return fail("there is no such state");
+  memcpy(to, from, bessemer_states[state].bytes);
+  return 0;
+}
+
+int32_t bessemer_model_device(void) { return BESSEMER_CPU; }
+
+int32_t bessemer_model_run_on_device(bessemer_model *model, int32_t index, const void *const *inputs,
+                                     void *const *outputs, void *stream) {
+  (void)model, (void)index, (void)inputs, (void)outputs, (void)stream;
+  return fail("the library computes on the processor: call bessemer_model_run");
+}
+
+void *bessemer_model_make_output(bessemer_model *model, int32_t index, int32_t output) {
+  (void)model, (void)index, (void)output;
+  fail("the library computes on the processor");
+  return NULL;
+}
+
 const bessemer_entry *bessemer_model_entries(int32_t *count) {
   if (count) *count = bessemer_entry_count;
   return bessemer_entries;

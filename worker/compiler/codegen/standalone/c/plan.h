@@ -63,11 +63,27 @@ typedef struct {
   int32_t argument_count;
 } bessemer_call;
 
+/* A kernel that a GPU runs, with the dynamic shared memory of a block. */
+typedef struct {
+  const char *name;
+  uint32_t shared_bytes;
+} bessemer_gpu_kernel;
+
+/* One start of a kernel; its arguments are tensors. */
+typedef struct {
+  int32_t kernel;
+  uint32_t grid[3];
+  uint32_t block[3];
+  int32_t first_argument;
+} bessemer_launch;
+
 typedef struct {
   const bessemer_planned_tensor *tensors;
   int32_t tensor_count;
-  const bessemer_call *calls;
+  const bessemer_call *calls; /* on the processor */
   int32_t call_count;
+  const bessemer_launch *launches; /* on a GPU */
+  int32_t launch_count;
   const int32_t *arguments;
   int32_t argument_count;
   const int32_t *outputs; /* the entry's outputs, then its states after the run */
@@ -87,6 +103,13 @@ extern const unsigned char bessemer_parameters[];
 extern const uint64_t bessemer_parameter_bytes;
 extern bessemer_managed bessemer_parameter_tensors[];
 extern void *bessemer_handles[]; /* TVM's tensors of the parameters, made when they are first asked for */
+
+/* For a GPU only. */
+extern const bessemer_gpu_kernel bessemer_gpu_kernels[];
+extern const int32_t bessemer_gpu_kernel_count;
+extern const unsigned char bessemer_gpu_code[];
+extern const char bessemer_gpu_architectures[];
+extern const char bessemer_cuda_version[];
 
 /* threads.c */
 typedef struct bessemer_pool bessemer_pool;

@@ -257,9 +257,14 @@ static int write_outputs(const char *path, const bessemer_entry *entry, void *co
     const bessemer_tensor *tensor = &entry->outputs[i];
     failed = npz_add(&writer, tensor->name, tensor->dtype, tensor->shape, tensor->dimensions, outputs[i], tensor->bytes);
   }
-  for (int32_t i = 0; !failed && i < count; i++)
-    failed = npz_add(&writer, states[i].name, states[i].dtype, states[i].shape, states[i].dimensions,
-                     bessemer_model_state(model, i), states[i].bytes);
+  for (int32_t i = 0; !failed && i < count; i++) {
+    void *state = malloc(states[i].bytes ? states[i].bytes : 1);
+    if (!state) return stop("out of memory", "");
+    failed = bessemer_model_read_state(model, i, state) ||
+             npz_add(&writer, states[i].name, states[i].dtype, states[i].shape, states[i].dimensions, state,
+                     states[i].bytes);
+    free(state);
+  }
   if (!failed) failed = npz_end(&writer);
   return failed ? stop("cannot write", path) : 0;
 }
@@ -293,7 +298,7 @@ static int load_states(bessemer_model *model, file_content archive) {
     if (!file.content) continue;
     const unsigned char *data = npy_data(file, states[i].dtype, states[i].bytes, &error);
     if (!data) return stop(states[i].name, error);
-    memcpy(bessemer_model_state(model, i), data, states[i].bytes);
+    if (bessemer_model_write_state(model, i, data)) return stop(states[i].name, bessemer_model_error());
   }
   return 0;
 }

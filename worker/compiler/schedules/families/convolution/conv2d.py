@@ -33,9 +33,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS, PARTITION
 from worker.compiler.schedules.families.convolution.windows import (
-    PARTITION,
     Windows,
     copy_border,
     cut_row,

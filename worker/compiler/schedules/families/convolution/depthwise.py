@@ -26,9 +26,8 @@ from math import prod
 
 from tvm import s_tir
 
-from worker.compiler.schedules.annotations import DEPTHWISE, DIMENSIONS
+from worker.compiler.schedules.annotations import DEPTHWISE, DIMENSIONS, PARTITION
 from worker.compiler.schedules.families.convolution.windows import (
-    PARTITION,
     Windows,
     copy_border,
     cut_row,

@@ -17,8 +17,6 @@ from worker.compiler.schedules.reduction import find_epilogue
 _AXES = 5
 _LONGEST_PART = 64
 _SHORTEST_PART = 12
-PARTITION = "pragma_loop_partition_hint"
-"""Tells TVM to compile the last, shorter iteration of a loop separately."""
 
 
 @dataclass(frozen=True)

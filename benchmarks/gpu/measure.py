@@ -1,0 +1,240 @@
+"""Measures prepared bundles beside torch: ``python -m benchmarks.gpu.measure FOLDER RESULTS.json``.
+
+Runs where the GPU is; needs torch with CUDA, numpy and apache-tvm-ffi, and no compiler of ours. Every case
+is a process of its own, which compiles its peers while others do; then they measure one after the other.
+
+A time is the median of events around single runs. Between cold runs, a write of twice the second-level cache
+replaces its contents; the sides take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.cases import parse
+
+Runs = dict[str, Callable[[], object]]
+
+_ROUNDS, _RUNS, _WARM_UP = 10, 20, 5
+_GRAPH = "torch, CUDA graph"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--compile", action="store_true", help="also measure torch.compile(max-autotune)")
+    parser.add_argument("--seconds", type=float, default=300, help="stop waiting for peers after this time")
+    parser.add_argument("--case")
+    chosen = parser.parse_args()
+    if chosen.case:
+        _measure_case(chosen)
+        return
+    cases = sorted(path.name for path in chosen.folder.iterdir() if (path / "manifest.json").exists())
+    work = chosen.results.with_suffix(".work")
+    work.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu.measure", *sys.argv[1:]]
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    started = [
+        subprocess.Popen([*command, "--case", case], env=environment, stdout=(work / f"{case}.log").open("w"),
+                         stderr=subprocess.STDOUT)
+        for case in cases
+    ]  # fmt: skip
+    for process in started:
+        process.wait()
+    found = [json.loads(path.read_text()) for path in sorted(work.glob("*.json"))]
+    document = {"machine": _machine(), "cases": found}
+    chosen.results.write_text(json.dumps(document, indent=1) + "\n")
+    for case in found:
+        print(_line(case))
+
+
+def _line(case: dict[str, Any]) -> str:
+    shown = ", ".join(f"{name} {times['warm_ms']:.4f}" for name, times in case.get("times", {}).items())
+    return f"{case['case']}: {case['verdict']}; {shown}{case.get('error', '')}"
+
+
+def _machine() -> dict[str, Any]:
+    query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw"
+    seen = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {"gpu": seen.stdout.strip(), "torch": torch.__version__, "cuda": torch.version.cuda}
+
+
+def _measure_case(chosen: argparse.Namespace) -> None:
+    work = chosen.results.with_suffix(".work")
+    result: dict[str, Any] = {"case": chosen.case, "verdict": "failed"}
+    try:
+        _fill(result, chosen, work)
+    except Exception as error:
+        traceback.print_exc()
+        result["error"] = f" {type(error).__name__}: {error}"[:500]
+    (work / f"{chosen.case}.ready").touch()
+    (work / f"{chosen.case}.json").write_text(json.dumps(result))
+
+
+def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> None:
+    case, bundle = parse(chosen.case), chosen.folder / chosen.case
+    torch.set_num_threads(2)
+    module, inputs = case.build().cuda(), tuple(one.cuda() for one in case.inputs())
+    runner = _runner(bundle)
+    with torch.inference_mode():
+        runs: Runs = {"torch eager": lambda: module(*inputs)}
+        _warm(runs)
+        if chosen.compile:
+            compiled = torch.compile(module, mode="max-autotune")
+            runs["torch.compile(max-autotune)"] = lambda: compiled(*inputs)
+            _warm(runs)
+        (work / f"{chosen.case}.ready").touch()
+        _await_all(chosen, work)
+        with _alone(work):
+            started = time.perf_counter()
+            model = runner.load(bundle)
+            session = model.gpu_session()
+            result["load_ms"] = (time.perf_counter() - started) * 1e3
+            given = dict(zip((spec.name for spec in model.inputs), inputs, strict=True))
+            outputs = {name: torch.from_dlpack(made) for name, made in session.run(given).items()}
+            torch.cuda.synchronize()
+            result["verdict"] = _compare(model, outputs, module(*inputs), result)
+            result["program"] = _run_program(bundle)
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                runs[_GRAPH] = _graph(lambda: module(*inputs))
+                runs["Bessemer"], _ = session.bind(given, outputs, stream.cuda_stream)
+                _warm(runs)
+                result["times"] = _times(runs)
+            result["clocks"] = _machine()["gpu"]
+
+
+def _runner(bundle: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("bundle_runner", bundle / "run.py")
+    assert spec and spec.loader
+    runner = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = runner
+    spec.loader.exec_module(runner)
+    return runner
+
+
+def _compare(model: Any, outputs: dict[str, Any], theirs: Any, result: dict[str, Any]) -> str:
+    """Compare with the model's outputs on the processor, and note the distance to torch's on the GPU."""
+    arrays = {name: _array(one) for name, one in outputs.items()}
+    comparisons = model.compare(arrays)
+    first = theirs if isinstance(theirs, torch.Tensor) else next(iter(_tensors(theirs)))
+    ours = next(iter(outputs.values()))
+    result["max_difference_from_torch"] = float((first.float() - ours.float()).abs().max())
+    result["scale"] = float(first.float().abs().max())
+    result["comparisons"] = [str(one) for one in comparisons]
+    return "matches" if all(one.mismatches == 0 for one in comparisons) else "differs"
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    is_half = tensor.dtype == torch.bfloat16
+    return tensor.cpu().view(torch.uint16).numpy() if is_half else tensor.cpu().numpy()
+
+
+def _run_program(bundle: Path) -> str:
+    done = subprocess.run([str(bundle / "run")], capture_output=True, text=True, check=False)
+    return f"{done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+
+
+def _graph(call: Callable[[], object]) -> Callable[[], object]:
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def _warm(runs: Runs) -> None:
+    for call in runs.values():
+        for _ in range(_WARM_UP):
+            call()
+    torch.cuda.synchronize()
+
+
+def _times(runs: Runs) -> dict[str, dict[str, float]]:
+    """Median milliseconds of single runs, warm and cold; percentiles of the warm ones."""
+    properties = torch.cuda.get_device_properties(0)
+    flush = torch.empty(2 * properties.L2_cache_size, dtype=torch.uint8, device="cuda")
+    warm: dict[str, list[float]] = {name: [] for name in runs}
+    cold: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(_ROUNDS):
+        for name, call in runs.items():
+            warm[name] += (_timed(call) for _ in range(_RUNS))
+            for _ in range(_RUNS // 5):
+                flush.zero_()
+                cold[name].append(_timed(call))
+    return {
+        name: {
+            "warm_ms": median(times),
+            "p10_ms": sorted(times)[len(times) // 10],
+            "p90_ms": sorted(times)[len(times) * 9 // 10],
+            "cold_ms": median(cold[name]),
+            "runs": len(times),
+        }
+        for name, times in warm.items()
+    }
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def _await_all(chosen: argparse.Namespace, work: Path) -> None:
+    count = sum(1 for path in chosen.folder.iterdir() if (path / "manifest.json").exists())
+    end = time.monotonic() + chosen.seconds
+    while len(list(work.glob("*.ready"))) < count and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Let one process measure at a time."""
+    with (work / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(Exception):
+            torch.cuda.empty_cache()
+        yield
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Loops bound to blocks and threads of a GPU, and the PTX instructions that products use.
+
+Instructions are calls of TVM's table of PTX. Their registers are elements of ``local`` buffers whose indices are
+constants once loops are unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script import tirx as T
+
+from worker.compiler.schedules import nest
+
+WARP = 32
+INT = "int32"
+"""The dtype of thread indices and of indices into shared memory."""
+
+SHARED = "shared.dyn"
+
+Registers = Sequence[Any]
+
+
+def bound(tag: str, extent: Any, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A loop whose iterations are blocks (``blockIdx.x``) or threads (``threadIdx.x``)."""
+    variable = tirx.Var(tag.replace(".", "_"), INT)
+    size = number(extent) if isinstance(extent, int) else extent
+    thread = tirx.IterVar(None, tirx.Var(tag, INT), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(
+        variable, number(0), size, tirx.ForKind.THREAD_BINDING, body(variable), thread_binding=thread
+    )
+
+
+def serial(extent: Any, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A plain loop of 32-bit indices."""
+    return nest.serial(extent, body, INT)
+
+
+def unrolled(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """An unrolled loop of 32-bit indices."""
+    return nest.unrolled(extent, body, INT)
+
+
+def unrolled_by_compiler(extent: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A loop that the CUDA compiler unrolls (``#pragma unroll``), where copies would make TVM slow."""
+    loop = nest.unrolled(extent, body, INT)
+    return tirx.AttrStmt(number(0), "pragma_unroll_explicit", number(0), loop)
+
+
+def repeated(extent: int, body: Callable[[int], tirx.Stmt]) -> tirx.Stmt:
+    """Copies of a statement, one per number."""
+    return nest.sequence(*(body(position) for position in range(extent)))
+
+
+def number(value: int) -> Any:
+    """A 32-bit integer."""
+    return tirx.IntImm(INT, value)
+
+
+def xor(one: Any, other: Any) -> Any:
+    """Bits that differ."""
+    return tirx.bitwise_xor(one, other)
+
+
+def shared(size: int, dtype: str) -> Any:
+    """Shared memory of ``size`` bytes: one buffer, since TVM does not see what instructions read and write.
+
+    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it, but not
+    its size.
+    """
+    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED)
+
+
+def view(memory: Any, dtype: str, name: str) -> Any:
+    """All of shared memory as elements of a dtype."""
+    size = int(memory.shape[0]) * _bytes(str(memory.dtype))
+    return tirx.decl_buffer((size // _bytes(dtype),), dtype, name, scope=SHARED)
+
+
+def declare_view(part: Any, memory: Any) -> tirx.Stmt:
+    """The declaration of a view of shared memory."""
+    return tirx.DeclBuffer(part, data=memory.data)
+
+
+def all_of(conditions: list[Any]) -> Any:
+    """Whether all conditions hold."""
+    joined = conditions[0]
+    for condition in conditions[1:]:
+        joined = tirx.And(joined, condition)
+    return joined
+
+
+def when(condition: Any, statement: tirx.Stmt) -> tirx.Stmt:
+    """A statement that runs if a condition holds."""
+    return tirx.IfThenElse(condition, statement, None)
+
+
+def barrier() -> tirx.Stmt:
+    """All threads of the block wait for each other."""
+    return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", SHARED))
+
+
+def instruct(name: str, *operands: Any) -> tirx.Stmt:
+    """A PTX instruction, such as ``cp.async.commit_group``."""
+    return tirx.Evaluate(T.ptx[name](*operands))
+
+
+def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:
+    """Copy ``size`` bytes from global to shared memory without registers; zeros if the source is outside."""
+    cache = "cg" if size == 16 else "ca"
+    read = tirx.Select(is_inside, tirx.IntImm("uint32", size), tirx.IntImm("uint32", 0))
+    return instruct(
+        f"cp.async.{cache}.shared.global", tirx.address_of(target), tirx.address_of(source), size, read
+    )
+
+
+def commit_copies() -> tirx.Stmt:
+    """The copies so far become a group to wait for."""
+    return instruct("cp.async.commit_group")
+
+
+def wait_for_copies(pending: int) -> tirx.Stmt:
+    """Wait until at most ``pending`` groups of this thread's copies are under way."""
+    return instruct("cp.async.wait_group", pending)
+
+
+def load_matrices(registers: Registers, row: Any, transposed: bool) -> tirx.Stmt:
+    """Load four matrices of 8 rows of 16 bytes. Lane ``l`` gives row ``l % 8`` of matrix ``l // 8``."""
+    trans = ".trans" if transposed else ""
+    return instruct(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", *registers, tirx.address_of(row))
+
+
+def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
+    """Add the product of two fragments to sums, by a tensor core."""
+    return instruct(f"mma.sync.aligned.{name}", *sums, *left, *right, *sums)
+
+
+def _bytes(dtype: str) -> int:
+    return int(tvm.DataType(dtype).bits) // 8

@@ -1,0 +1,304 @@
+"""A factor's tile in shared memory, and the copies that fill it.
+
+A tile has rows of 16-byte chunks. If neighbors in memory are neighbors along the depth, a row holds the tile's
+depth at one row (or column) of the product; otherwise it holds the tile's rows (or columns) at one step of the
+depth. Threads that read neighboring rows at once would meet in the same banks, so a row's chunks are permuted::
+
+    chunk c of row r lies at c ^ ((r >> shift & mask) << up)
+
+Each thread copies every ``threads``-th piece of a tile. A piece is as wide as neighbors in memory are aligned,
+16 bytes at best. Pieces outside the factor are zeros and are never read. A piece that needs no computation goes
+straight to shared memory (``cp.async``), the others through registers: they are read before the products of the
+current tile and written after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.gpu.products import threads as gpu_threads
+from worker.compiler.schedules.gpu.products.contraction import Factor
+from worker.compiler.schedules.gpu.products.threads import INT, number
+
+CHUNK_BYTES = 16
+_ASYNC_BYTES = (4, 8, 16)
+_LINE = 128
+"""Bytes of all banks of shared memory."""
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """How the chunks of a row are permuted."""
+
+    shift: int
+    mask: int
+    up: int
+
+    def place(self, row: Any, chunk: Any) -> Any:
+        """Where a chunk of a row lies."""
+        if self.mask == 0:
+            return chunk
+        bits = tirx.bitwise_and(tirx.shift_right(row, number(self.shift)), number(self.mask))
+        moved = tirx.shift_left(bits, number(self.up)) if self.up else bits
+        return tirx.bitwise_xor(chunk, moved)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A factor's tile of ``outer`` rows (or columns) and ``depth`` steps.
+
+    Attributes:
+        stages: how many such tiles shared memory holds.
+        threads: that copy.
+        start: the byte of shared memory where the first one begins.
+        is_async: whether pieces go straight to shared memory.
+        swizzle_up: 0, or 1 where threads read single elements of four rows at once.
+    """
+
+    factor: Factor
+    outer: int
+    depth: int
+    stages: int
+    threads: int
+    is_async: bool
+    along_depth: bool
+    width: int
+    swizzle_up: int = 0
+    name: str = "tile"
+    start: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """The elements of a chunk."""
+        return CHUNK_BYTES * 8 // int(tvm.DataType(self.factor.dtype).bits)
+
+    @property
+    def rows(self) -> int:
+        """The rows in shared memory."""
+        return self.outer if self.along_depth else self.depth
+
+    @property
+    def chunks(self) -> int:
+        """The chunks of a row."""
+        return (self.depth if self.along_depth else self.outer) // self.lanes
+
+    @property
+    def elements(self) -> int:
+        """The elements of a tile."""
+        return self.outer * self.depth
+
+    @property
+    def pieces(self) -> int:
+        """The pieces that threads copy."""
+        return self.elements // self.width
+
+    @property
+    def pieces_per_thread(self) -> int:
+        return ceil(self.pieces / self.threads)
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The permutation that keeps eight rows that are read at once in different banks."""
+        chunks = self.chunks
+        if self.swizzle_up:
+            return Swizzle(0, 3, 1) if chunks >= 8 else Swizzle(0, 0, 0)
+        in_line = min(chunks & -chunks, _LINE // CHUNK_BYTES)
+        shift = {8: 0, 4: 1, 2: 2}.get(in_line, 0)
+        return Swizzle(shift, in_line - 1, 0)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its tiles."""
+        return self.stages * self.elements * int(tvm.DataType(self.factor.dtype).bits) // 8
+
+    def place(self, slot: Any, row: Any, chunk: Any) -> Any:
+        """Where a chunk begins in the buffer, in elements."""
+        first = self.start // CHUNK_BYTES
+        return (
+            slot * (self.rows * self.chunks) + row * self.chunks + self.swizzle.place(row, chunk) + first
+        ) * self.lanes
+
+
+class Copies:
+    """The copies of one thread into the tiles of a factor."""
+
+    def __init__(self, tile: Tile, buffer: Any, thread: Any, batch: Any, outer_start: Any) -> None:
+        self.tile, self.buffer, self._thread = tile, buffer, thread
+        self._batch, self._outer_start = batch, outer_start
+        self._held = nest.registers(
+            (tile.pieces_per_thread * tile.width,), tile.factor.dtype, f"{tile.name}_held"
+        )
+
+    def allocations(self) -> tuple[tirx.Stmt, ...]:
+        """The registers that pieces pass, if they do."""
+        return () if self.tile.is_async else (nest.declare(self._held),)
+
+    def start(self, depth_start: Any, slot: Any) -> tirx.Stmt:
+        """Copy a tile without registers."""
+        return self._each(lambda at: self._copy(at, depth_start, slot))
+
+    def read(self, depth_start: Any) -> tirx.Stmt:
+        """Read a tile into registers."""
+        return self._each(lambda at: self._read(at, depth_start))
+
+    def write(self, slot: Any) -> tirx.Stmt:
+        """Write a tile from registers."""
+        return self._each(lambda at: self._write(at, slot))
+
+    def _each(self, body: Any) -> tirx.Stmt:
+        tile = self.tile
+
+        def one(position: Any) -> tirx.Stmt:
+            statement: tirx.Stmt = body(position)
+            if tile.pieces % tile.threads == 0:
+                return statement
+            return gpu_threads.when(self._piece(position) < tile.pieces, statement)
+
+        return gpu_threads.unrolled(tile.pieces_per_thread, one)
+
+    def _piece(self, position: Any) -> Any:
+        return position * self.tile.threads + self._thread
+
+    def _coordinates(self, position: Any) -> tuple[Any, Any, Any]:
+        """A piece's row, its chunk, and its first element in the chunk."""
+        tile = self.tile
+        parts = tile.lanes // tile.width
+        per_row = tile.chunks * parts
+        piece = self._piece(position)
+        row, rest = tirx.floordiv(piece, per_row), tirx.floormod(piece, per_row)
+        return row, tirx.floordiv(rest, parts), tirx.floormod(rest, parts) * tile.width
+
+    def _source(self, position: Any, depth_start: Any) -> tuple[Any, Any]:
+        """The first indices of a piece: of the rows or columns, and of the depth."""
+        tile = self.tile
+        row, chunk, first = self._coordinates(position)
+        along = chunk * tile.lanes + first
+        outer, depth = (row, along) if tile.along_depth else (along, row)
+        return wide(self._outer_start + outer), wide(depth_start + depth)
+
+    def _is_inside(self, outer: Any, depth: Any) -> Any:
+        factor, tile = self.tile.factor, self.tile
+        conditions = []
+        if factor.outer.size % tile.outer:
+            conditions.append(outer < factor.outer.size)
+        conditions.append(depth < factor.depth.size)
+        return conditions
+
+    def _places(self, outer: Any, depth: Any, lane: Any = None) -> Any:
+        factor = self.tile.factor
+        places = dict(self._batch)
+        if lane is None:
+            return places | factor.outer.places(outer) | factor.depth.places(depth)
+        if self.tile.along_depth:
+            return places | factor.outer.places(outer) | factor.depth.places_along(depth, lane)
+        return places | factor.outer.places_along(outer, lane) | factor.depth.places(depth)
+
+    def _target(self, position: Any, slot: Any) -> Any:
+        row, chunk, first = self._coordinates(position)
+        return self.tile.place(slot, row, chunk) + first
+
+    def _copy(self, position: Any, depth_start: Any, slot: Any) -> tirx.Stmt:
+        source = self.tile.factor.source
+        assert source is not None
+        load, condition = source
+        outer, depth = self._source(position, depth_start)
+        places = self._places(outer, depth)
+        inside = self._is_inside(outer, depth)
+        if condition is not None:
+            inside.append(nest.substitute(condition, places))
+        size = self.tile.width * int(tvm.DataType(self.tile.factor.dtype).bits) // 8
+        return gpu_threads.copy_async(
+            self.buffer[self._target(position, slot)],
+            nest.substitute(load, places),
+            size,
+            gpu_threads.all_of(inside),
+        )
+
+    def _read(self, position: Any, depth_start: Any) -> tirx.Stmt:
+        width, held = self.tile.width, self._held
+        outer, depth = self._source(position, depth_start)
+
+        def value(lane: Any) -> tirx.Stmt:
+            places = self._places(outer, depth, wide(lane))
+            computed = nest.substitute(self.tile.factor.value, places)
+            return nest.store(held, computed, position * width + lane)
+
+        def zero(lane: Any) -> tirx.Stmt:
+            return nest.store(held, tirx.const(0, self.tile.factor.dtype), position * width + lane)
+
+        return nest.either(
+            gpu_threads.all_of(self._is_inside(outer, depth)),
+            nest.vectorized(width, value, INT),
+            nest.vectorized(width, zero, INT),
+        )
+
+    def _write(self, position: Any, slot: Any) -> tirx.Stmt:
+        width, target = self.tile.width, self._target(position, slot)
+        return nest.vectorized(
+            width,
+            lambda lane: nest.store(self.buffer, self._held[position * width + lane], target + lane),
+            INT,
+        )
+
+
+def make_tile(
+    factor: Factor,
+    outer: int,
+    depth: int,
+    stages: int,
+    threads: int,
+    name: str,
+    can_copy_async: bool,
+    only_along_depth: bool = False,
+    start: int = 0,
+    swizzle_up: int = 0,
+) -> Tile:
+    """The tile of a factor that copies widest pieces.
+
+    Args:
+        factor: the factor.
+        outer: its rows or columns in a tile.
+        depth: the steps of the depth in a tile.
+        stages: how many tiles shared memory holds.
+        threads: that copy.
+        name: of the buffer.
+        can_copy_async: whether the GPU copies without registers.
+        only_along_depth: whether a row of the tile must hold the depth.
+        swizzle_up: as in ``Tile``; for tiles whose rows hold the columns.
+    """
+    along_depth = factor.is_along_depth
+    group = factor.depth if along_depth else factor.outer
+    size = int(tvm.DataType(factor.dtype).bits) // 8
+    is_async, width = False, 0
+    if only_along_depth and not along_depth:
+        along_depth, width = True, 1
+    if width == 0 and can_copy_async and factor.source is not None:
+        width = factor.width_along(group, in_inner=False)
+        is_async = width * size in _ASYNC_BYTES
+    if not is_async:
+        width = width if width == 1 else factor.width_along(group, in_inner=True)
+    width = min(width, CHUNK_BYTES // size)
+    return Tile(
+        factor,
+        outer,
+        depth,
+        stages,
+        threads,
+        is_async,
+        along_depth,
+        width,
+        swizzle_up=0 if along_depth else swizzle_up,
+        name=name,
+        start=start,
+    )
+
+
+def wide(index: Any) -> Any:
+    """A thread's index as the functions' own 64-bit indices; TVM narrows both again."""
+    return tirx.Cast("int64", index)
