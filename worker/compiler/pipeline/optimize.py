@@ -38,7 +38,7 @@ from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
 from worker.compiler.schedules.default import schedule_rest
-from worker.compiler.schedules.gpu.chips import Gpu
+from worker.compiler.schedules.gpu.chips import Gpu, writing_for
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.values import Optimized, StageContext, Translated, Upload
 from worker.errors import JobError, failure_of, in_entry, short_message
@@ -243,7 +243,7 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
-    with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
+    with upload.target.llvm, writing_for(upload.target.gpu), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
