@@ -7,8 +7,8 @@ A block's tile takes as many cycles as the slowest of::
     (rows + columns) * depth * bytes / 40                  L2 fills shared memory
     tiles of the depth * latency / resident blocks         a warp waits for its own instructions
 
-and the grid takes as many rounds as the multiprocessors need. A divided depth adds what the parts cost to store
-and to read, and a launch.
+and the grid takes as many rounds as the multiprocessors need. A divided depth adds what the parts cost to
+store and to read, and a launch.
 
 A product of few rows reads its right factor once: its plan keeps every multiprocessor loading.
 """
@@ -16,9 +16,10 @@ A product of few rows reads its right factor once: its plan keeps every multipro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+from itertools import product
 from math import ceil
 
 from worker.compiler.schedules.gpu.chips import Gpu
@@ -39,9 +40,15 @@ _BLOCK_LATENCY = 1500
 _LAUNCH = 3500
 """The cycles that a second kernel costs besides its work."""
 
+PAD = 8
+"""Elements between rows of sums in shared memory, so that neighboring rows begin in different banks."""
+
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MOST_SKINNY_ROWS = 16
 _MOST_PLANS = 48
+
+_ROW_BYTES = (64, 128)
+"""Bytes of the depth that a tile has."""
 
 
 class Unit(Enum):
@@ -62,6 +69,7 @@ class ProductShape:
         is_tensor: whether tensor cores may multiply them.
         streams_depth: whether the right factor's neighbors in memory are along the depth.
         width: the elements of the right factor that a thread can load at once.
+        copies_async: whether both factors go to shared memory without registers.
     """
 
     rows: int
@@ -72,6 +80,7 @@ class ProductShape:
     is_tensor: bool
     streams_depth: bool = False
     width: int = 1
+    copies_async: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class TilePlan:
     def shared_bytes(self, bits: int) -> int:
         """The shared memory of a block."""
         tiles = self.stages * (self.rows + self.columns) * self.depth * bits // 8
-        staged = self.warps * 16 * (self.warp_columns + 8) * 4 if self.unit is Unit.TENSOR else 0
+        staged = self.warps * 16 * (self.warp_columns + PAD) * 4 if self.unit is Unit.TENSOR else 0
         return max(tiles, staged)
 
 
@@ -141,7 +150,52 @@ class SkinnyPlan:
         return self.column_lanes * self.own_columns
 
 
-Plan = TilePlan | SkinnyPlan
+@dataclass(frozen=True)
+class DirectPlan:
+    """How threads divide the results of sums of few products.
+
+    Attributes:
+        vector: the neighboring results of a thread.
+        pixels: its neighboring vectors, for which it loads one factor once.
+        threads: of a block.
+    """
+
+    vector: int
+    pixels: int
+    threads: int
+
+
+Plan = TilePlan | SkinnyPlan | DirectPlan
+
+
+def direct_plans(vector: int, pixels: int, results: int, gpu: Gpu) -> tuple[DirectPlan, ...]:
+    """The plans for a sum of few products, the one that the model expects to be fastest first.
+
+    A thread with more pixels loads less, as long as all multiprocessors have threads.
+
+    Args:
+        vector: the most neighbors that a thread can load at once.
+        pixels: the size of the axis along which a factor is shared.
+        results: how many results there are.
+        gpu: the GPU.
+    """
+
+    def cost(plan: DirectPlan) -> float:
+        loads = (1 + 1 / plan.pixels) / plan.vector
+        threads = results / (plan.pixels * plan.vector)
+        filled = min(1.0, threads / (gpu.multiprocessors * gpu.threads_per_multiprocessor / 4))
+        wasted = -(-pixels // plan.pixels) * plan.pixels / pixels
+        return loads * wasted / filled
+
+    plans = [
+        DirectPlan(width, count, threads)
+        for width in (16, 8, 4, 2, 1)
+        if vector % width == 0 and width * 4 >= vector
+        for count in (1, 2, 4)
+        if count <= pixels
+        for threads in (128, 256)
+    ]
+    return tuple(sorted(plans, key=cost))
 
 
 @lru_cache(maxsize=1024)
@@ -153,7 +207,7 @@ def plans_for(shape: ProductShape, gpu: Gpu) -> tuple[Plan, ...]:
     )
     if shape.rows > _MOST_SKINNY_ROWS:
         return tuple(tiles[:_MOST_PLANS])
-    skinny = sorted(_skinny_plans(shape, gpu), key=lambda plan: _skinny_cycles(plan, shape, gpu))
+    skinny = sorted(_skinny_plans(shape), key=lambda plan: _skinny_cycles(plan, shape, gpu))
     prefers_skinny = not shape.is_tensor or shape.rows * 16 <= _MOST_SKINNY_ROWS * shape.bits // 2
     few: tuple[Plan, ...] = tuple(skinny[: _MOST_PLANS // 2])
     rest: tuple[Plan, ...] = tuple(tiles[: _MOST_PLANS // 2])
@@ -200,14 +254,21 @@ _FMA_TILES = (
 
 def _tile_plans(shape: ProductShape) -> Iterator[TilePlan]:
     unit = Unit.TENSOR if shape.is_tensor else Unit.FMA
-    depths = tuple(size * 8 // shape.bits for size in ((64, 128) if shape.is_tensor else (64, 128)))
+    depths = tuple(size * 8 // shape.bits for size in _ROW_BYTES)
     for rows, columns, warp_rows, warp_columns in _TENSOR_TILES if shape.is_tensor else _FMA_TILES:
         for depth in depths:
-            for stages in (2, 3, 4) if shape.is_tensor else (2, 3):
+            for stages in _stages(shape):
                 for splits in _SPLITS:
                     if splits > 1 and ceil(shape.depth / depth) < 2 * splits:
                         continue
                     yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+
+
+def _stages(shape: ProductShape) -> tuple[int, ...]:
+    """Tiles that pass registers are one ahead: more only repeat their code."""
+    if not shape.copies_async:
+        return (2,)
+    return (2, 3, 4) if shape.is_tensor else (2, 3)
 
 
 def _fits(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> bool:
@@ -258,27 +319,25 @@ def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
     return cycles
 
 
-def _skinny_plans(shape: ProductShape, gpu: Gpu) -> Iterator[SkinnyPlan]:
-    for splits in _SPLITS:
-        if shape.streams_depth:
-            for own in (1, 2, 4):
-                for warps in (4, 8):
-                    for steps in (1, 2, 4):
-                        for column_warps in (1, 2, 4, 8):
-                            if column_warps > warps or shape.rows * own > 64:
-                                continue
-                            if splits > 1 and shape.depth < 2 * 32 * shape.width * splits:
-                                continue
-                            yield SkinnyPlan(column_warps, 32 * warps // column_warps, own, steps, splits)
-        else:
-            for lanes in (4, 8, 16, 32):
-                for threads in (128, 256, 512):
-                    for steps in (2, 4, 8):
-                        if splits > 1 and shape.depth < 2 * (threads // lanes) * splits:
-                            continue
-                        if shape.rows * shape.width > _MOST_SUMS:
-                            continue
-                        yield SkinnyPlan(lanes, threads // lanes, shape.width, steps, splits)
+def _skinny_plans(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    plans = _plans_along_depth(shape) if shape.streams_depth else _plans_along_columns(shape)
+    for plan in plans:
+        step = plan.depth_lanes * (shape.width if shape.streams_depth else 1)
+        for splits in _SPLITS:
+            if splits == 1 or shape.depth >= 2 * step * splits:
+                yield replace(plan, splits=splits)
+
+
+def _plans_along_depth(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    for own, warps, steps, column_warps in product((1, 2, 4), (4, 8), (1, 2, 4), (1, 2, 4, 8)):
+        if column_warps <= warps and shape.rows * own <= _MOST_SUMS // 2:
+            yield SkinnyPlan(column_warps, 32 * warps // column_warps, own, steps)
+
+
+def _plans_along_columns(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    for lanes, threads, steps in product((4, 8, 16, 32), (128, 256, 512), (2, 4, 8)):
+        if shape.rows * shape.width <= _MOST_SUMS:
+            yield SkinnyPlan(lanes, threads // lanes, shape.width, steps)
 
 
 def _skinny_cycles(plan: SkinnyPlan, shape: ProductShape, gpu: Gpu) -> float:
