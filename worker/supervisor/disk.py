@@ -150,7 +150,7 @@ def _mapped_files(view: str, folder: Path) -> Iterator[tuple[int, int | None]]:
 
 
 def _lines_with(ending: bytes, text: bytes) -> Iterator[bytes]:
-    """The lines with an ending. Libraries make thousands of mappings; splitting them all takes milliseconds."""
+    """The lines with an ending; a process has thousands of others."""
     found = text.find(ending)
     while found >= 0:
         end = found + len(ending)
