@@ -54,6 +54,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         target=target,
         objects=objects,
         compile_many=context.candidates.compile_many,
+        keeps_objects=tuned.captured.upload.request.static_library,
         with_sources=with_sources,
         left_seconds=context.left_seconds,
         advance=partial(context.observer.progress, Stage.BUILD),

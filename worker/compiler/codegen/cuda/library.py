@@ -81,7 +81,7 @@ def build_gpu_library(
         interface = planned_interface(machine, exposed, parameters, workspaces)
         architectures = ", ".join(target.resolved.gpus)
         program = GpuProgram(binary.path, code.functions, architectures, CUDA_VERSION)
-        own = write_objects(interface, parameters, triple, objects, program)
+        own = write_objects(interface, parameters, triple, objects, gpu=program)
         link_library(library, own, triple, objects)
     except JobError:
         raise
