@@ -37,6 +37,7 @@ from worker.compiler.schedules.gpu.products.tensor_cores import TensorCores
 from worker.compiler.schedules.gpu.products.threads import INT, number
 from worker.compiler.schedules.gpu.products.tiles import Copies, Tile, make_tile, wide
 from worker.compiler.schedules.gpu.products.units import Element, Operands, Unit, warp_of
+from worker.compiler.schedules.gpu.products.warpgroups import Warpgroups
 
 _GROUPED_TILES = 8
 """Tiles of rows whose blocks follow each other for one tile of columns: they share it in L2."""
@@ -48,8 +49,7 @@ class BlockedProduct:
     def __init__(self, contraction: Contraction, plan: TilePlan, gpu: Gpu) -> None:
         self.contraction, self.plan = contraction, plan
         self._operands = _operands(contraction, plan, gpu)
-        is_tensor = plan.unit is plans.Unit.TENSOR
-        self._unit: Unit = TensorCores(self._operands, gpu) if is_tensor else MultiplyAdds(self._operands)
+        self._unit = _unit(self._operands, gpu)
         self._row_tiles = ceil(contraction.rows.size / plan.rows)
         self._column_tiles = ceil(contraction.columns.size / plan.columns)
         self._depth_tiles = ceil(ceil(contraction.depth.size / plan.depth) / plan.splits)
@@ -127,26 +127,28 @@ class BlockedProduct:
         direct = [copies for copies in (left, right) if copies.tile.is_async]
         held = [copies for copies in (left, right) if not copies.tile.is_async]
         commit = [gt.commit_copies()] if direct else []
-        wait = [gt.wait_for_copies(stages - 2)] if direct else []
+        ahead_by = stages - 1 - self._unit.lag
+        wait = [gt.wait_for_copies(ahead_by - 1)] if direct else []
 
         def fetch(tile: Any, slot: Any) -> list[tirx.Stmt]:
             depth = first + tile * plan.depth
             return [copies.start(depth, slot) for copies in direct] + [copies.read(depth) for copies in held]
 
         prologue: list[tirx.Stmt] = []
-        for stage in range(stages - 1):
+        for stage in range(ahead_by):
             if stage < tiles:
                 prologue += fetch(number(stage), number(stage))
                 prologue += [copies.write(number(stage)) for copies in held]
             prologue += commit
 
         def step(tile: Any) -> tirx.Stmt:
-            ahead = tile + (stages - 1)
+            ahead = tile + ahead_by
             slot = tirx.floormod(ahead, stages)
             is_any = ahead < tiles
             write = [gt.when(is_any, nest.sequence(*(copies.write(slot) for copies in held)))] if held else []
             return nest.sequence(
                 *wait,
+                *self._unit.arrive(),
                 gt.barrier(),
                 gt.when(is_any, nest.sequence(*fetch(ahead, slot))),
                 *commit,
@@ -180,13 +182,26 @@ class BlockedProduct:
         return gt.when_all(conditions, nest.vectorized(vector, one, INT))
 
 
+def _unit(operands: Operands, gpu: Gpu) -> Unit:
+    match operands.plan.unit:
+        case plans.Unit.WARPGROUP:
+            return Warpgroups(operands)
+        case plans.Unit.TENSOR:
+            return TensorCores(operands, gpu)
+        case plans.Unit.FMA:
+            return MultiplyAdds(operands)
+
+
 def _operands(contraction: Contraction, plan: TilePlan, gpu: Gpu) -> Operands:
     """Both tiles one after the other in shared memory."""
     dtype = contraction.left.dtype
     is_single = plan.unit is plans.Unit.TENSOR and dtype == "float32"
+    has_panels = plan.unit is plans.Unit.WARPGROUP
 
     def tile(factor: Factor, outer: int, name: str, start: int) -> Tile:
-        return make_tile(factor, outer, plan, name, start, gpu.has_async_copies, loads_singles=is_single)
+        return make_tile(
+            factor, outer, plan, name, start, gpu.has_async_copies, is_single, has_panels=has_panels
+        )
 
     left = tile(contraction.left, plan.rows, "left_tile", 0)
     right = tile(contraction.right, plan.columns, "right_tile", left.size)

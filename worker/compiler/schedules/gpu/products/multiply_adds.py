@@ -37,11 +37,17 @@ _UNROLLED = 2
 class MultiplyAdds:
     """Multiplies tiles by multiply-adds."""
 
+    lag = 0
+
     def __init__(self, operands: Operands) -> None:
         plan = operands.plan
         self.operands, self.plan = operands, plan
         self._rows, self._columns = plan.warp_rows // _HIGH, plan.warp_columns // _ACROSS
         self.sums = nest.registers((plan.warp_rows * plan.warp_columns // WARP,), "float32", "sums")
+
+    def arrive(self) -> list[tirx.Stmt]:
+        """Nothing to do."""
+        return []
 
     def multiply(self, slot: Any, warp: Warp) -> tirx.Stmt:
         """Add the products of the tiles of a stage to the sums."""

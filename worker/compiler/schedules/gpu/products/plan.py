@@ -56,6 +56,8 @@ class Unit(Enum):
 
     TENSOR = "tensor"
     """Tensor cores: fragments of 16 by 8 results."""
+    WARPGROUP = "warpgroup"
+    """Tensor cores of four warps, which read shared memory themselves."""
     FMA = "fma"
     """Multiply-adds of float32."""
 
@@ -90,7 +92,7 @@ class TilePlan:
     Attributes:
         unit: what multiplies.
         rows: of the block's tile, as are ``columns`` and ``depth``.
-        warp_rows: of a warp's part of it, as are ``warp_columns``.
+        warp_rows: of a warp's (or a warpgroup's) part of it, as are ``warp_columns``.
         stages: the tiles of the depth that shared memory holds.
         splits: the parts of the depth that different blocks sum.
     """
@@ -107,17 +109,22 @@ class TilePlan:
     @property
     def warps(self) -> int:
         """The warps of a block."""
-        return (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+        return self.threads // 32
 
     @property
     def threads(self) -> int:
         """The threads of a block."""
-        return self.warps * 32
+        return (self.rows // self.warp_rows) * (self.columns // self.warp_columns) * self.group
+
+    @property
+    def group(self) -> int:
+        """The threads that compute ``warp_rows`` by ``warp_columns``."""
+        return 128 if self.unit is Unit.WARPGROUP else 32
 
     def shared_bytes(self, bits: int) -> int:
         """The shared memory of a block."""
         tiles = self.stages * (self.rows + self.columns) * self.depth * bits // 8
-        staged = self.warps * 16 * (self.warp_columns + PAD) * 4 if self.unit is Unit.TENSOR else 0
+        staged = self.warps * 16 * (self.warp_columns + PAD) * 4 if self.unit is not Unit.FMA else 0
         return max(tiles, staged)
 
 

@@ -11,15 +11,11 @@ each lane 32 bits of a row of 16 bytes, so two chunks of the depth are 16 steps 
 tf32. Where a tile's rows hold columns instead, ``ldmatrix`` transposes elements of 16 bits; those of 32
 bits are loaded one by one.
 
-The sums lie as the instruction returns them, two neighbors per thread. To store vectors, a warp passes 16
-rows at a time through shared memory, which no longer holds tiles then.
-
 Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix".
 """
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from tvm import tirx
@@ -27,8 +23,8 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products import threads as gt
-from worker.compiler.schedules.gpu.products.plan import PAD
-from worker.compiler.schedules.gpu.products.threads import INT, WARP, number
+from worker.compiler.schedules.gpu.products.staging import Fragments, store_fragments
+from worker.compiler.schedules.gpu.products.threads import WARP, number
 from worker.compiler.schedules.gpu.products.tiles import Tile
 from worker.compiler.schedules.gpu.products.units import Operands, Store, Warp
 
@@ -47,6 +43,8 @@ _ROWS, _COLUMNS = 16, 8
 class TensorCores:
     """Multiplies tiles by tensor cores."""
 
+    lag = 0
+
     def __init__(self, operands: Operands, gpu: Gpu) -> None:
         plan = operands.plan
         self.operands, self.plan = operands, plan
@@ -56,6 +54,10 @@ class TensorCores:
         self._row_fragments = plan.warp_rows // _ROWS
         self._column_fragments = plan.warp_columns // _COLUMNS
         self.sums = nest.registers((plan.warp_rows * plan.warp_columns // WARP,), "float32", "sums")
+
+    def arrive(self) -> list[tirx.Stmt]:
+        """Nothing to do."""
+        return []
 
     def multiply(self, slot: Any, warp: Warp) -> tirx.Stmt:
         """Add the products of the tiles of a stage to the sums."""
@@ -147,45 +149,10 @@ class TensorCores:
 
     def finish(self, warp: Warp, vector: int, store: Store) -> tirx.Stmt:
         """Store the sums, 16 rows at a time, through shared memory."""
-        plan, columns = self.plan, self.plan.warp_columns
-        vector = min(vector, columns)
-        pitch = columns + PAD
-        staged = gt.view(self.operands.shared, "float32", "staged")
-        start = warp.number * (_ROWS * pitch)
-        vectors = columns // vector
-        pieces = _ROWS * vectors
-
-        def rows(fragment: Any) -> tirx.Stmt:
-            def put(index: Any) -> tirx.Stmt:
-                column, half = tirx.floordiv(index, 2), tirx.floormod(index, 2)
-                row = half * 8 + tirx.floordiv(warp.lane, 4)
-                place = start + row * pitch + column * _COLUMNS + tirx.floormod(warp.lane, 4) * 2
-                first = (fragment * self._column_fragments + column) * 4 + half * 2
-                return nest.vectorized(
-                    2, lambda two: nest.store(staged, self.sums[first + two], place + two), INT
-                )
-
-            def take(index: Any) -> tirx.Stmt:
-                piece = index * WARP + warp.lane
-                row, column = tirx.floordiv(piece, vectors), tirx.floormod(piece, vectors) * vector
-                stored = store(
-                    warp.row + fragment * _ROWS + row,
-                    warp.column + column,
-                    vector,
-                    lambda along: staged[start + row * pitch + column + along],
-                )
-                return stored if pieces % WARP == 0 else gt.when(piece < pieces, stored)
-
-            return nest.sequence(
-                gt.barrier(),
-                gt.unrolled(self._column_fragments * 2, put),
-                gt.barrier(),
-                gt.unrolled(ceil(pieces / WARP), take),
-            )
-
-        return nest.sequence(
-            gt.declare_view(staged, self.operands.shared), gt.unrolled(plan.warp_rows // _ROWS, rows)
+        fragments = Fragments(
+            self.sums, self._row_fragments, self.plan.warp_columns, lambda at: warp.row + at * _ROWS
         )
+        return store_fragments(fragments, self.operands.shared, warp, vector, store)
 
 
 def _elements(buffer: Any, start: int, count: int) -> list[Any]:

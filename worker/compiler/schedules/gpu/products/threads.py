@@ -22,6 +22,9 @@ INT = "int32"
 
 SHARED = "shared.dyn"
 
+_ALIGNMENT = 1024
+"""Where descriptors expect tiles to begin."""
+
 Registers = Sequence[Any]
 
 
@@ -61,9 +64,9 @@ def number(value: int) -> Any:
     return tirx.IntImm(INT, value)
 
 
-def xor(one: Any, other: Any) -> Any:
-    """Bits that differ."""
-    return tirx.bitwise_xor(one, other)
+def unsigned(value: int, dtype: str = "uint32") -> Any:
+    """An integer without sign."""
+    return tirx.const(value, dtype)
 
 
 def shared(size: int, dtype: str) -> Any:
@@ -72,7 +75,7 @@ def shared(size: int, dtype: str) -> Any:
     ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it,
     but not its size.
     """
-    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED)
+    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED, data_alignment=_ALIGNMENT)
 
 
 def view(memory: Any, dtype: str, name: str) -> Any:
@@ -125,6 +128,18 @@ def barrier() -> tirx.Stmt:
 def instruct(name: str, *operands: Any) -> tirx.Stmt:
     """A PTX instruction, such as ``cp.async.commit_group``."""
     return tirx.Evaluate(T.ptx[name](*operands))
+
+
+_SETTLE = """
+__forceinline__ __device__ void settle(float& value) {
+  asm volatile("" : "+f"(value) :: "memory");
+}
+"""
+
+
+def settle(register: Any) -> tirx.Stmt:
+    """Keep the compiler from reading a register before the instructions so far are done with it."""
+    return tirx.Evaluate(T.cuda.func_call("settle", register, source_code=_SETTLE))
 
 
 def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:

@@ -29,6 +29,7 @@ from worker.compiler.schedules.gpu.products.plan import TilePlan
 from worker.compiler.schedules.gpu.products.threads import INT, number
 
 CHUNK_BYTES = 16
+_PANEL = 8
 _LINE = 128
 """Bytes of all banks of shared memory."""
 
@@ -40,6 +41,11 @@ class Swizzle:
     shift: int
     mask: int
     up: int
+
+    def panel_place(self, slot: Any, panel: Any, row: Any) -> Any:
+        """Where a row of a panel begins in the buffer, in elements."""
+        first = self.start // CHUNK_BYTES
+        return (slot * (self.rows * self.chunks) + (panel * self.rows + row) * _PANEL + first) * self.lanes
 
     def place(self, row: Any, chunk: Any) -> Any:
         """Where a chunk of a row lies."""
@@ -62,6 +68,7 @@ class Tile:
         along_depth: whether a row holds the depth.
         width: the elements of a piece.
         loads_singles: whether threads read single elements of four rows at once.
+        has_panels: whether rows of more than 8 chunks are cut, and all rows' first 8 chunks come first.
     """
 
     factor: Factor
@@ -73,6 +80,7 @@ class Tile:
     along_depth: bool
     width: int
     loads_singles: bool = False
+    has_panels: bool = False
     name: str = "tile"
     start: int = 0
 
@@ -126,8 +134,17 @@ class Tile:
         """The bytes of all its tiles."""
         return self.stages * self.elements * self.bits // 8
 
+    def panel_place(self, slot: Any, panel: Any, row: Any) -> Any:
+        """Where a row of a panel begins in the buffer, in elements."""
+        first = self.start // CHUNK_BYTES
+        return (slot * (self.rows * self.chunks) + (panel * self.rows + row) * _PANEL + first) * self.lanes
+
     def place(self, slot: Any, row: Any, chunk: Any) -> Any:
         """Where a chunk begins in the buffer, in elements."""
+        if self.has_panels:
+            inside = tirx.floormod(chunk, _PANEL)
+            panel = self.panel_place(slot, tirx.floordiv(chunk, _PANEL), row)
+            return panel + self.swizzle.place(row, inside) * self.lanes
         first = self.start // CHUNK_BYTES
         return (
             slot * (self.rows * self.chunks) + row * self.chunks + self.swizzle.place(row, chunk) + first
@@ -265,6 +282,7 @@ def make_tile(
     start: int,
     can_copy_async: bool,
     loads_singles: bool = False,
+    has_panels: bool = False,
 ) -> Tile:
     """The tile of a factor that is copied by the widest pieces.
 
@@ -276,6 +294,7 @@ def make_tile(
         start: the byte of shared memory where the first tile begins.
         can_copy_async: whether the GPU copies without registers.
         loads_singles: whether threads load single elements where rows do not hold the depth.
+        has_panels: as in ``Tile``.
     """
     along_depth = factor.is_along_depth
     group = factor.depth if along_depth else factor.outer
@@ -292,6 +311,7 @@ def make_tile(
         along_depth=along_depth,
         width=min(width, lanes),
         loads_singles=loads_singles and not along_depth,
+        has_panels=has_panels,
         name=name,
         start=start,
     )

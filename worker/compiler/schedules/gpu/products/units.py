@@ -53,6 +53,12 @@ class Unit(Protocol):
     sums: Any
     """The registers of a thread's sums."""
 
+    lag: int
+    """The tiles whose products may still be under way when those of the next one have started."""
+
+    def arrive(self) -> list[tirx.Stmt]:
+        """What a thread does between the wait for its copies and the barrier."""
+
     def multiply(self, slot: Any, warp: Warp) -> tirx.Stmt:
         """Add the products of the tiles of a stage to the sums."""
 
@@ -61,12 +67,13 @@ class Unit(Protocol):
 
 
 def warp_of(thread: Any, plan: TilePlan) -> Warp:
-    """The warp of a thread: warps go along the columns of the block's tile first."""
+    """The warp of a thread: warps (or warpgroups) go along the columns of the block's tile first."""
     warp, lane = tirx.floordiv(thread, WARP), tirx.floormod(thread, WARP)
+    group = tirx.floordiv(thread, plan.group)
     across = plan.columns // plan.warp_columns
     return Warp(
         warp,
         lane,
-        tirx.floordiv(warp, across) * plan.warp_rows,
-        tirx.floormod(warp, across) * plan.warp_columns,
+        tirx.floordiv(group, across) * plan.warp_rows,
+        tirx.floormod(group, across) * plan.warp_columns,
     )
