@@ -12,7 +12,12 @@ TILE, WARP = 16, 32
 
 
 def matmul(
-    rows: int, columns: int, depth: int, dtype: str = "float32", sums: str = "float32", by_columns: bool = False
+    rows: int,
+    columns: int,
+    depth: int,
+    dtype: str = "float32",
+    sums: str = "float32",
+    by_columns: bool = False,
 ) -> tirx.PrimFunc:
     """C = A * B, or A times B transposed."""
     a = te.placeholder((rows, depth), dtype, name="a")
@@ -55,7 +60,9 @@ def schedule_mma(function: tirx.PrimFunc, dtype: str, sums: str, by_columns: boo
     schedule.transform_layout(operands[0], ("write", 0), _tiled(a_map, TILE, depth))
     b_tile = (TILE, depth) if by_columns else (depth, TILE)
     schedule.transform_layout(operands[1], ("write", 0), _tiled(b_map, *b_tile))
-    schedule.transform_layout(result, ("read", 0), _tiled(intrinsics.shared_16x16_to_ldmatrix_32x8_layout, TILE, TILE))
+    schedule.transform_layout(
+        result, ("read", 0), _tiled(intrinsics.shared_16x16_to_ldmatrix_32x8_layout, TILE, TILE)
+    )
     start = schedule.decompose_reduction(block, k)
     schedule.tensorize(schedule.get_loops(start)[-2], group["init"])
     for operand, name in zip(operands, ("load_a", "load_b"), strict=True):

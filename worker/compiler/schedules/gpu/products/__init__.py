@@ -36,9 +36,7 @@ class Precision:
 EXACT = Precision()
 
 
-def product_plans(
-    function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT
-) -> tuple[Plan, ...]:
+def product_plans(function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT) -> tuple[Plan, ...]:
     """The plans for a product that are worth measuring, the best guess first; none for other functions."""
     contraction = find_contraction(_schedule(function))
     return () if contraction is None else _plans(contraction, gpu, precision)

@@ -193,7 +193,11 @@ class BlockedProduct:
         prologue: list[tirx.Stmt] = []
         for stage in range(stages - 1):
             if stage < tiles:
-                prologue += [*start(number(stage), number(stage)), *read(number(stage)), *write(number(stage))]
+                prologue += [
+                    *start(number(stage), number(stage)),
+                    *read(number(stage)),
+                    *write(number(stage)),
+                ]
             prologue += commit
 
         def step(tile: Any) -> tirx.Stmt:
@@ -401,7 +405,9 @@ class BlockedProduct:
 
         def one(along: Any) -> tirx.Stmt:
             if parts is not None:
-                return nest.store(parts, value(along), wide(part), wide(batch), wide_row, wide_column + wide(along))
+                return nest.store(
+                    parts, value(along), wide(part), wide(batch), wide_row, wide_column + wide(along)
+                )
             places = {
                 **contraction.batch.places(wide(batch)),
                 **contraction.rows.places(wide_row),
@@ -497,10 +503,12 @@ class BlockedProduct:
             return nest.sequence(*statements)
 
         return nest.sequence(
-            nest.declare(left), nest.declare(right), gt.serial(
+            nest.declare(left),
+            nest.declare(right),
+            gt.serial(
                 plan.depth // 8,
                 lambda pair: gt.unrolled_by_compiler(2, lambda half: step(pair * 2 + half)),
-            )
+            ),
         )
 
     def _finish_groups(
@@ -538,4 +546,3 @@ class BlockedProduct:
 
 def _elements(buffer: Any, start: int, count: int) -> list[Any]:
     return [buffer[number(start + index)] for index in range(count)]
-

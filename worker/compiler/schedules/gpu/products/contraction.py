@@ -130,21 +130,27 @@ class Factor:
         inner = group.inner
         if inner is None:
             return 1
-        width = _VECTOR_BYTES * 8 // max(
-            _bits(dtype) for dtype in (self.dtype, *(str(load.source.dtype) for load in self.loads))
+        width = (
+            _VECTOR_BYTES
+            * 8
+            // max(_bits(dtype) for dtype in (self.dtype, *(str(load.source.dtype) for load in self.loads)))
         )
         width = gcd(width, inner.extent if in_inner else group.size)
         every = (*self.outer.axes, *self.depth.axes, *self.batch.axes)
         for load in self._changing(group):
             width = gcd(width, _aligned_run(load, group.axes, every))
         if any(_uses_any(condition, group.axes) for condition in _conditions(self.value)):
-            condition_axes = [axis for axis in group.axes if any(uses(c, axis) for c in _conditions(self.value))]
+            condition_axes = [
+                axis for axis in group.axes if any(uses(c, axis) for c in _conditions(self.value))
+            ]
             free = _trailing(group.axes, condition_axes)
             width = gcd(width, free)
         return _power_of_two(width)
 
     def _changing(self, group: Group) -> tuple[Any, ...]:
-        return tuple(load for load in self.loads if any(_uses_any(index, group.axes) for index in load.indices))
+        return tuple(
+            load for load in self.loads if any(_uses_any(index, group.axes) for index in load.indices)
+        )
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,9 @@ class Contraction:
 
     def result(self, value: Any, places: Places) -> tirx.Stmt:
         """Store an element of the output, given the element of the sums."""
-        value = value if nest.dtype_of(value) == str(self.sums.dtype) else tirx.Cast(str(self.sums.dtype), value)
+        value = (
+            value if nest.dtype_of(value) == str(self.sums.dtype) else tirx.Cast(str(self.sums.dtype), value)
+        )
         if self.epilogue is None:
             indices = self.block.body.body.indices
             return nest.store(self.sums, value, *(nest.substitute(index, places) for index in indices))
@@ -258,7 +266,11 @@ def _read(block: Block, epilogue: Block | None) -> Contraction | None:
         return None
     depth = Group(block.reduced)
     dtype = str(block.body.writes[0].source.dtype)
-    group_of_batch, group_of_rows, group_of_columns = Group(tuple(batch)), Group(tuple(rows)), Group(tuple(columns))
+    group_of_batch, group_of_rows, group_of_columns = (
+        Group(tuple(batch)),
+        Group(tuple(rows)),
+        Group(tuple(columns)),
+    )
     found = Contraction(
         block=block,
         epilogue=epilogue,

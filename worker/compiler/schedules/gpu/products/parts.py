@@ -1,8 +1,8 @@
 """The second kernel of a product whose depth is divided::
 
-    for vector of results, in blocks and threads:
-        sum over parts
-        epilogue
+for vector of results, in blocks and threads:
+    sum over parts
+    epilogue
 """
 
 from __future__ import annotations

@@ -62,9 +62,7 @@ class SkinnyProduct:
         first = gt.bound(
             "blockIdx.x",
             blocks,
-            lambda block: gt.bound(
-                "blockIdx.y", plan.splits, lambda part: threads(block, part, parts)
-            ),
+            lambda block: gt.bound("blockIdx.y", plan.splits, lambda part: threads(block, part, parts)),
         )
         return nest.sequence(nest.declare(parts), first, add_parts(contraction, parts, plan.splits))
 
@@ -92,7 +90,14 @@ class SkinnyProduct:
 
         def body(outer: Any) -> tirx.Stmt:
             loads = [
-                self._load_right(held, index, first_column, depth_at(outer * steps + index), outer * steps + index, batch_places)
+                self._load_right(
+                    held,
+                    index,
+                    first_column,
+                    depth_at(outer * steps + index),
+                    outer * steps + index,
+                    batch_places,
+                )
                 for index in range(inside_part)
             ]
             uses = [
@@ -134,9 +139,7 @@ class SkinnyProduct:
             base = (index * own + load) * width if self._streams_depth else index * width
             conditions = [*inside, column < contraction.columns.size]
             along = contraction.depth if self._streams_depth else contraction.columns
-            statements.append(
-                _load(factor, along, held, base, width, conditions, column, depth, batch)
-            )
+            statements.append(_load(factor, along, held, base, width, conditions, column, depth, batch))
         return nest.sequence(*statements)
 
     def _load_left(self, left: Any, depth: Any, batch: Any) -> tirx.Stmt:
