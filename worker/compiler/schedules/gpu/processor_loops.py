@@ -92,7 +92,10 @@ def _is_bound(statement: tirx.Stmt) -> bool:
 
 
 def _kernels(statements: list[tirx.Stmt], _gpu: Gpu) -> list[tirx.Stmt]:
-    return [statement if isinstance(statement, tirx.AllocBuffer) else _kernel(statement) for statement in statements]
+    return [
+        statement if isinstance(statement, tirx.AllocBuffer) else _kernel(statement)
+        for statement in statements
+    ]
 
 
 def _kernel(statement: tirx.Stmt) -> tirx.Stmt:
@@ -277,7 +280,11 @@ class _Lanes:
             return [*outer, whole(0)]
 
         def load(one: Any) -> Any:
-            return self._narrow(one.source)[tuple(place(one.indices))] if str(one.source.scope()) == "local" else one
+            return (
+                self._narrow(one.source)[tuple(place(one.indices))]
+                if str(one.source.scope()) == "local"
+                else one
+            )
 
         def store(one: Any) -> Any:
             if str(one.buffer.scope()) != "local":

@@ -124,7 +124,9 @@ def _layer(
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
     function = write_recurrence(asked, plan)
     if on_gpu:
-        function = function.with_attr(LANES, max(plan.units.lanes, plan.projected.lanes if plan.projected else 1))
+        function = function.with_attr(
+            LANES, max(plan.units.lanes, plan.projected.lanes if plan.projected else 1)
+        )
     outputs, *after = emit.call_loops(function, cell.name, operands, kinds.results.values())
     joined = (*shape_of(data)[:2], network.directions * asked.outputs)
     return [emit(relax.op.reshape(outputs, joined)), *after]
