@@ -21,9 +21,6 @@ from bessemer.contract.report import GpuKernel
 from worker.compiler.schedules.gpu.chips import gpu_of
 from worker.errors import JobError
 
-CUDA_VERSION = "13.0"
-"""That of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
-
 _TOOLKIT = "nvidia.cu13"
 _ONLY_HERE = "wgmma"
 """Instructions of sm_90 that newer GPUs lack."""
