@@ -18,6 +18,7 @@ from worker.compiler.codegen.cuda.machine_code import compile_cuda
 from worker.compiler.pipeline.optimize import legalize_by_rules
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu import GPU_FAMILIES, schedule_for_gpu
+from worker.compiler.schedules.gpu.chips import writing_for
 from worker.compiler.schedules.inline import inline_blocks
 from tvm import s_tir
 
@@ -48,12 +49,17 @@ def module_of(build: Build, *kinds: Kind) -> tvm.IRModule:
 
 def legalized(build: Build, *kinds: Kind) -> tirx.PrimFunc:
     """The one function that operators are fused to."""
-    module = module_of(build, *kinds)
-    with tvm.target.Target("llvm"), tvm.transform.PassContext(opt_level=3):
+    (function,) = functions_of(prepared(module_of(build, *kinds))).values()
+    return function
+
+
+def prepared(module: tvm.IRModule) -> tvm.IRModule:
+    """A module whose operators are legalized for a GPU and fused."""
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 4})
+    with writing_for(GPU), target, tvm.transform.PassContext(opt_level=3):
         for step in _PASSES:
             module = step(module)
-    (function,) = functions_of(module).values()
-    return function
+    return module
 
 
 def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:

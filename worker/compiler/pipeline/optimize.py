@@ -24,6 +24,8 @@ from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
 from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.gpu.channels_last import channels_last
+from worker.compiler.layout.gpu.early_slices import early_slices
+from worker.compiler.layout.gpu.processor_calls import refuse_processor_calls
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
@@ -44,7 +46,7 @@ from worker.compiler.values import Optimized, StageContext, Translated, Upload
 from worker.errors import JobError, failure_of, in_entry, short_message
 from worker.parameters import PREPARE
 
-GPU_LAYOUT = (channels_last,)
+GPU_LAYOUT = (early_slices, channels_last)
 """The passes of the phase ``layout`` for GPUs."""
 
 REWRITE, KERNELS = "rewrite", "kernels"
@@ -255,6 +257,8 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
             context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
+    if upload.target.gpu is not None:
+        refuse_processor_calls(module, translated.places)
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,

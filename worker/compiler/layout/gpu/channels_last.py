@@ -36,6 +36,7 @@ from worker.compiler.layout.relax_graph import static_shape
 
 Array = NDArray[Any]
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+_RESHAPES = ("relax.reshape", "relax.squeeze", "relax.flatten")
 _PLACE = {0: 0, 1: 3, 2: 1, 3: 2}
 """Where a dimension of NCHW lies in NHWC."""
 
@@ -62,6 +63,10 @@ class ChannelsLastGraph(PyExprMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Compute a binding with channels last where a rule says how."""
         value = binding.value
+        single = self._single_pixel(value)
+        if single is not None:
+            super().visit_var_binding_(relax.VarBinding(binding.var, single))
+            return
         rule = RULES.get(value.op.name) if _is_call(value) else None
         image = None if rule is None else rule(value, self)
         if image is None:
@@ -79,6 +84,15 @@ class ChannelsLastGraph(PyExprMutator):
             self._plain.add(variable)
             self.set_var_remap(variable, self.builder_.emit(_first(image)))
         return super().visit_dataflow_var_(variable)
+
+    def _single_pixel(self, value: relax.Expr) -> relax.Expr | None:
+        """A reshape of an image of one pixel, which has the same order in both layouts; None for others."""
+        if not _is_call(value) or value.op.name not in _RESHAPES:
+            return None
+        image, sizes = self.ready(value.args[0]), static_shape(value.args[0])
+        if image is None or sizes is None or static_shape(value) is None or sizes[2:] != (1, 1):
+            return None
+        return relax.op.reshape(image, static_shape(value))
 
     def ready(self, operand: relax.Expr) -> relax.Var | None:
         """The operand with channels last, if it is computed so."""
