@@ -57,11 +57,15 @@ class Clock:
         self.now = 0
         self.block_start = np.zeros(shape.blocks, np.int32)
         self.warp_start = np.zeros(shape.blocks * shape.warps, np.int32)
+        block, thread = np.divmod(np.arange(shape.blocks * shape.threads, dtype=np.int32), shape.threads)
+        self._block = block
+        self._warp = block * shape.warps + thread // WARP
+        self._has_warp_syncs = False
 
     def warp_of(self, lanes: np.ndarray) -> np.ndarray:
         """The warp of each lane, counted through all blocks."""
-        block, thread = np.divmod(lanes, self.shape.threads)
-        return block * self.shape.warps + thread // WARP
+        warps: np.ndarray = self._warp[lanes]
+        return warps
 
     def sync_blocks(self, blocks: np.ndarray) -> None:
         self.now += 1
@@ -70,20 +74,21 @@ class Clock:
     def sync_warps(self, warps: np.ndarray) -> None:
         self.now += 1
         self.warp_start[warps] = self.now
+        self._has_warp_syncs = True
 
     def unordered(self, earlier: np.ndarray, when: np.ndarray, later: np.ndarray) -> np.ndarray:
         """Whether nothing orders the access of lane ``earlier`` (-1: none) at ``when`` before ``later``'s now."""
-        suspects = np.nonzero((earlier != later) & (earlier >= 0))[0]
-        result = np.zeros(len(later), bool)
+        result = (earlier != later) & (earlier >= 0)
+        suspects = np.nonzero(result)[0]
         if not len(suspects):
             return result
         one, other, time = earlier[suspects], later[suspects], when[suspects]
-        threads = self.shape.threads
-        same_block = one // threads == other // threads
-        by_block = same_block & (time < self.block_start[other // threads])
-        warps = self.warp_of(other)
-        by_warp = (self.warp_of(one) == warps) & (time < self.warp_start[warps])
-        result[suspects] = ~(by_block | by_warp)
+        block = self._block[other]
+        ordered = (self._block[one] == block) & (time < self.block_start[block])
+        if self._has_warp_syncs and not ordered.all():
+            warp = self._warp[other]
+            ordered |= (self._warp[one] == warp) & (time < self.warp_start[warp])
+        result[suspects] = ~ordered
         return result
 
 
