@@ -406,6 +406,8 @@ class Translator:
 
     def pointer(self, node: Any, offset: Any = None) -> Callable[[Lanes], Pointer]:
         """A pointer as a memory, an index in elements, and their type. Both ways of touching it are possible."""
+        if ex.is_call(node, "cuda.cvta_generic_to_shared"):
+            return self.pointer(node.args[0], offset)
         if ex.is_call(node, "tvm_access_ptr"):
             marker, data, start = node.args[0], node.args[1], self.expression(node.args[2])
             dtype = ex.type_of(marker)[0]
@@ -419,6 +421,19 @@ class Translator:
         self._touch(root, "read", "written")
         more = self.expression(offset) if offset is not None else lambda _: 0
         return lambda lanes: (lanes.batch.memory[root], start(lanes) + more(lanes), dtype)
+
+
+    def registers(self, nodes: list[Any]) -> list[tuple[View, ex.Evaluate]]:
+        """Registers that an instruction writes, named as loads of elements of local arrays."""
+        return [(self.views[node.source], self._index(node)) for node in nodes]
+
+    @staticmethod
+    def write_registers(lanes: Lanes, targets: list[tuple[View, ex.Evaluate]], values: np.ndarray) -> None:
+        """Write a register of 32 bits of each lane after the other."""
+        columns = np.ascontiguousarray(values).view(np.uint32)
+        for place, (view, index) in enumerate(targets):
+            column = np.ascontiguousarray(columns[:, place]).view(view.dtype)
+            lanes.batch.memory[view.root].write(lanes, index(lanes), column, view.dtype)
 
 
 def launch(kernel: Kernel, translator: Translator, host: Lanes) -> None:
