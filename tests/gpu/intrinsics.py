@@ -88,7 +88,7 @@ def _storage_sync(translator: Any, node: Any) -> ex.Evaluate:
 
 
 def _shuffle(source: Callable[[np.ndarray, Any, int], np.ndarray]) -> Intrinsic:
-    """``__shfl_*_sync``: a lane takes the value of another lane of its warp; outside its section it keeps its own.
+    """``__shfl_*_sync``: a lane takes another lane's value; outside its section of the warp it keeps its own.
 
     The hardware exchanges among the lanes named in the mask, which must all be there.
     """
@@ -267,7 +267,10 @@ def _mma_of_arrays(translator: Any, node: Any) -> ex.Evaluate:
     def execute(lanes: Lanes) -> None:
         warps = _full_warps(lanes)
         target = c(lanes)
-        parts = (tc.read_array(lanes, pointer, size) for pointer, size in zip((a(lanes), b(lanes), target), form.elements, strict=True))
+        parts = (
+            tc.read_array(lanes, pointer, size)
+            for pointer, size in zip((a(lanes), b(lanes), target), form.elements, strict=True)
+        )
         values = list(parts)
         lanes.batch.require_defined("an operand of mma")
         tc.write_array(lanes, target, form.multiply_add(*values))
@@ -278,7 +281,7 @@ def _mma_of_arrays(translator: Any, node: Any) -> ex.Evaluate:
 
 @intrinsic("ptx.mma")
 def _mma(translator: Any, node: Any) -> ex.Evaluate:
-    """``mma.sync``: D = A * B + C, the matrices spread over the registers of a warp, which are named one by one."""
+    """``mma.sync``: D = A * B + C, spread over the registers of a warp, which are named one by one."""
     names = [str(argument.value) for argument in node.args if type(argument).__name__ == "StringImm"]
     operands = [argument for argument in node.args if type(argument).__name__ != "StringImm"]
     shape = next(place for place, name in enumerate(names) if name.startswith("m16"))
@@ -338,7 +341,7 @@ def _ldmatrix(translator: Any, node: Any) -> ex.Evaluate:
 
 
 def _ldmatrix_of_bytes(translator: Any, node: Any, registers: Any) -> ex.Evaluate:
-    """What TVM writes instead of a transposed ``ldmatrix`` of bytes, which does not exist: plain loads of B."""
+    """What TVM writes for a transposed ``ldmatrix`` of bytes, which does not exist: loads of B."""
     start, stride = translator.pointer(node.args[5]), translator.expression(node.args[6])
 
     def execute(lanes: Lanes) -> None:

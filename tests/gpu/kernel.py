@@ -1,7 +1,7 @@
 """TIR statements: each becomes a function that executes it for the active lanes.
 
-``Translator`` turns the body of a lowered function into such functions once; executing them then needs no look at
-TIR. ``run_function`` executes a function: its host part calls its kernels one after another.
+``Translator`` turns the body of a lowered function into such functions once; executing them needs no TIR.
+``run_function`` executes a function: its host part calls its kernels one after another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.gpu import expressions as ex
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.intrinsics import INTRINSICS, commit_group, wait_group
 from tests.gpu.lanes import Batch, Clock, Lanes, Shape, Value, is_varying, spread
-from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray, Storage
+from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray
 
 Execute = Callable[[Lanes], None]
 LANES_AT_ONCE = 1 << 15
@@ -102,7 +102,11 @@ class Translator:
         return execute
 
     def _for(self, node: Any) -> Execute:
-        slot, start, extent = self.slot(node.loop_var), self.expression(node.min), self.expression(node.extent)
+        slot, start, extent = (
+            self.slot(node.loop_var),
+            self.expression(node.min),
+            self.expression(node.extent),
+        )
         step = self.expression(node.step) if node.step is not None else lambda _: 1
         body = self.statement(node.body)
 
@@ -405,7 +409,7 @@ class Translator:
         return self.views[buffer]
 
     def pointer(self, node: Any, offset: Any = None) -> Callable[[Lanes], Pointer]:
-        """A pointer as a memory, an index in elements, and their type. Both ways of touching it are possible."""
+        """A pointer as a memory, an index in elements, and their type. It can be read and written."""
         if ex.is_call(node, "cuda.cvta_generic_to_shared"):
             return self.pointer(node.args[0], offset)
         if ex.is_call(node, "tvm_access_ptr"):
@@ -421,7 +425,6 @@ class Translator:
         self._touch(root, "read", "written")
         more = self.expression(offset) if offset is not None else lambda _: 0
         return lambda lanes: (lanes.batch.memory[root], start(lanes) + more(lanes), dtype)
-
 
     def registers(self, nodes: list[Any]) -> list[tuple[View, ex.Evaluate]]:
         """Registers that an instruction writes, named as loads of elements of local arrays."""
@@ -441,7 +444,8 @@ def launch(kernel: Kernel, translator: Translator, host: Lanes) -> None:
 
     def extent(kind: str) -> tuple[int, int, int]:
         x, y, z = (
-            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1 for axis in _AXES
+            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1
+            for axis in _AXES
         )
         return x, y, z
 
@@ -494,7 +498,7 @@ def _check_shared(batch: Batch) -> None:
 
 
 def run_function(function: Any, arguments: Iterable[np.ndarray | int], inputs: int) -> None:
-    """Execute a lowered function in place: the first ``inputs`` arguments are read, the others are its outputs."""
+    """Execute a lowered function in place: the first ``inputs`` arguments are read, others written."""
     translator = Translator()
     batch = Batch(Shape((1, 1, 1), (1, 1, 1)), Clock(Shape((1, 1, 1), (1, 1, 1))), 0, 1)
     host = Lanes(batch, np.arange(1))
@@ -508,7 +512,8 @@ def run_function(function: Any, arguments: Iterable[np.ndarray | int], inputs: i
             count = int((~memory.known).sum())
             first = int(np.argmin(memory.known))
             raise KernelFault(
-                Fault.UNWRITTEN, f"{count} elements of {memory.name}, the first of them {first}, are never written"
+                Fault.UNWRITTEN,
+                f"{count} elements of {memory.name}, the first of them {first}, are never written",
             )
 
 
@@ -536,6 +541,3 @@ def _product(shape: Iterable[Any]) -> Any:
 def _column(value: Value) -> np.ndarray:
     array = np.asarray(value)
     return array if array.ndim == 2 else array.reshape(-1, 1)
-
-
-__all__ = ["Storage", "run_function"]

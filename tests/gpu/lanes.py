@@ -1,8 +1,8 @@
 """The threads that execute a statement together.
 
-A *lane* is one thread of one block. All lanes of a batch of blocks execute each statement in lockstep; a value
-is either *uniform* (a Python or NumPy scalar) or an array with one element per lane. A value of a TIR vector type
-is an array with a row per lane, or with one row if it is uniform.
+A *lane* is one thread of one block. All lanes of a batch of blocks execute each statement in lockstep. A
+value is either *uniform* (a Python or NumPy scalar) or an array with one element per lane. A value of a
+vector type is an array with a row per lane, or with one row if it is uniform.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Shape:
 
 
 class Clock:
-    """Counts barriers. It says which of two accesses of threads of a block happened first, if that is certain."""
+    """Counts barriers, and says whether they order two accesses."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -77,7 +77,7 @@ class Clock:
         self._has_warp_syncs = True
 
     def unordered(self, earlier: np.ndarray, when: np.ndarray, later: np.ndarray) -> np.ndarray:
-        """Whether nothing orders the access of lane ``earlier`` (-1: none) at ``when`` before ``later``'s now."""
+        """Whether nothing orders lane ``earlier`` (-1: none) at ``when`` before lane ``later`` now."""
         result = (earlier != later) & (earlier >= 0)
         suspects = np.nonzero(result)[0]
         if not len(suspects):
@@ -96,8 +96,8 @@ class Clock:
 class Batch:
     """The blocks that execute in lockstep, and the memory that they have for themselves.
 
-    ``undefined`` marks lanes whose current value comes from a register that nobody wrote. TVM's reductions across
-    warps shuffle such values, and use none of them.
+    ``undefined`` marks lanes whose current value comes from a register that nobody wrote. TVM's reductions
+    across warps shuffle such values, and use none of them.
     """
 
     shape: Shape
@@ -131,8 +131,8 @@ class Batch:
 class Lanes:
     """The active lanes of a batch, and the variables that they see.
 
-    ``ids`` are the lanes' places in the batch. A branch makes a child with fewer lanes: a variable of the parent is
-    looked up there and cut down to the lanes of the child.
+    ``ids`` are the lanes' places in the batch. A branch makes a child with fewer lanes, in which a variable
+    of the parent is cut down to the child's lanes.
     """
 
     __slots__ = ("batch", "count", "ids", "parent", "picked", "values")

@@ -9,7 +9,6 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from tests.gpu.expressions import is_call
 from tests.gpu.kernel import run_function
 from tests.gpu.memory import numpy_dtype
 from worker.compiler.codegen.cuda.kernels import lower_threads
@@ -44,7 +43,10 @@ def assert_computes(
     dtypes = [str(parameter.dtype) for parameter in function.params]
     count = len(shapes) - outputs
     arrays = list(inputs) if inputs is not None else random_arrays(shapes[:count], dtypes[:count])
-    blanks = [np.zeros(shape, numpy_dtype(dtype)) for shape, dtype in zip(shapes[count:], dtypes[count:], strict=True)]
+    blanks = [
+        np.zeros(shape, numpy_dtype(dtype))
+        for shape, dtype in zip(shapes[count:], dtypes[count:], strict=True)
+    ]
     expected = run_on_cpu(function, arrays, blanks)  # first: a schedule can change the function that it is of
     found = [blank.copy() for blank in blanks]
     execute_function(schedule(function, gpu), [*arrays, *found], count, gpu)
@@ -67,7 +69,9 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> N
 def random_arrays(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> list[np.ndarray]:
     """Floats of a normal distribution, small integers, truth values."""
     generator = np.random.default_rng(0)
-    return [_random(generator, shape, numpy_dtype(dtype)) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return [
+        _random(generator, shape, numpy_dtype(dtype)) for shape, dtype in zip(shapes, dtypes, strict=True)
+    ]
 
 
 def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -196,6 +200,3 @@ def _flat(value: Any) -> Any:
             yield from _flat(part)
     else:
         yield value
-
-
-__all__ = ["GPU", "assert_computes", "execute", "execute_function", "is_call"]

@@ -1,8 +1,8 @@
 """Matrices in the registers of a warp, as the PTX ISA lays them out ("Matrix Fragments for mma").
 
-A layout says which row and column register ``i`` of lane ``l`` holds: with ``group = l // 4`` and ``member = l % 4``,
-registers of 32 bits hold elements next to each other along k, and each matrix consists of 8 groups of rows (or
-columns) by 4 members.
+A layout says which rows and columns lane ``l`` holds. With ``group = l // 4`` and ``member = l % 4``,
+registers of 32 bits hold neighbors along k, and a matrix consists of 8 groups of rows (or columns) by 4
+members.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MmaShape:
         return cls(*map(int, found.groups()))
 
     def a_layout(self, bits: int) -> Layout:
-        """Registers of 32 bits run over rows ``group`` and ``group + 8`` first, then over the next columns."""
+        """Registers of 32 bits run over rows ``group`` and ``group + 8`` first, then over columns."""
         packed = 32 // bits
         register, inside = np.divmod(np.arange(self.m * self.k // WARP), packed)
         rows = _GROUP + 8 * (register % 2)
@@ -161,7 +161,7 @@ def warp_places(lanes: Lanes, warps: np.ndarray) -> np.ndarray:
 def matrix_index(
     lanes: Lanes, start: Value, stride: int, shape: tuple[int, int], by_columns: bool
 ) -> tuple[Lanes, np.ndarray]:
-    """A lane of each warp to stand for it, and the indices of the elements of its matrix, one row per warp."""
+    """A lane of each warp to stand for it, and the indices of its matrix, one row per warp."""
     first = np.arange(lanes.count) % WARP == 0
     begin = spread(start, lanes.count)
     if is_varying(start) and (begin.reshape(-1, WARP) != begin[first][:, None]).any():

@@ -15,7 +15,9 @@ from tests.gpu.run import GPU, assert_computes, execute_function
 from worker.compiler.schedules.gpu.chips import Gpu
 
 
-def matmul(rows: int, columns: int, depth: int, dtype: str = "float32", sums: str = "float32") -> tirx.PrimFunc:
+def matmul(
+    rows: int, columns: int, depth: int, dtype: str = "float32", sums: str = "float32"
+) -> tirx.PrimFunc:
     a = te.placeholder((rows, depth), dtype, name="a")
     b = te.placeholder((depth, columns), dtype, name="b")
     k = te.reduce_axis((0, depth), name="k")
