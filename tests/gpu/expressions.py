@@ -150,7 +150,24 @@ def _leading_zeros(value: Value) -> Value:
 UNARY: dict[str, Callable[[Value], Value]] = {
     **{
         name: getattr(np, name)
-        for name in "exp exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh floor ceil trunc isnan isinf isfinite".split()
+        for name in (
+            *(
+                "exp",
+                "exp2",
+                "log",
+                "log2",
+                "log10",
+                "log1p",
+                "sqrt",
+                "sin",
+                "cos",
+                "tan",
+                "sinh",
+                "cosh",
+                "tanh",
+            ),
+            *("floor", "ceil", "trunc", "isnan", "isinf", "isfinite"),
+        )
     },
     "exp10": lambda x: np.power(x.dtype.type(10), x),
     "asin": np.arcsin,
@@ -219,7 +236,7 @@ def branch(lanes: Lanes, condition: Value, one: Evaluate, other: Evaluate, dtype
 
 
 def both(lanes: Lanes, one: Evaluate, other: Evaluate, stop: bool) -> Value:
-    """``and`` (stop at false) and ``or`` (stop at true): lanes that are decided do not evaluate the second part."""
+    """``and`` (stop at false) and ``or`` (stop at true): decided lanes skip the second part."""
     first = one(lanes)
     if not is_varying(first):
         return bool(first) if bool(first) == stop else other(lanes)

@@ -14,7 +14,7 @@ from tests.gpu import expressions as ex
 from tests.gpu import tensor_cores as tc
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.lanes import WARP, Lanes, Value, spread
-from tests.gpu.memory import Copy, Fragments
+from tests.gpu.memory import Copy, Fragments, Pointer
 
 Intrinsic = Callable[[Any, Any], ex.Evaluate]
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -88,7 +88,7 @@ def _storage_sync(translator: Any, node: Any) -> ex.Evaluate:
 
 
 def _shuffle(source: Callable[[np.ndarray, Any, int], np.ndarray]) -> Intrinsic:
-    """``__shfl_*_sync``: a lane takes the value of another lane of its warp; outside its section it keeps its own.
+    """``__shfl_*_sync``: a lane takes another lane's value; outside its section of the warp it keeps its own.
 
     The hardware exchanges among the lanes named in the mask, which must all be there.
     """
@@ -151,33 +151,44 @@ def _present(lanes: Lanes) -> np.ndarray:
 # Asynchronous copies
 
 
-@intrinsic("s_tir.cp_async_raw", "ptx_cp_async", "ptx.cp_async")
-def _cp_async(translator: Any, node: Any) -> ex.Evaluate:
-    """``cp.async``: the data are in shared memory only after a wait; a false predicate copies zeros."""
+@intrinsic("s_tir.cp_async_raw")
+def _cp_async_raw(translator: Any, node: Any) -> ex.Evaluate:
+    """``cp.async`` as TVM's passes write it; a false predicate copies zeros."""
     target = translator.pointer(node.args[0], node.args[1])
     source = translator.pointer(node.args[2], node.args[3])
-    size = translator.expression(node.args[4])
-    predicate = translator.expression(node.args[5]) if len(node.args) > 5 else lambda _: 1
+    size = int(node.args[4].value)
+    predicate = translator.expression(node.args[5]) if len(node.args) > 5 else lambda _: True
+    return lambda lanes: _copy_async(lanes, target(lanes), source(lanes), size, predicate(lanes) * size)
 
-    def execute(lanes: Lanes) -> None:
-        count = int(size(lanes))
-        if count not in (4, 8, 16):
-            raise KernelFault(Fault.UNSUPPORTED, f"cp.async copies 4, 8 or 16 bytes, not {count}")
-        memory, at, seen = target(lanes)
-        origin, start, dtype = source(lanes)
-        if seen != dtype:
-            at = at * seen.itemsize // dtype.itemsize
-        steps = np.arange(count // dtype.itemsize)
-        holds = spread(predicate(lanes), lanes.count).astype(bool)
-        value = np.zeros((lanes.count, len(steps)), dtype)
-        if holds.any():
-            there = lanes.where(holds)
-            begin = ex.spread(start, lanes.count)[holds]
-            value[holds] = origin.read(there, begin[:, None] + steps, dtype)
-        place = spread(at, lanes.count)[:, None] + steps
-        _pending(lanes).append(memory.start_copy(lanes, place, value, dtype, _groups(lanes)[lanes.ids]))
 
-    return execute
+@intrinsic("ptx.cp_async_ca", "ptx.cp_async_cg", "ptx.cp_async_ca_src_size", "ptx.cp_async_cg_src_size")
+def _cp_async(translator: Any, node: Any) -> ex.Evaluate:
+    """``cp.async [target], [source], size, read``: zeros follow what is read."""
+    operands = [argument for argument in node.args if type(argument).__name__ != "StringImm"]
+    target, source, size = *map(translator.pointer, operands[:2]), int(operands[2].value)
+    read = translator.expression(operands[3]) if len(operands) > 3 else lambda _: size
+    return lambda lanes: _copy_async(lanes, target(lanes), source(lanes), size, read(lanes))
+
+
+def _copy_async(lanes: Lanes, target: Pointer, source: Pointer, size: int, read: Value) -> None:
+    """Each lane sends ``size`` bytes, of which the first ``read`` are the source's and the others zeros."""
+    if size not in (4, 8, 16):
+        raise KernelFault(Fault.UNSUPPORTED, f"cp.async copies 4, 8 or 16 bytes, not {size}")
+    (memory, at, seen), (origin, start, dtype) = target, source
+    steps = np.arange(size // dtype.itemsize)
+    first = spread(start, lanes.count)[:, None] + steps
+    elements = spread(read, lanes.count).astype(np.int64) // dtype.itemsize
+    value = np.zeros(first.shape, dtype)
+    whole = elements == len(steps)
+    if whole.any():
+        value[whole] = origin.read(lanes.where(whole), first[whole], dtype)
+    for step in steps:
+        partly = ~whole & (elements > step)
+        if partly.any():
+            value[partly, step] = origin.read(lanes.where(partly), first[partly, step], dtype)
+    place = spread(at, lanes.count) * seen.itemsize // dtype.itemsize
+    copy = memory.start_copy(lanes, place[:, None] + steps, value, dtype, _groups(lanes)[lanes.ids])
+    _pending(lanes).append(copy)
 
 
 def _groups(lanes: Lanes) -> np.ndarray:
@@ -248,27 +259,55 @@ def _atomic_add(translator: Any, node: Any) -> ex.Evaluate:
 
 
 @intrinsic("ptx_legacy.mma")
-def _mma(translator: Any, node: Any) -> ex.Evaluate:
-    """``mma.sync``: D = A * B + D, the matrices spread over the registers of a warp."""
-    shape = tc.MmaShape.parse(str(node.args[0].value))
-    a_type, b_type, c_type = (tc.PTX_TYPES[str(argument.value)] for argument in node.args[3:6])
+def _mma_of_arrays(translator: Any, node: Any) -> ex.Evaluate:
+    """``mma.sync`` as TVM's intrinsics write it: each lane's registers lie side by side in an array."""
+    form = tc.Mma(str(node.args[0].value), *(str(argument.value) for argument in node.args[3:6]))
     a, b, c = (translator.pointer(node.args[place], node.args[place + 1]) for place in (6, 8, 10))
 
     def execute(lanes: Lanes) -> None:
         warps = _full_warps(lanes)
-        left = tc.gather(lanes, a(lanes), shape.a_layout(a_type.bits), a_type, (shape.m, shape.k))
-        right = tc.gather(lanes, b(lanes), shape.b_layout(b_type.bits), b_type, (shape.k, shape.n))
-        layout = shape.c_layout()
-        total = tc.gather(lanes, c(lanes), layout, c_type, (shape.m, shape.n))
-        tc.scatter(lanes, c(lanes), layout, tc.multiply_add(left, right, total))
+        target = c(lanes)
+        parts = (
+            tc.read_array(lanes, pointer, size)
+            for pointer, size in zip((a(lanes), b(lanes), target), form.elements, strict=True)
+        )
+        values = list(parts)
+        lanes.batch.require_defined("an operand of mma")
+        tc.write_array(lanes, target, form.multiply_add(*values))
+        lanes.batch.clock.sync_warps(warps)
+
+    return execute
+
+
+@intrinsic("ptx.mma")
+def _mma(translator: Any, node: Any) -> ex.Evaluate:
+    """``mma.sync``: D = A * B + C, spread over the registers of a warp, which are named one by one."""
+    names = [str(argument.value) for argument in node.args if type(argument).__name__ == "StringImm"]
+    operands = [argument for argument in node.args if type(argument).__name__ != "StringImm"]
+    shape = next(place for place, name in enumerate(names) if name.startswith("m16"))
+    d_type, a_type, b_type, c_type = names[shape + 3 : shape + 7]
+    form = tc.Mma(names[shape], a_type, b_type, c_type)
+    if d_type != c_type or names[shape + 1 : shape + 3] != ["row", "col"]:
+        raise KernelFault(Fault.UNSUPPORTED, f"mma {'.'.join(names)}")
+    a_size, b_size, c_size = form.registers
+    targets = translator.registers(operands[:c_size])
+    values = [translator.expression(operand) for operand in operands[c_size:]]
+
+    def execute(lanes: Lanes) -> None:
+        warps = _full_warps(lanes)
+        found = [spread(value(lanes), lanes.count) for value in values]
+        lanes.batch.require_defined("an operand of mma")
+        a, b, c = found[:a_size], found[a_size : a_size + b_size], found[a_size + b_size :][:c_size]
+        result = form.multiply_add(*(np.stack(part, axis=1) for part in (a, b, c)))
+        translator.write_registers(lanes, targets, result)
         lanes.batch.clock.sync_warps(warps)
 
     return execute
 
 
 @intrinsic("ptx_legacy.ldmatrix")
-def _ldmatrix(translator: Any, node: Any) -> ex.Evaluate:
-    """``ldmatrix``: one, two or four 8x8 matrices of 16 bits; lane 8 i + r names row r of matrix i."""
+def _ldmatrix_to_array(translator: Any, node: Any) -> ex.Evaluate:
+    """``ldmatrix`` as TVM's intrinsics write it: the registers lie side by side in an array."""
     transposed, count = bool(int(node.args[0].value)), int(node.args[1].value)
     registers = translator.pointer(node.args[3], node.args[4])
     rows = translator.pointer(node.args[5], node.args[6])
@@ -278,15 +317,31 @@ def _ldmatrix(translator: Any, node: Any) -> ex.Evaluate:
 
     def execute(lanes: Lanes) -> None:
         warps = _full_warps(lanes)
-        memory, at, dtype = rows(lanes)
-        tc.load_matrices(lanes, (memory, at, dtype), registers(lanes), count, transposed)
+        tc.write_array(lanes, registers(lanes), tc.load_matrices(lanes, rows(lanes), count, transposed))
+        lanes.batch.clock.sync_warps(warps)
+
+    return execute
+
+
+@intrinsic("ptx.ldmatrix")
+def _ldmatrix(translator: Any, node: Any) -> ex.Evaluate:
+    """``ldmatrix``: one, two or four 8x8 matrices of 16 bits; lane 8 i + r names row r of matrix i."""
+    names = [str(argument.value) for argument in node.args if type(argument).__name__ == "StringImm"]
+    operands = [argument for argument in node.args if type(argument).__name__ != "StringImm"]
+    count = {"x1": 1, "x2": 2, "x4": 4}[next(name for name in names if name in ("x1", "x2", "x4"))]
+    transposed = "trans" in names
+    targets, rows = translator.registers(operands[:count]), translator.pointer(operands[count])
+
+    def execute(lanes: Lanes) -> None:
+        warps = _full_warps(lanes)
+        translator.write_registers(lanes, targets, tc.load_matrices(lanes, rows(lanes), count, transposed))
         lanes.batch.clock.sync_warps(warps)
 
     return execute
 
 
 def _ldmatrix_of_bytes(translator: Any, node: Any, registers: Any) -> ex.Evaluate:
-    """What TVM writes instead of a transposed ``ldmatrix`` of bytes, which does not exist: plain loads of B."""
+    """What TVM writes for a transposed ``ldmatrix`` of bytes, which does not exist: loads of B."""
     start, stride = translator.pointer(node.args[5]), translator.expression(node.args[6])
 
     def execute(lanes: Lanes) -> None:

@@ -1,7 +1,7 @@
 """TIR statements: each becomes a function that executes it for the active lanes.
 
-``Translator`` turns the body of a lowered function into such functions once; executing them then needs no look at
-TIR. ``run_function`` executes a function: its host part calls its kernels one after another.
+``Translator`` turns the body of a lowered function into such functions once; executing them needs no TIR.
+``run_function`` executes a function: its host part calls its kernels one after another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.gpu import expressions as ex
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.intrinsics import INTRINSICS, commit_group, wait_group
 from tests.gpu.lanes import Batch, Clock, Lanes, Shape, Value, is_varying, spread
-from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray, Storage
+from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray
 
 Execute = Callable[[Lanes], None]
 LANES_AT_ONCE = 1 << 15
@@ -409,7 +409,9 @@ class Translator:
         return self.views[buffer]
 
     def pointer(self, node: Any, offset: Any = None) -> Callable[[Lanes], Pointer]:
-        """A pointer as a memory, an index in elements, and their type. Both ways of touching it are possible."""
+        """A pointer as a memory, an index in elements, and their type. It can be read and written."""
+        if ex.is_call(node, "cuda.cvta_generic_to_shared"):
+            return self.pointer(node.args[0], offset)
         if ex.is_call(node, "tvm_access_ptr"):
             marker, data, start = node.args[0], node.args[1], self.expression(node.args[2])
             dtype = ex.type_of(marker)[0]
@@ -423,6 +425,18 @@ class Translator:
         self._touch(root, "read", "written")
         more = self.expression(offset) if offset is not None else lambda _: 0
         return lambda lanes: (lanes.batch.memory[root], start(lanes) + more(lanes), dtype)
+
+    def registers(self, nodes: list[Any]) -> list[tuple[View, ex.Evaluate]]:
+        """Registers that an instruction writes, named as loads of elements of local arrays."""
+        return [(self.views[node.source], self._index(node)) for node in nodes]
+
+    @staticmethod
+    def write_registers(lanes: Lanes, targets: list[tuple[View, ex.Evaluate]], values: np.ndarray) -> None:
+        """Write a register of 32 bits of each lane after the other."""
+        columns = np.ascontiguousarray(values).view(np.uint32)
+        for place, (view, index) in enumerate(targets):
+            column = np.ascontiguousarray(columns[:, place]).view(view.dtype)
+            lanes.batch.memory[view.root].write(lanes, index(lanes), column, view.dtype)
 
 
 def launch(kernel: Kernel, translator: Translator, host: Lanes) -> None:
@@ -484,7 +498,7 @@ def _check_shared(batch: Batch) -> None:
 
 
 def run_function(function: Any, arguments: Iterable[np.ndarray | int], inputs: int) -> None:
-    """Execute a lowered function in place: the first ``inputs`` arguments are read, the others are its outputs."""
+    """Execute a lowered function in place: the first ``inputs`` arguments are read, others written."""
     translator = Translator()
     batch = Batch(Shape((1, 1, 1), (1, 1, 1)), Clock(Shape((1, 1, 1), (1, 1, 1))), 0, 1)
     host = Lanes(batch, np.arange(1))
@@ -527,6 +541,3 @@ def _product(shape: Iterable[Any]) -> Any:
 def _column(value: Value) -> np.ndarray:
     array = np.asarray(value)
     return array if array.ndim == 2 else array.reshape(-1, 1)
-
-
-__all__ = ["Storage", "run_function"]

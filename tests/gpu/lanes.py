@@ -1,8 +1,8 @@
 """The threads that execute a statement together.
 
-A *lane* is one thread of one block. All lanes of a batch of blocks execute each statement in lockstep; a value
-is either *uniform* (a Python or NumPy scalar) or an array with one element per lane. A value of a TIR vector type
-is an array with a row per lane, or with one row if it is uniform.
+A *lane* is one thread of one block. All lanes of a batch of blocks execute each statement in lockstep. A
+value is either *uniform* (a Python or NumPy scalar) or an array with one element per lane. A value of a
+vector type is an array with a row per lane, or with one row if it is uniform.
 """
 
 from __future__ import annotations
@@ -50,18 +50,22 @@ class Shape:
 
 
 class Clock:
-    """Counts barriers. It says which of two accesses of threads of a block happened first, if that is certain."""
+    """Counts barriers, and says whether they order two accesses."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.now = 0
         self.block_start = np.zeros(shape.blocks, np.int32)
         self.warp_start = np.zeros(shape.blocks * shape.warps, np.int32)
+        block, thread = np.divmod(np.arange(shape.blocks * shape.threads, dtype=np.int32), shape.threads)
+        self._block = block
+        self._warp = block * shape.warps + thread // WARP
+        self._has_warp_syncs = False
 
     def warp_of(self, lanes: np.ndarray) -> np.ndarray:
         """The warp of each lane, counted through all blocks."""
-        block, thread = np.divmod(lanes, self.shape.threads)
-        return block * self.shape.warps + thread // WARP
+        warps: np.ndarray = self._warp[lanes]
+        return warps
 
     def sync_blocks(self, blocks: np.ndarray) -> None:
         self.now += 1
@@ -70,20 +74,21 @@ class Clock:
     def sync_warps(self, warps: np.ndarray) -> None:
         self.now += 1
         self.warp_start[warps] = self.now
+        self._has_warp_syncs = True
 
     def unordered(self, earlier: np.ndarray, when: np.ndarray, later: np.ndarray) -> np.ndarray:
-        """Whether nothing orders the access of lane ``earlier`` (-1: none) at ``when`` before ``later``'s now."""
-        suspects = np.nonzero((earlier != later) & (earlier >= 0))[0]
-        result = np.zeros(len(later), bool)
+        """Whether nothing orders lane ``earlier`` (-1: none) at ``when`` before lane ``later`` now."""
+        result = (earlier != later) & (earlier >= 0)
+        suspects = np.nonzero(result)[0]
         if not len(suspects):
             return result
         one, other, time = earlier[suspects], later[suspects], when[suspects]
-        threads = self.shape.threads
-        same_block = one // threads == other // threads
-        by_block = same_block & (time < self.block_start[other // threads])
-        warps = self.warp_of(other)
-        by_warp = (self.warp_of(one) == warps) & (time < self.warp_start[warps])
-        result[suspects] = ~(by_block | by_warp)
+        block = self._block[other]
+        ordered = (self._block[one] == block) & (time < self.block_start[block])
+        if self._has_warp_syncs and not ordered.all():
+            warp = self._warp[other]
+            ordered |= (self._warp[one] == warp) & (time < self.warp_start[warp])
+        result[suspects] = ~ordered
         return result
 
 
@@ -91,8 +96,8 @@ class Clock:
 class Batch:
     """The blocks that execute in lockstep, and the memory that they have for themselves.
 
-    ``undefined`` marks lanes whose current value comes from a register that nobody wrote. TVM's reductions across
-    warps shuffle such values, and use none of them.
+    ``undefined`` marks lanes whose current value comes from a register that nobody wrote. TVM's reductions
+    across warps shuffle such values, and use none of them.
     """
 
     shape: Shape
@@ -126,8 +131,8 @@ class Batch:
 class Lanes:
     """The active lanes of a batch, and the variables that they see.
 
-    ``ids`` are the lanes' places in the batch. A branch makes a child with fewer lanes: a variable of the parent is
-    looked up there and cut down to the lanes of the child.
+    ``ids`` are the lanes' places in the batch. A branch makes a child with fewer lanes, in which a variable
+    of the parent is cut down to the child's lanes.
     """
 
     __slots__ = ("batch", "count", "ids", "parent", "picked", "values")

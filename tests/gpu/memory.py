@@ -1,8 +1,8 @@
 """Memory of a GPU with its rules.
 
-Every kind of memory reads and writes elements by lane. ``GlobalArray`` and ``SharedArray`` are seen by several
-threads, so a ``Ledger`` remembers who touched which element and when. ``LocalArray`` belongs to one thread. All
-three fault on indices out of bounds and on elements that nobody wrote.
+Every kind of memory reads and writes elements by lane. Several threads see a ``GlobalArray`` or
+``SharedArray``, so a ``Ledger`` remembers who touched which cell and when. A ``LocalArray`` belongs to
+one thread. All three find indices out of bounds and elements that nobody wrote.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Ledger:
         thread = self.clock.shape.thread
         raise KernelFault(
             Fault.RACE,
-            f"{thread(one[at])} {did} cell {cells[at] % self.pitch} of {self.name} and {thread(other[at])} {does}"
-            " without a barrier in between",
+            f"{thread(one[at])} {did} cell {cells[at] % self.pitch} of {self.name}"
+            f" and {thread(other[at])} {does} without a barrier in between",
         )
 
 
@@ -245,7 +245,7 @@ class SharedArray:
     def start_copy(
         self, lanes: Lanes, index: Value, value: np.ndarray, dtype: np.dtype, group: np.ndarray
     ) -> Copy:
-        """An asynchronous copy: nobody may touch the elements before it is waited for. ``group`` is each lane's."""
+        """An asynchronous copy: nobody may touch the elements before the wait. ``group`` is each lane's."""
         place, access, cells, numbers = self.locate(lanes, index, dtype)
         self._check_waited(cells)
         self.ledger.check_write(cells, numbers)
@@ -265,7 +265,7 @@ class SharedArray:
         self.ledger.record_write(cells, numbers)
 
     def add(self, lanes: Lanes, index: np.ndarray, value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        place, access, cells, numbers = self.locate(lanes, index, dtype)
+        place, _, cells, numbers = self.locate(lanes, index, dtype)
         self._check_waited(cells)
         if not self.known[cells].all():
             at = int(np.argmin(self.known[cells]))
@@ -302,7 +302,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class Copy:
-    """Elements on their way from global to shared memory: their places, the lanes that sent them, their groups."""
+    """Elements on their way from global to shared memory: places, senders and groups."""
 
     target: SharedArray
     dtype: np.dtype
@@ -323,7 +323,7 @@ class Copy:
 
 
 class LocalArray:
-    """Registers: an array for each lane, element by element, so that one element of all lanes is contiguous."""
+    """Registers: an array for each lane, stored element by element of all lanes."""
 
     def __init__(self, name: str, size: int, dtype: np.dtype, batch: Batch) -> None:
         self.name = name
@@ -412,7 +412,7 @@ def _store(
     values: np.ndarray,
     known: np.ndarray | None,
 ) -> None:
-    """Write with all checks. A store of the value that is already there counts as a read: no order can matter."""
+    """Write with all checks. A store of the value that is already there counts as a read."""
     values = values.astype(data.dtype)
     width = len(cells) // len(place)
     silent = bits(data[place]) == bits(values)

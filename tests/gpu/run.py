@@ -9,7 +9,6 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from tests.gpu.expressions import is_call
 from tests.gpu.kernel import run_function
 from tests.gpu.memory import numpy_dtype
 from worker.compiler.codegen.cuda.kernels import lower_threads
@@ -17,7 +16,7 @@ from worker.compiler.schedules.gpu import schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import Gpu, gpu_of
 
 GPU = gpu_of("sm_90")
-TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12}
+TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2, "float64": 1e-12}
 _NAME = "main"
 Schedule = Callable[[tirx.PrimFunc, Gpu], tirx.PrimFunc]
 
@@ -201,6 +200,3 @@ def _flat(value: Any) -> Any:
             yield from _flat(part)
     else:
         yield value
-
-
-__all__ = ["GPU", "assert_computes", "execute", "execute_function", "is_call"]

@@ -1,8 +1,8 @@
 """Matrices in the registers of a warp, as the PTX ISA lays them out ("Matrix Fragments for mma").
 
-A layout says which row and column register ``i`` of lane ``l`` holds: with ``group = l // 4`` and ``member = l % 4``,
-registers of 32 bits hold elements next to each other along k, and each matrix consists of 8 groups of rows (or
-columns) by 4 members.
+A layout says which rows and columns lane ``l`` holds. With ``group = l // 4`` and ``member = l % 4``,
+registers of 32 bits hold neighbors along k, and a matrix consists of 8 groups of rows (or columns) by 4
+members.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MmaShape:
         return cls(*map(int, found.groups()))
 
     def a_layout(self, bits: int) -> Layout:
-        """Registers of 32 bits run over rows ``group`` and ``group + 8`` first, then over the next columns."""
+        """Registers of 32 bits run over rows ``group`` and ``group + 8`` first, then over columns."""
         packed = 32 // bits
         register, inside = np.divmod(np.arange(self.m * self.k // WARP), packed)
         rows = _GROUP + 8 * (register % 2)
@@ -76,27 +76,54 @@ class MmaShape:
         return _GROUP + 8 * (place // 2), 2 * _MEMBER + place % 2
 
 
-def gather(
-    lanes: Lanes, pointer: Pointer, layout: Layout, kind: MatrixType, shape: tuple[int, int]
-) -> np.ndarray:
-    """The matrices of the warps, from their registers."""
-    memory, offset, dtype = pointer
-    rows, columns = layout
-    index = spread(offset, lanes.count)[:, None] + np.arange(rows.shape[1])
-    values = memory.read(lanes, index, dtype).reshape(-1, *rows.shape)
-    if dtype != kind.dtype:
-        values = values.view(kind.dtype)
-    matrices = np.empty((len(values), *shape), values.dtype)
-    matrices[:, rows, columns] = values
-    return to_tf32(matrices) if kind.round_to_tf32 else matrices
+class Mma:
+    """One form of ``mma``: its shape and the types of A, B and C, which D has too."""
+
+    def __init__(self, shape: str, a_type: str, b_type: str, c_type: str) -> None:
+        self.shape = MmaShape.parse(shape)
+        self.types = tuple(PTX_TYPES[name] for name in (a_type, b_type, c_type))
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        self.sizes = ((m, k), (k, n), (m, n))
+        a, b, _ = self.types
+        self.layouts = (self.shape.a_layout(a.bits), self.shape.b_layout(b.bits), self.shape.c_layout())
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """How many elements of A, B and C a lane has."""
+        return tuple(layout[0].shape[1] for layout in self.layouts)
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """How many registers of 32 bits they take."""
+        return tuple(size * kind.bits // 32 for size, kind in zip(self.elements, self.types, strict=True))
+
+    def multiply_add(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """The elements of D of each lane from what its registers of A, B and C hold."""
+        left, right, total = map(self._matrices, (0, 1, 2), (a, b, c))
+        rows, columns = self.layouts[2]
+        result = multiply_add(left, right, total)[:, rows, columns]
+        return result.reshape(len(c), -1)
+
+    def _matrices(self, which: int, values: np.ndarray) -> np.ndarray:
+        kind, (rows, columns) = self.types[which], self.layouts[which]
+        elements = np.ascontiguousarray(values).view(kind.dtype).reshape(-1, *rows.shape)
+        matrices = np.empty((len(elements), *self.sizes[which]), kind.dtype)
+        matrices[:, rows, columns] = elements
+        return to_tf32(matrices) if kind.round_to_tf32 else matrices
 
 
-def scatter(lanes: Lanes, pointer: Pointer, layout: Layout, matrices: np.ndarray) -> None:
-    """The matrices of the warps, into their registers."""
+def read_array(lanes: Lanes, pointer: Pointer, size: int) -> np.ndarray:
+    """The elements of each lane's array from a place on."""
     memory, offset, dtype = pointer
-    rows, columns = layout
-    index = spread(offset, lanes.count)[:, None] + np.arange(rows.shape[1])
-    memory.write(lanes, index, matrices[:, rows, columns].reshape(index.shape), dtype)
+    found = memory.read(lanes, spread(offset, lanes.count)[:, None] + np.arange(size), dtype)
+    return np.asarray(found)
+
+
+def write_array(lanes: Lanes, pointer: Pointer, values: np.ndarray) -> None:
+    """Values into each lane's array from a place on."""
+    memory, offset, dtype = pointer
+    values = np.ascontiguousarray(values).view(dtype)
+    memory.write(lanes, spread(offset, lanes.count)[:, None] + np.arange(values.shape[1]), values, dtype)
 
 
 def to_tf32(values: np.ndarray) -> np.ndarray:
@@ -110,22 +137,18 @@ def multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return (np.matmul(a.astype(wide), b.astype(wide)) + c.astype(wide)).astype(c.dtype)
 
 
-def load_matrices(lanes: Lanes, rows: Pointer, registers: Pointer, count: int, transposed: bool) -> None:
-    """``ldmatrix``: lanes name rows of 16 bytes; each lane gets one pair of 16-bit elements of each matrix."""
+def load_matrices(lanes: Lanes, rows: Pointer, count: int, transposed: bool) -> np.ndarray:
+    """``ldmatrix``: lanes name rows of 16 bytes; each lane gets one register of each matrix."""
     memory, at, dtype = rows
-    target, offset, kind = registers
-    packed = 16 // dtype.itemsize
     warps = lanes.count // WARP
     naming = np.arange(lanes.count) % WARP < 8 * count
-    named = lanes.where(naming)
-    index = spread(at, lanes.count)[naming][:, None] + np.arange(packed)
-    data = memory.read(named, index, dtype)
+    index = spread(at, lanes.count)[naming][:, None] + np.arange(16 // dtype.itemsize)
+    data = memory.read(lanes.where(naming), index, dtype)
     pairs = np.ascontiguousarray(data).view(np.uint16).reshape(warps, count, 8, 8)
     if transposed:
         pairs = pairs.swapaxes(2, 3)
     mine = pairs.reshape(warps, count, WARP, 2).transpose(0, 2, 1, 3).reshape(lanes.count, 2 * count)
-    values = np.ascontiguousarray(mine).view(kind)
-    target.write(lanes, spread(offset, lanes.count)[:, None] + np.arange(values.shape[1]), values, kind)
+    return np.ascontiguousarray(mine).view(np.uint32)
 
 
 def warp_places(lanes: Lanes, warps: np.ndarray) -> np.ndarray:
@@ -138,7 +161,7 @@ def warp_places(lanes: Lanes, warps: np.ndarray) -> np.ndarray:
 def matrix_index(
     lanes: Lanes, start: Value, stride: int, shape: tuple[int, int], by_columns: bool
 ) -> tuple[Lanes, np.ndarray]:
-    """A lane of each warp to stand for it, and the indices of the elements of its matrix, one row per warp."""
+    """A lane of each warp to stand for it, and the indices of its matrix, one row per warp."""
     first = np.arange(lanes.count) % WARP == 0
     begin = spread(start, lanes.count)
     if is_varying(start) and (begin.reshape(-1, WARP) != begin[first][:, None]).any():

@@ -89,7 +89,8 @@ def test_a_correct_kernel_passes() -> None:
         pytest.param(
             Fault.MISALIGNED,
             "    y[block * 64 + thread] = shared[63 - thread]",
-            "    if thread < 15:\n        y[T.ramp(block * 64 + thread * 4 + 1, 1, 4)] = T.broadcast(shared[0], 4)",
+            "    if thread < 15:\n"
+            "        y[T.ramp(block * 64 + thread * 4 + 1, 1, 4)] = T.broadcast(shared[0], 4)",
             id="a vector at an odd address",
         ),
         pytest.param(Fault.DIVISION, "[63 - thread]", "[63 // (thread - 3)]", id="a division by zero"),
@@ -131,8 +132,8 @@ def test_a_fault_names_buffer_element_threads_and_statement() -> None:
     with pytest.raises(KernelFault) as caught:
         run(REVERSE.replace(BARRIER, ""), 128)
     assert str(caught.value) == (
-        "race: thread (63, 0, 0) of block (0, 0, 0) wrote cell 63 of shared and thread (0, 0, 0) of block (0, 0, 0)"
-        " reads it without a barrier in between\n"
+        "race: thread (63, 0, 0) of block (0, 0, 0) wrote cell 63 of shared"
+        " and thread (0, 0, 0) of block (0, 0, 0) reads it without a barrier in between\n"
         "in: y[block * 64 + thread] = shared[63 - thread]"
     )
 

@@ -12,7 +12,7 @@ from tests.gpu.memory import numpy_dtype
 from tests.gpu.run import assert_close
 
 # C[16, 8] = A[16, k] * B[8, k]', rows of 16 bytes loaded by ldmatrix, C stored as the PTX ISA lays it out.
-MMA = '''
+MMA = """
 @T.prim_func(s_tir=True, private=True)
 def multiply(
     a: T.Buffer(({a_size},), "{dtype}"), b: T.Buffer(({b_size},), "{dtype}"), c: T.Buffer((128,), "{sums}")
@@ -42,7 +42,7 @@ def multiply(
         x.data, 0, y.data, 0, z.data, 0, False, dtype="{sums}"))
     for i in range(4):
         c[(lane // 4 + i // 2 * 8) * 8 + lane % 4 * 2 + i % 2] = z[i]
-'''
+"""
 
 NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "int8": "int8"}
 
@@ -73,9 +73,7 @@ def test_mma_multiplies(dtype: str, k: int, sums: str, tolerance: float) -> None
         sums_name={"float32": "fp32", "float16": "fp16", "int32": "int32"}[sums],
     )
     generator = np.random.default_rng(0)
-    a, b = (
-        (10 * generator.standard_normal((rows, k))).astype(numpy_dtype(dtype)) for rows in (16, 8)
-    )
+    a, b = ((10 * generator.standard_normal((rows, k))).astype(numpy_dtype(dtype)) for rows in (16, 8))
     c = np.zeros((16, 8), sums)
     run_function(_kernel(source), [a.reshape(-1), b.reshape(-1), c.reshape(-1)], 2)
     expected = a.astype(np.float64) @ b.astype(np.float64).T
@@ -89,7 +87,7 @@ def test_tf32_ignores_the_last_bits() -> None:
     np.testing.assert_array_equal(to_tf32(values), np.array([1 + 2**-10, 1, -3], np.float32))
 
 
-WMMA = '''
+WMMA = """
 @T.prim_func(s_tir=True, private=True)
 def multiply(a: T.Buffer((256,), "float16"), b: T.Buffer((256,), "float16"), c: T.Buffer((512,), "float32")):
     block = T.launch_thread("blockIdx.x", 2)
@@ -104,8 +102,9 @@ def multiply(a: T.Buffer((256,), "float16"), b: T.Buffer((256,), "float16"), c: 
         T.type_annotation("float16"), b.data, 0, 256, 1, dtype="handle"), 16, "{order}", dtype="handle"))
     T.evaluate(T.tvm_mma_sync(z.data, 0, x.data, 0, y.data, 0, z.data, 0, dtype="handle"))
     T.evaluate(T.tvm_store_matrix_sync(z.data, 16, 16, 16, 0, T.tvm_access_ptr(
-        T.type_annotation("float32"), c.data, block * 256, 256, 2, dtype="handle"), 16, "row_major", dtype="handle"))
-'''
+        T.type_annotation("float32"), c.data, block * 256, 256, 2, dtype="handle"),
+        16, "row_major", dtype="handle"))
+"""
 
 
 @pytest.mark.parametrize("order", ["row_major", "col_major"])
@@ -119,7 +118,7 @@ def test_wmma_multiplies(order: str) -> None:
     assert_close(c, np.stack([expected, expected]), 1e-6)
 
 
-LDMATRIX = '''
+LDMATRIX = """
 @T.prim_func(s_tir=True, private=True)
 def load(x: T.Buffer((256,), "float16"), y: T.Buffer((256,), "float16")):
     block = T.launch_thread("blockIdx.x", 1)
@@ -130,12 +129,13 @@ def load(x: T.Buffer((256,), "float16"), y: T.Buffer((256,), "float16")):
         shared[lane * 8 + i] = x[lane * 8 + i]
     T.tvm_storage_sync("shared")
     T.evaluate(T.ptx_legacy.ldmatrix(
-        {transposed}, {count}, ".b16", registers.data, 0, shared.data, lane % ({count} * 8) * 8, dtype="float16"))
+        {transposed}, {count}, ".b16", registers.data, 0,
+        shared.data, lane % ({count} * 8) * 8, dtype="float16"))
     for i in range(8):
         y[lane * 8 + i] = T.float16(0)
     for i in range({count} * 2):
         y[lane * 8 + i] = registers[i]
-'''
+"""
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
