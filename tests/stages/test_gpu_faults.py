@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.kernel import run_function
 
-REVERSE = '''
+REVERSE = """
 @T.prim_func(s_tir=True, private=True)
 def reverse(x: T.Buffer((128,), "float32"), y: T.Buffer((128,), "float32")):
     block = T.launch_thread("blockIdx.x", 2)
@@ -23,9 +23,9 @@ def reverse(x: T.Buffer((128,), "float32"), y: T.Buffer((128,), "float32")):
     shared[thread] = register[0]
     T.tvm_storage_sync("shared")
     y[block * 64 + thread] = shared[63 - thread]
-'''
+"""
 
-COPY = '''
+COPY = """
 @T.prim_func(s_tir=True, private=True)
 def copy(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
     block = T.launch_thread("blockIdx.x", 1)
@@ -37,7 +37,7 @@ def copy(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
     T.tvm_storage_sync("shared")
     for i in range(4):
         y[thread * 4 + i] = shared[(15 - thread) * 4 + i]
-'''
+"""
 
 BARRIER = '    T.tvm_storage_sync("shared")\n'
 WAIT = '    T.evaluate(T.call_intrin("void", "tirx.ptx.cp_async_wait_group", 0))\n'
@@ -71,7 +71,9 @@ def test_a_correct_kernel_passes() -> None:
         pytest.param(Fault.OUT_OF_BOUNDS, "[63 - thread]", "[64 - thread]", id="an index too large by one"),
         pytest.param(Fault.OUT_OF_BOUNDS, "x[block * 64", "x[block * 64 - 1", id="a negative index"),
         pytest.param(Fault.RACE, "y[block * 64 + thread]", "y[thread]", id="blocks that write the same"),
-        pytest.param(Fault.RACE, "y[block * 64 + thread]", "y[thread // 2]", id="threads that write the same"),
+        pytest.param(
+            Fault.RACE, "y[block * 64 + thread]", "y[thread // 2]", id="threads that write the same"
+        ),
         pytest.param(Fault.UNWRITTEN, "    y[", "    if thread < 63:\n        y[", id="an unwritten output"),
         pytest.param(
             Fault.DIVERGENT, BARRIER, f"    if thread < 63:\n    {BARRIER}", id="a barrier for some threads"
@@ -91,7 +93,7 @@ def test_a_correct_kernel_passes() -> None:
             id="a vector at an odd address",
         ),
         pytest.param(Fault.DIVISION, "[63 - thread]", "[63 // (thread - 3)]", id="a division by zero"),
-        pytest.param(Fault.LIMIT, "threadIdx.x\", 64", "threadIdx.x\", 2048", id="too many threads"),
+        pytest.param(Fault.LIMIT, 'threadIdx.x", 64', 'threadIdx.x", 2048', id="too many threads"),
         pytest.param(Fault.LIMIT, "alloc_buffer((64,)", "alloc_buffer((64000,)", id="too much shared memory"),
     ],
 )
@@ -106,12 +108,12 @@ def test_a_faulty_kernel_is_caught(fault: Fault, right: str, wrong: str) -> None
     ("fault", "right", "wrong"),
     [
         pytest.param(Fault.BEFORE_WAIT, WAIT, "", id="no wait"),
-        pytest.param(Fault.BEFORE_WAIT, "wait_group\", 0", "wait_group\", 1", id="a wait for the group before"),
+        pytest.param(Fault.BEFORE_WAIT, 'wait_group", 0', 'wait_group", 1', id="a wait for the group before"),
         pytest.param(Fault.RACE, BARRIER, "", id="a wait without a barrier"),
         pytest.param(
             Fault.BEFORE_WAIT,
             WAIT + BARRIER,
-            BARRIER + "    register = T.alloc_buffer((1,), scope=\"local\")\n"
+            BARRIER + '    register = T.alloc_buffer((1,), scope="local")\n'
             "    register[0] = shared[thread * 4]\n" + WAIT + BARRIER,
             id="a read of its own copy before the wait",
         ),
@@ -136,12 +138,12 @@ def test_a_fault_names_buffer_element_threads_and_statement() -> None:
 
 
 def test_memory_touched_by_the_host_is_caught() -> None:
-    source = '''
+    source = """
 @T.prim_func(s_tir=True, private=True)
 def serial(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
     for i in range(8):
         y[i] = x[i]
-'''
+"""
     with pytest.raises(KernelFault) as caught:
         run(source, 8)
     assert caught.value.fault is Fault.OUTSIDE

@@ -20,7 +20,9 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
+from worker.compiler.legalize.sorting_by_rank import LONGEST_ROW, places_by_rank
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.gpu.chips import current_gpu
 from worker.compiler.schedules.nest import INDEX, signature
 from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, current_machine
 from worker.compiler.translation.comparison_keys import BITS_OF_INFINITY, WIDE, key_of
@@ -39,8 +41,11 @@ def argsort(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     axis = int(call.attrs.axis) % len(shape)
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(call.ty.dtype))
-    function = write_argsort(rows, width, dtypes, not call.attrs.descending, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
+    if _by_rank(width):
+        places = places_by_rank(bb, strips, width, dtypes[1], not call.attrs.descending)
+        return _back(bb, places, shape, axis)
+    function = write_argsort(rows, width, dtypes, not call.attrs.descending, current_machine().threads)
     kind = relax.TensorType((rows, width), dtypes[1])
     places = bb.emit(relax.call_tir(bb.add_func(function, "argsort"), [strips], kind))
     return _back(bb, places, shape, axis)
@@ -59,12 +64,21 @@ def topk(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
         return None
     rows, width = prod(shape) // shape[axis], shape[axis]
     dtypes = (str(data.ty.dtype), str(attributes.dtype))
-    function = write_topk(rows, width, kept, dtypes, not attributes.largest, current_machine().threads)
     strips = _strips(bb, data, shape, axis)
+    sizes = (*shape[:axis], kept, *shape[axis + 1 :])
+    if _by_rank(width):
+        found = places_by_rank(bb, strips, kept, dtypes[1], not attributes.largest)
+        values = bb.emit(relax.op.gather_elements(strips, found, 1))
+        return relax.Tuple([_back(bb, rows_of, sizes, axis) for rows_of in (values, found)])
+    function = write_topk(rows, width, kept, dtypes, not attributes.largest, current_machine().threads)
     kinds = [relax.TensorType((rows, kept), dtype) for dtype in dtypes]
     both = bb.emit(relax.call_tir(bb.add_func(function, "topk"), [strips], kinds))
-    sizes = (*shape[:axis], kept, *shape[axis + 1 :])
     return relax.Tuple([_back(bb, bb.emit(relax.TupleGetItem(both, item)), sizes, axis) for item in (0, 1)])
+
+
+def _by_rank(width: int) -> bool:
+    """Whether the target is a GPU, which cannot call the runtime's sorts, and a row is short enough."""
+    return current_gpu() is not None and width <= LONGEST_ROW
 
 
 def _by_keys(bb: relax.BlockBuilder, keys: relax.Expr, call: relax.Call) -> relax.Expr:

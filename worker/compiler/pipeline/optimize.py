@@ -23,6 +23,9 @@ from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
 from worker.compiler.layout.entry_points import EntryModule, join_entries
+from worker.compiler.layout.gpu.channels_last import channels_last
+from worker.compiler.layout.gpu.early_slices import early_slices
+from worker.compiler.layout.gpu.processor_calls import refuse_processor_calls
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
@@ -37,10 +40,14 @@ from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
 from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.gpu.chips import Gpu, writing_for
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.values import Optimized, StageContext, Translated, Upload
 from worker.errors import JobError, failure_of, in_entry, short_message
 from worker.parameters import PREPARE
+
+GPU_LAYOUT = (early_slices, channels_last)
+"""The passes of the phase ``layout`` for GPUs."""
 
 REWRITE, KERNELS = "rewrite", "kernels"
 """Phases whose passes depend on the request."""
@@ -72,7 +79,10 @@ def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext)
 
 
 def optimization_phases(
-    machine: Machine, widths: PanelWidths | None = None, winograd_error: float = 0.0
+    machine: Machine,
+    widths: PanelWidths | None = None,
+    winograd_error: float = 0.0,
+    gpu: Gpu | None = None,
 ) -> tuple[Phase, ...]:
     """The phases in order.
 
@@ -80,7 +90,13 @@ def optimization_phases(
         machine: the processor to lay data out for.
         widths: the layout of matrices that several entry points use.
         winograd_error: the relative error that a convolution by Winograd's algorithm may have.
+        gpu: the GPU to lay data out for instead, if the target has one.
     """
+    on_processors = (
+        block_convolutions(machine, winograd_error),
+        pack_linear_weights(machine, widths),
+        share_memory(machine),
+    )
     return (
         # Compute what depends on parameters only.
         Phase(
@@ -108,14 +124,8 @@ def optimization_phases(
         # Calls of kernel libraries, where the request names any; ``KernelPass`` adds them.
         Phase(KERNELS, ()),
         # Give regions of the graph the layouts that their kernels read, and pack weights for them.
-        Phase(
-            "layout",
-            (
-                block_convolutions(machine, winograd_error),
-                pack_linear_weights(machine, widths),
-                share_memory(machine),
-            ),
-        ),
+        # On a GPU each tensor has memory of its own, and matrices keep their rows, which are read in vectors.
+        Phase("layout", on_processors if gpu is None else GPU_LAYOUT),
         # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
         Phase(
             "legalize",
@@ -229,14 +239,13 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     kernels = KernelPass(upload, context)
     request = upload.request
     error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
-    suggested = optimization_phases(upload.target.machine, widths, error)
-    if upload.target.gpu is not None:
-        suggested = tuple(phase for phase in suggested if phase.name != "layout")
-    planned, rewrites = plan_passes(suggested, request.optimize)
+    planned, rewrites = plan_passes(
+        optimization_phases(upload.target.machine, widths, error, upload.target.gpu), request.optimize
+    )
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
-    with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
+    with upload.target.llvm, writing_for(upload.target.gpu), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
@@ -248,6 +257,8 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
             seconds = time.perf_counter() - start
             times.append(_pass_time(phase, step, seconds, module))
             context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
+    if upload.target.gpu is not None:
+        refuse_processor_calls(module, translated.places)
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,

@@ -29,6 +29,7 @@ from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, RelaxProgram, StageContext, Translated
+from worker.compiler.schedules.gpu.chips import writing_for
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
 from worker.parameters import ParameterFile, in_one_file, separable, write_parameters
 
@@ -92,7 +93,7 @@ def _translated(captured: Captured) -> Translated:
         join_modules(program, rule_book().modules)
         refuse_unsupported(program, importer)
         separate = _separate(captured, program)
-        with upload.target.llvm:
+        with upload.target.llvm, writing_for(upload.target.gpu):
             module = _import(importer, unbound(program, frozenset(separate)))
         main = _named_parameters(module["main"], captured.input_specs, len(separate))
         if captured.kept:

@@ -63,3 +63,6 @@ CUT = "cut"
 """The result is a part of the only other argument, from ``FIRST_BYTE`` on."""
 FIRST_BYTE = "bessemer.first_byte"
 """Of a cut: the offset of the result."""
+
+LANES = "bessemer.lanes"
+"""Of a function written for processors: its vectors' lanes, which are the threads of a block on a GPU."""

@@ -22,10 +22,12 @@ from tvm.ir import GenericConst
 
 from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
 from worker.compiler.layout.views import Lookup, read_through, scalar_of
+from worker.compiler.schedules.gpu.chips import current_gpu
 
 Apply = Callable[[Any, Any], Any]
 
 _DTYPES = ("float32", "float64")
+_GPU_DTYPES = ("float16", "bfloat16", "float32")
 _MIN_RANK = 2
 
 _NO_KEY = (
@@ -195,14 +197,14 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether operands and result have two dimensions or more, no size 0, and one dtype of ``_DTYPES``."""
+    """Whether operands and result have two dimensions or more, no size 0, and one dtype of the target's."""
     operands = [*product.args, product]
     shapes = [shape_of(operand) for operand in operands]
     kinds = {str(operand.ty.dtype) for operand in operands}
     return (
         all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and len(kinds) == 1
-        and kinds <= set(_DTYPES)
+        and kinds <= set(_DTYPES if current_gpu() is None else _GPU_DTYPES)
     )
 
 

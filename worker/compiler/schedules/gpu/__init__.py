@@ -24,6 +24,7 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.attention import write_attention
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.elementwise import write_elementwise
+from worker.compiler.schedules.gpu.processor_loops import from_processor_loops
 from worker.compiler.schedules.gpu.products import write_product
 from worker.compiler.schedules.gpu.rows import write_rows
 from worker.compiler.schedules.gpu.windows import write_windows
@@ -78,11 +79,13 @@ def schedule_for_gpu(function: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
 
 
 def schedule_all_for_gpu(module: tvm.IRModule, gpu: Gpu) -> tvm.IRModule:
-    """Schedule every TensorIR function of a module that has no schedule yet."""
+    """Schedule every TensorIR function of a module that is not bound to threads yet."""
     changed = module.clone()
     for variable, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc) and not (function.attrs and function.attrs.get(SCHEDULED)):
-            changed.update_func(variable, schedule_for_gpu(function, gpu))
+        if isinstance(function, tirx.PrimFunc):
+            is_written = function.attrs and function.attrs.get(SCHEDULED)
+            bound = from_processor_loops(function, gpu) if is_written else schedule_for_gpu(function, gpu)
+            changed.update_func(variable, bound or function)
     return changed
 
 

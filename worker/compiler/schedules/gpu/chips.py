@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import tvm
@@ -84,3 +87,21 @@ def gpu_of(arch: str) -> Gpu:
         KeyError: the architecture is unknown.
     """
     return _GPUS[arch]
+
+
+_CURRENT: ContextVar[Gpu | None] = ContextVar("gpu", default=None)
+
+
+def current_gpu() -> Gpu | None:
+    """The GPU that a rule writes a function for, beside ``current_machine``; None for a target without one."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def writing_for(gpu: Gpu | None) -> Iterator[None]:
+    """Rules inside write functions for this GPU."""
+    token = _CURRENT.set(gpu)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

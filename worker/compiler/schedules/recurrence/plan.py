@@ -120,6 +120,23 @@ def plan_recurrence(asked: Recurrence, machine: Machine) -> Plan:
     return Plan(rows, units, projected, several and not shared and total >= MIN_PARALLEL_WORK, shared)
 
 
+_MOST_LANES = 1024
+"""Threads of a block on a GPU."""
+
+
+def plan_for_gpu(asked: Recurrence) -> Plan:
+    """The plan for a GPU: a block for each sequence, its threads along the units."""
+
+    def tiling(size: int) -> Tiling:
+        vectors = ceil(size / _MOST_LANES)
+        while size % vectors:
+            vectors += 1
+        return Tiling(size, vectors, size // vectors)
+
+    projected = None if asked.projected is None else tiling(asked.projected)
+    return Plan(1, tiling(asked.units), projected, parallel=True, shared=False)
+
+
 def _best_tile(asked: Recurrence, batch: int, machine: Machine, shared: bool) -> tuple[int, Tiling]:
     """The rows and the units of the tile that takes the fewest cycles for a batch."""
     tiles = (

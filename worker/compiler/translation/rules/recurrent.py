@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from worker.compiler.schedules.annotations import LANES
+from worker.compiler.schedules.gpu.chips import current_gpu
 from worker.compiler.schedules.processors import current_machine
 from worker.compiler.schedules.recurrence.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
 from worker.compiler.schedules.recurrence.layer import kinds_of, write_recurrence
-from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_recurrence
+from worker.compiler.schedules.recurrence.plan import Recurrence, Tiling, plan_for_gpu, plan_recurrence
 from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.rule import Rules, rules_of
@@ -104,7 +106,8 @@ def _layer(
     """One layer's outputs and last states."""
     emit, cell = network.emit, network.cell
     asked = _asked(network, data, weights)
-    plan = plan_recurrence(asked, current_machine())
+    on_gpu = current_gpu() is not None
+    plan = plan_for_gpu(asked) if on_gpu else plan_recurrence(asked, current_machine())
     batch, length = _sizes(network, data)
     kinds = kinds_of(asked, plan, length, batch)
     biases, inner = _biases(network, asked, weights)
@@ -119,9 +122,12 @@ def _layer(
     if plan.projected is not None:
         tensors["projection"] = _packed(network, weights.projection, 1, plan.projected)
     operands = [emit(relax.op.reshape(tensors[name], shape)) for name, (shape, _) in kinds.inputs.items()]
-    outputs, *after = emit.call_loops(
-        write_recurrence(asked, plan), cell.name, operands, kinds.results.values()
-    )
+    function = write_recurrence(asked, plan)
+    if on_gpu:
+        function = function.with_attr(
+            LANES, max(plan.units.lanes, plan.projected.lanes if plan.projected else 1)
+        )
+    outputs, *after = emit.call_loops(function, cell.name, operands, kinds.results.values())
     joined = (*shape_of(data)[:2], network.directions * asked.outputs)
     return [emit(relax.op.reshape(outputs, joined)), *after]
 

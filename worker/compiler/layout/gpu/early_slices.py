@@ -1,0 +1,60 @@
+"""Slice before a norm instead of behind it, where only some rows of the norm are read.
+
+    lv = nn.layer_norm(x, gamma, beta)                    lv = strided_slice(x, axes=[1], begin=[0], end=[1])
+    y = strided_slice(lv, axes=[1], begin=[0], end=[1])   y = nn.layer_norm(lv, gamma, beta)
+
+A classifier that reads the first token of a sequence then normalizes one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph
+
+_NORMS = ("nn.layer_norm", "nn.rms_norm", "nn.softmax")
+
+
+@tvm.transform.module_pass(opt_level=0, name="EarlySlices")
+def early_slices(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Move slices of rows in front of the norms that compute the rows."""
+    mover = _Mover(module)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            mover.graph = read_graph(function)
+            moved = relax.analysis.remove_all_unused(mover.visit_expr(function))
+            mover.builder_.update_func(variable, moved)
+    return mover.builder_.get()
+
+
+@mutator
+class _Mover(PyExprMutator):
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.graph = Graph({})
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        norm = self.graph.values.get(call.args[0]) if operator_of(call) == "strided_slice" else None
+        if norm is None or not self._may_move(call, norm):
+            super().visit_var_binding_(binding)
+            return
+        sliced = self.builder_.emit(
+            relax.Call(call.op, [self.visit_expr(norm.args[0]), *call.args[1:]], call.attrs)
+        )
+        others = [self.visit_expr(argument) for argument in norm.args[1:]]
+        super().visit_var_binding_(
+            relax.VarBinding(binding.var, relax.Call(norm.op, [sliced, *others], norm.attrs))
+        )
+
+    def _may_move(self, call: relax.Call, norm: Any) -> bool:
+        if operator_of(norm) not in _NORMS or self.graph.only_reader(call.args[0]) is None:
+            return False
+        rank = norm.args[0].ty.ndim
+        axes = norm.attrs.axes if hasattr(norm.attrs, "axes") else [norm.attrs.axis]
+        normalized = {int(axis) % rank for axis in axes}
+        return normalized.isdisjoint({int(axis) % rank for axis in call.args[1].fields})
