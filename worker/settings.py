@@ -17,6 +17,8 @@ GIBIBYTE = 1 << 30
 RESERVED_BYTES = 16 * GIBIBYTE
 RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
 """Address space that a job reserves beyond its memory: libraries, stacks and arenas of its threads."""
+ALL_ADDRESSES = 1 << 47
+"""The address space of a process, of which the driver of a GPU reserves large parts."""
 CPU_SLACK_SECONDS = 2
 """How much earlier the watch acts than the kernel, whose SIGKILL cannot be told from any other."""
 
@@ -184,13 +186,17 @@ class WorkerSettings(BaseSettings):
         """How jobs share this host."""
         return TurnLimits(self.measuring_lock, self.measuring_patience_seconds, self.measuring_turn_seconds)
 
-    def confinement(self, uid: int | None) -> Confinement:
+    def confinement(self, uid: int | None, gpus: bool = False) -> Confinement:
         """How to confine a job's child.
 
         Args:
             uid: the slot's user; None if the worker is not root.
+            gpus: whether it may use the GPUs, whose driver reserves address space beyond any memory.
         """
-        return Confinement(mode=self.sandbox, uid=uid, rlimits=self.rlimits())
+        rlimits = self.rlimits()
+        if gpus:
+            rlimits = rlimits.model_copy(update={"address_space_bytes": ALL_ADDRESSES})
+        return Confinement(mode=self.sandbox, uid=uid, rlimits=rlimits, gpus=gpus)
 
     def rlimits(self) -> Rlimits:
         """The kernel's limits on each process; the watch enforces the same limits on the whole tree."""

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from worker.sandbox import allowed_syscalls
+from worker.sandbox.confine import gpu_rules
 from worker.sandbox.identity import Switch, choose_switch
 from worker.sandbox.landlock import WORK_IN, Access, handled_access, ruleset_attribute
 from worker.settings import WorkerSettings
@@ -46,6 +47,34 @@ def test_a_job_cannot_create_links_devices_or_pipes() -> None:
     made = Access.MAKE_SYM | Access.MAKE_FIFO | Access.MAKE_SOCK | Access.MAKE_CHAR | Access.MAKE_BLOCK
     assert not WORK_IN & made
     assert not WORK_IN & Access.EXECUTE
+
+
+def test_a_job_for_a_gpu_opens_its_nodes_and_nothing_else_of_the_devices(tmp_path: Path) -> None:
+    for name in (
+        "nvidiactl",
+        "nvidia0",
+        "nvidia12",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "mem",
+    ):
+        (tmp_path / name).touch()
+    opened = {rule.path.name: rule.access for rule in gpu_rules(tmp_path) if rule.path.parent == tmp_path}
+    assert opened == dict.fromkeys(
+        ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia12"),
+        Access.READ_FILE | Access.WRITE_FILE | Access.IOCTL_DEV,
+    )
+    others = [rule for rule in gpu_rules(tmp_path) if rule.path.parent != tmp_path]
+    assert not [rule for rule in others if rule.access & ~(Access.READ_FILE | Access.READ_DIR)]
+
+
+def test_only_a_job_for_a_gpu_has_all_addresses() -> None:
+    settings = WorkerSettings()
+    plain, on_gpu = settings.confinement(None), settings.confinement(None, gpus=True)
+    assert (plain.gpus, on_gpu.gpus) == (False, True)
+    assert on_gpu.rlimits.address_space_bytes > plain.rlimits.address_space_bytes
+    assert on_gpu.rlimits.data_bytes == plain.rlimits.data_bytes
 
 
 def test_each_system_call_is_in_one_list() -> None:

@@ -175,10 +175,12 @@ def _take_pipes() -> Pipes:
 
 
 def _prepare_filters() -> None:
+    from worker.measure.gpus import gpus_here
     from worker.sandbox.seccomp import filter_program
 
     try:
-        filter_program(os.geteuid() != 0)
+        for gpus in {False, bool(gpus_here())}:
+            filter_program(os.geteuid() != 0, gpus)
     except (RuntimeError, OSError) as error:
         # each child hits the same error and reports the layer as lost
         sys.stderr.write(f"seccomp: {error}\n")

@@ -34,6 +34,7 @@ class Confinement(Document):
     mode: SandboxMode
     uid: int | None = Field(description="The slot's own user; null if the supervisor is not root.")
     rlimits: Rlimits
+    gpus: bool = Field(default=False, description="Whether the job may use the machine's GPUs.")
 
 
 class ProbeWork(Document):

@@ -92,6 +92,16 @@ FCNTL_COMMANDS = (
 )
 """Without F_SETOWN, F_SETSIG and F_SETOWN_EX, which signal other processes."""
 
+GPU_IOCTLS = (
+    (0xFF00, 0x4600),  # nvidiactl and nvidia0 …: the type F
+    (0xFFFF_F000, 0),  # nvidia-uvm: plain numbers
+    (0xFFFF_FFFC, 0x3000_0000),  # nvidia-uvm: its start and end
+)
+"""Masks and values of the requests to NVIDIA's driver, of which a job for a GPU makes any.
+
+Source: ``kernel-open/nvidia-uvm/uvm_ioctl.h`` and ``nv-ioctl-numbers.h`` of NVIDIA/open-gpu-kernel-modules.
+"""
+
 IOCTL_REQUESTS = (
     *(0x5401, 0x5413),  # is it a terminal, and how wide
     *(0x541B, 0x5421),  # bytes to read, non-blocking

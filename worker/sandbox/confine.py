@@ -18,7 +18,15 @@ from worker.protocol.order import Confinement, Rlimits
 from worker.sandbox import landlock
 from worker.sandbox.environment import confine_environment, probe_environment
 from worker.sandbox.identity import confine_identity
-from worker.sandbox.landlock import READ, READ_EXECUTE, READ_WRITE_FILE, WORK_IN, Rule, confine_landlock
+from worker.sandbox.landlock import (
+    READ,
+    READ_EXECUTE,
+    READ_WRITE_FILE,
+    WORK_IN,
+    Access,
+    Rule,
+    confine_landlock,
+)
 from worker.sandbox.libc import Prctl, close_descriptors, die_with_parent, parent_death_signal, prctl
 from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
@@ -29,6 +37,10 @@ UPLOADS = ("model-*", "extension-*", "inputs")
 DEVICES = tuple(Path("/dev") / name for name in ("null", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
 """What the loader and the libraries read to identify the machine."""
+GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia[0-9]", "nvidia[0-9][0-9]")
+"""The device nodes by which NVIDIA's driver allocates memory and starts kernels."""
+GPU_MACHINE = tuple(map(Path, ("/proc/driver/nvidia", "/proc/devices", "/sys/module/nvidia")))
+"""What the driver's library reads to identify driver and GPUs."""
 
 Step = Callable[[], LayerStatus]
 
@@ -84,6 +96,15 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
     )
 
 
+def gpu_rules(devices: Path = Path("/dev")) -> tuple[Rule, ...]:
+    """What a job may open besides, to run kernels on the machine's GPUs."""
+    nodes = (node for pattern in GPU_NODES for node in sorted(devices.glob(pattern)))
+    return (
+        *(Rule(node, READ_WRITE_FILE | Access.IOCTL_DEV) for node in nodes),
+        *(Rule(path, READ) for path in GPU_MACHINE),
+    )
+
+
 def _identity(uid: int | None, parent: int) -> tuple[LayerStatus, LayerStatus]:
     needed = tuple(root for root in (*readable_roots(), Path(os.__file__)) if root.exists())
     identity = _attempt(Layer.UID, lambda: confine_identity(uid, needed, landlock.abi()))
@@ -93,12 +114,12 @@ def _identity(uid: int | None, parent: int) -> tuple[LayerStatus, LayerStatus]:
 
 def _restrictions(folder: Path, confinement: Confinement) -> tuple[LayerStatus, ...]:
     shared_user = confinement.uid is None
-    rules = job_rules(folder)
+    rules = (*job_rules(folder), *(gpu_rules() if confinement.gpus else ()))
     steps: tuple[tuple[Layer, Step], ...] = (
         (Layer.RLIMITS, lambda: confine_rlimits(confinement.rlimits, shared_user)),
         (Layer.NO_NEW_PRIVS, confine_no_new_privs),
         (Layer.LANDLOCK, lambda: confine_landlock(rules, folder)),
-        (Layer.SECCOMP, lambda: confine_seccomp(shared_user)),
+        (Layer.SECCOMP, lambda: confine_seccomp(shared_user, confinement.gpus)),
     )
     return tuple(_attempt(layer, step) for layer, step in steps)
 

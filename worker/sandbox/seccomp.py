@@ -20,11 +20,12 @@ _FILTERING = 2
 
 
 @functools.cache
-def filter_program(shared_user: bool) -> bytes:
+def filter_program(shared_user: bool, gpus: bool = False) -> bytes:
     """The filter as BPF. Building it takes milliseconds, so the zygote does it once for all its children.
 
     Args:
         shared_user: whether the job runs as the supervisor's user.
+        gpus: whether it may make requests to NVIDIA's driver.
 
     Raises:
         RuntimeError: libseccomp is not installed.
@@ -40,12 +41,14 @@ def filter_program(shared_user: bool) -> bytes:
     for name in _known(denied):
         rules.add_rule(pyseccomp.ERRNO(errno.EPERM), name)
     _add_conditional(rules, shared_user)
+    for mask, value in allowed_syscalls.GPU_IOCTLS if gpus else ():
+        rules.add_rule(pyseccomp.ALLOW, "ioctl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, mask, value))
     return _export(rules)
 
 
-def confine_seccomp(shared_user: bool) -> LayerStatus:
+def confine_seccomp(shared_user: bool, gpus: bool = False) -> LayerStatus:
     """Install the filter and try a denied call. Needs NO_NEW_PRIVS or CAP_SYS_ADMIN."""
-    install_filter(filter_program(shared_user))
+    install_filter(filter_program(shared_user, gpus))
     holds = _is_filtering() and _is_denied()
     return LayerStatus(layer=Layer.SECCOMP, holds=holds, required=True)
 

@@ -10,6 +10,7 @@ from bessemer.contract.base import Digest, now
 from bessemer.contract.identity import WorkerKind, identity_of
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.contract.target import gpus_of
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.queue_port import Task
@@ -99,6 +100,7 @@ class CompilationTask(RowTask[Compilation]):
         outcome = await self._runner.run(
             *(row.id, slot, folder, work, record, timeout_seconds, (trace,)),
             time_candidates=search.time if searches else None,
+            on_gpu=_runs_on_gpu(row),
         )
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
         if isinstance(result, Compiled) and ARCHIVE in result.files:
@@ -123,9 +125,10 @@ class CompilationTask(RowTask[Compilation]):
                 by_device=compiled.left_to_device,
             )
             limit_seconds = runner.settings.limit_invoke_seconds
+            ran = (f"check-{row.id}", slot, fresh, work, record, limit_seconds)
             try:
                 async with runner.lent_output(folder, ARCHIVE, fresh.model, slot):
-                    outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
+                    outcome = await runner.run(*ran, on_gpu=_runs_on_gpu(row))
             except MisbehavedError as error:
                 return error.problem(None)
         result = conclude(outcome)
@@ -181,3 +184,8 @@ class CompilationTask(RowTask[Compilation]):
                 raise MisbehavedError(f"{file.name!r} is not the file of that name in its bundle")
         own = (collect_content(name, text, artifacts) for name, text in self._provenance.items())
         return (*files, *own)
+
+
+def _runs_on_gpu(row: Compilation) -> bool:
+    """Whether processes of the job run kernels on a GPU, if the worker has one."""
+    return row.request.is_verified and bool(gpus_of(row.request.target))

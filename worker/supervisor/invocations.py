@@ -67,7 +67,8 @@ class InvocationTask(RowTask[Invocation]):
         work = InvokeWork(runs=row.runs, entry=row.entry, extensions=extensions)
         limit = self._runner.settings.limit_invoke_seconds
         record = InvocationRecord(self._invocations, self._id, attempt)
-        outcome = await self._runner.run(self._id, slot, folder, work, record, limit)
+        on_gpu = job.target is not None and bool(job.target.gpus)
+        outcome = await self._runner.run(self._id, slot, folder, work, record, limit, on_gpu=on_gpu)
         return conclude(outcome)
 
     def _job(self, tenant: Tenant, compilation: JobId) -> Compilation | None:

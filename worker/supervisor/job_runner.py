@@ -184,13 +184,16 @@ class JobRunner:
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
         time_candidates: TimeCandidates | None = None,
+        *,
+        on_gpu: bool = False,
     ) -> JobOutcome:
-        """Run a job in its folder.
+        """Run a job in its folder; ``on_gpu`` opens this machine's GPUs to it, if it has any.
 
         Raises:
             WorkDirError: its cgroup cannot be made. Otherwise the same errors as ``run_job``.
         """
         limits = self.settings.limits(timeout_seconds)
+        gpus = on_gpu and bool((await self.ready()).capability.gpus)
         with (
             job_cgroup(self.settings.cgroup, name, limits.memory_bytes) as cgroup,
             self._metrics.job() as meter,
@@ -198,7 +201,7 @@ class JobRunner:
             order = StartJob(
                 job=name,
                 folder=str(folder.path),
-                confinement=self.settings.confinement(self.uid(slot)),
+                confinement=self.settings.confinement(self.uid(slot), gpus),
                 cgroup=None if cgroup is None else str(cgroup.processes),
                 cores=self.settings.cores,
                 work=work,

@@ -160,7 +160,7 @@ def test_every_body_of_a_request_has_an_example(document: dict[str, Any]) -> Non
     }
     assert [place for place, examples in bodies.items() if not examples] == []
     assert len(bodies) == 9
-    assert len(bodies["post /v1/compilations", "application/json"]) == 7
+    assert len(bodies["post /v1/compilations", "application/json"]) == 8
 
 
 def test_every_parameter_has_an_example(document: dict[str, Any]) -> None:

@@ -79,6 +79,15 @@ class Rig:
         """Run a payload in a confined job."""
         return self._run(body, upload, SandboxMode.REQUIRED, timeout_seconds, settings)
 
+    def on_gpu(self, body: str) -> Outcome:
+        """Run a payload in a confined job that may use the machine's GPUs."""
+        settings = self._settings(SandboxMode.REQUIRED, {})
+        order = self._order(body, FX, settings)
+        confinement = settings.confinement(order.confinement.uid, gpus=True)
+        return self.runner.run(
+            self._finish(order.model_copy(update={"confinement": confinement}), settings, None)
+        )
+
     def unconfined(self, body: str, upload: Upload = FX) -> Outcome:
         """The control: the same job without a sandbox and with limits out of reach."""
         return self._run(body, upload, SandboxMode.OFF, None, UNREACHABLE)
@@ -147,7 +156,12 @@ class Rig:
     async def _outcome(
         self, body: str, upload: Upload, settings: WorkerSettings, allowed_seconds: float | None
     ) -> Outcome:
-        job = await self._start(body, upload, settings)
+        return await self._finish(self._order(body, upload, settings), settings, allowed_seconds)
+
+    async def _finish(
+        self, order: StartJob, settings: WorkerSettings, allowed_seconds: float | None
+    ) -> Outcome:
+        job = await self.zygote.start_job(order)
         reading = asyncio.create_task(_read(job))
         async with job:
             termination = await watch(job, settings.limits(allowed_seconds), lambda: False)
