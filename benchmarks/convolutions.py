@@ -22,7 +22,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from worker.compiler.codegen.link import link_shared
+from worker.compiler.codegen.executable import build_library
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import schedule_rest
@@ -30,7 +30,7 @@ from worker.compiler.schedules.families.convolution.conv2d import ConvolutionSha
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import POINTS
 from worker.compiler.schedules.processors import Machine, machine_of
-from worker.compiler.target import host_mcpu
+from worker.compiler.target import host_mcpu, host_triple
 
 LAYERS = ("64x56x64", "128x28x128", "256x14x256", "512x7x512")
 """The four of ResNet-18."""
@@ -48,7 +48,8 @@ class Layer(NamedTuple):
 
 def main(layers: tuple[str, ...]) -> None:
     """Print a line for each layer."""
-    host = {"kind": "llvm", "mcpu": host_mcpu(), "num-cores": len(os.sched_getaffinity(0))}
+    cores = len(os.sched_getaffinity(0))
+    host = {"kind": "llvm", "mtriple": host_triple(), "mcpu": host_mcpu(), "num-cores": cores}
     target = tvm.target.Target(host)
     tiles = "  ".join(f"F({side}x{side})/direct" for side in POINTS)
     print(f"layer          direct us  {tiles}  chosen")
@@ -146,9 +147,7 @@ def _compiled(layer: Layer, target: tvm.target.Target, path: Path) -> tvm.runtim
         for phase in default_phases(machine_of(target)):
             for step in phase.passes:
                 module = step(module)
-    tvm.compile(schedule_rest(module, target), target).export_library(
-        str(path), fcompile=link_shared, workspace_dir=str(path.parent)
-    )
+    build_library(schedule_rest(module, target), target, path, path.with_suffix(".objects"))
     return tvm.runtime.load_module(str(path))
 
 
