@@ -34,6 +34,7 @@ from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.legalize.state_in_place import update_state_in_place
 from worker.compiler.pipeline.translate import refuse_dynamic_sizes
 from worker.compiler.rewrites.engine import Application, report_rewrite
+from worker.compiler.rewrites.equal_expressions import merge_equal_expressions
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
@@ -115,7 +116,7 @@ def optimization_phases(
             "canonicalize",
             (
                 transform.CanonicalizeBindings(),
-                transform.EliminateCommonSubexpr(),
+                merge_equal_expressions,
                 transform.DeadCodeElimination(["main"]),
             ),
         ),
