@@ -84,3 +84,8 @@ def gpu_of(arch: str) -> Gpu:
         KeyError: the architecture is unknown.
     """
     return _GPUS[arch]
+
+
+def gpu_in(target: tvm.target.Target) -> Gpu | None:
+    """The GPU of a target as TVM takes it; None for a processor."""
+    return gpu_of(str(target.attrs["arch"])) if str(target.kind.name) == "cuda" else None

@@ -14,9 +14,11 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products.blocked import BlockedProduct
 from worker.compiler.schedules.gpu.products.contraction import Contraction, find_contraction
+from worker.compiler.schedules.gpu.products.noted import noted
 from worker.compiler.schedules.gpu.products.plan import Plan, ProductShape, SkinnyPlan, plans_for
 from worker.compiler.schedules.gpu.products.skinny import SkinnyProduct, stream_of
 from worker.compiler.schedules.inline import inline_blocks
+from worker.compiler.schedules.plans import PlanChooser
 
 _NAME = "main"
 
@@ -36,9 +38,7 @@ class Precision:
 EXACT = Precision()
 
 
-def product_plans(
-    function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT
-) -> tuple[Plan, ...]:
+def product_plans(function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXACT) -> tuple[Plan, ...]:
     """The plans for a product that are worth measuring, the best guess first; none for other functions."""
     contraction = find_contraction(_schedule(function))
     return () if contraction is None else _plans(contraction, gpu, precision)
@@ -67,6 +67,22 @@ def write_product(
         else BlockedProduct(contraction, plan, gpu.has_async_copies)
     )
     return nest.with_loops(schedule.mod[_NAME], product.statement())
+
+
+def write_chosen_product(
+    schedule: s_tir.Schedule, gpu: Gpu, choose: PlanChooser, precision: Precision = EXACT
+) -> tirx.PrimFunc | None:
+    """The same for the plan that is chosen among all of the product's, as a search notes them.
+
+    Raises:
+        NoSuchPlanError: the wanted plan is not among them.
+    """
+    contraction = find_contraction(schedule)
+    plans = () if contraction is None else _plans(contraction, gpu, precision)
+    if not plans:
+        return None
+    notes = {noted(plan): plan for plan in plans}
+    return write_product(schedule, gpu, notes[choose(tuple(notes))], precision)
 
 
 def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule:
