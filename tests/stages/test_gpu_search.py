@@ -69,7 +69,7 @@ def candidate(folder: Path, kernel: str) -> str:
     [
         ("right", None),
         ("wrong", "argument 1 differs from the default schedule's: 4 of 64 elements, the first"),
-        ("crashes", "the measuring process was killed by SIGABRT"),
+        ("crashes", "the measuring process was ended by SIGABRT"),
         ("hangs", "the run took longer than 5 s"),
         ("fails", "cuLaunchKernel failed: CUDA error 700, an access outside its memory"),
     ],

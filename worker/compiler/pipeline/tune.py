@@ -81,8 +81,6 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
     options = upload.request.tune
-    if upload.target.gpu is not None and not upload.target.has_gpu:
-        return _ranked_by_model(optimized, upload.target.gpu.target, options)
     if options.trials == 0 and not options.schedules:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
@@ -92,14 +90,10 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
-def _ranked_by_model(optimized: Optimized, target: tvm.target.Target, options: TuneOptions) -> Tuned:
-    """Follow the first plan of every family: no GPU can measure another one."""
-    module = schedule_rest(optimized.module, target)
-    result = _no_search(module)
-    if options.trials:
-        kept = {"kept": Schedules.DEFAULT, "ended_by": SearchEnd.NO_GPU}
-        result = result.model_copy(update=kept)
-    return Tuned(optimized=optimized, module=module, result=result, records=None)
+def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
+    """The result where the first plan of every family is used, as no GPU can measure another one."""
+    kept = {"kept": Schedules.DEFAULT, "ended_by": SearchEnd.NO_GPU}
+    return _no_search(module).model_copy(update=kept)
 
 
 def _schedule_and_search(
@@ -109,9 +103,9 @@ def _schedule_and_search(
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
-        if options.trials == 0:
+        if options.trials == 0 or not session.measures:
             module = schedule_rest(given.module, target)
-            result = _no_search(module)
+            result = _ranked_by_model(module) if options.trials else _no_search(module)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
@@ -220,7 +214,9 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     gpu = upload.target.gpu
     bench = None if gpu is not None else bench_of(context.devices, context.output, upload.target)
     references: References | None = None
-    if gpu is not None:
+    if not upload.target.has_gpu:
+        builder, runner = None, None
+    elif gpu is not None:
         settings = replace(settings, timeout_seconds=GPU_BUILD_SECONDS)
         architectures = upload.target.resolved.gpus
         builder, runner, references = gpu_tools(candidates, settings, target, architectures, EVALUATION)

@@ -270,7 +270,9 @@ class _Times(NamedTuple):
 
 
 def _measure(applied: Sequence[_Applied], session: TuningSession) -> dict[str, _Times]:
-    """Time the schedules beside the default ones, by function; a function of dynamic sizes has no times.
+    """Time the schedules beside the default ones, by function.
+
+    A function of dynamic sizes has no times, nor has any without a GPU that its target needs.
 
     Raises:
         JobError: ``schedule-failed``: a schedule does not compile or run.
@@ -280,6 +282,8 @@ def _measure(applied: Sequence[_Applied], session: TuningSession) -> dict[str, _
         for each in applied
         if each.schedule is not None and not has_dynamic_sizes(each.workload[_ENTRY])
     ]
+    if not session.measures:
+        return {}
     ours = [schedule.mod for _, schedule in timed]
     defaults = [
         tvm.IRModule({_ENTRY: default_schedule(each.workload[_ENTRY], session.target)}) for each, _ in timed

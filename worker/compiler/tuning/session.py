@@ -37,6 +37,7 @@ class TuningSession:
     """The state that all tasks share.
 
     Attributes:
+        builder: of candidates; None, as is ``runner``, if nothing can time them.
         bench: the devices that measure; None if this machine does.
         references: what candidates for a GPU are checked against; None for processors.
     """
@@ -50,6 +51,11 @@ class TuningSession:
     options: TuneOptions
     bench: DeviceBench | None = None
     references: References | None = None
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything can time candidates: a target with a GPU needs one."""
+        return self.runner is not None
 
 
 def make_cost_model(options: TuneOptions, threads: int) -> CostModel | None:
