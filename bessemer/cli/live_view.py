@@ -18,7 +18,7 @@ from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progre
 from bessemer.client.sources import Progress as UploadProgress
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.names import shown_labels
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import BaselineResult, GivenSchedule, Latency, Schedules, TuneVerdict
 from bessemer.contract.request import Entry
@@ -248,6 +248,9 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     for schedule in verdict.schedules:
         yield f"schedule    {_shown_schedule(schedule)}"
     if verdict.kept is None:
+        return
+    if verdict.ended_by is SearchEnd.NO_GPU:
+        yield f"tuning      the schedules are {options.limit_reached(verdict.ended_by)}"
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"

@@ -198,6 +198,7 @@ class SearchEnd(GrowingEnum):
     SECONDS = "seconds"
     CANDIDATES = "candidates"
     DEVICE = "device"
+    NO_GPU = "no_gpu"
 
 
 class SearchMethod(GrowingEnum):
@@ -319,6 +320,8 @@ class TuneOptions(Document):
                 return "ended because no candidates were left"
             case SearchEnd.DEVICE:
                 return "ended because no device was left to measure"
+            case SearchEnd.NO_GPU:
+                return "ranked by the cost model: no GPU measured them"
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:

@@ -493,7 +493,8 @@ class TuneVerdict(Document):
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
         "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
         "`candidates`: it measured every candidate that it could generate. `device`: no device measured any "
-        "more; see `device_failure`. Null without a search.",
+        "more; see `device_failure`. `no_gpu`: the target is a GPU and the worker has none, so the "
+        "cost model ranked the plans. Null without a search.",
     )
     devices: tuple[SearchDevice, ...] = Field(
         default=(),

@@ -3,13 +3,18 @@
  *   FAKE_CUDA_LOG      the file that gets a line for each call
  *   FAKE_CUDA_FAILURE  NAME=CODE: the function that fails, and with which error
  *
+ *   FAKE_CUDA_STILL    if set, kernels leave memory as it is
+ *
  * A launched kernel adds 1 to the first byte of its first argument, so copies and their order can be seen.
+ * A kernel named wrong… fills 16 bytes there, crashes… aborts, hangs… never returns, and fails… is error 700.
+ * The time between two events follows from the number of threads that were launched between them.
  */
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef uint64_t address;
 
@@ -75,12 +80,28 @@ int cuStreamCreate(void **stream, unsigned flags) { return *stream = (void *)1, 
 int cuStreamSynchronize(void *stream) { return (void)stream, step("cuStreamSynchronize", ""); }
 int cuStreamDestroy_v2(void *stream) { return (void)stream, 0; }
 
-static void run_kernel(unsigned char *first) { ++*first; }
+static void run_kernel(unsigned char *first) { *first += !getenv("FAKE_CUDA_STILL"); }
+
+static unsigned long launched;
+
+int cuEventCreate(void **event, unsigned flags) { return (void)flags, *event = calloc(1, sizeof(launched)), 0; }
+int cuEventRecord(void *event, void *stream) { return (void)stream, *(unsigned long *)event = launched, 0; }
+int cuEventSynchronize(void *event) { return (void)event, step("cuEventSynchronize", ""); }
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+  unsigned long threads = *(unsigned long *)end - *(unsigned long *)start;
+  return *milliseconds = 1e-3f * (float)(1 + threads % 997), 0;
+}
 
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
   (void)stream, (void)extra;
   unsigned char *first = *(unsigned char **)arguments[0];
+  const char *name = function;
+  launched += (unsigned long)x * y * z * bx * by * bz;
+  if (!strncmp(name, "crashes", 7)) abort();
+  if (!strncmp(name, "hangs", 5)) pause();
+  if (!strncmp(name, "fails", 5)) return 700;
+  if (!strncmp(name, "wrong", 5)) return memset(first, 7, 16), 0;
   if (is_capturing) recorded[recorded_count++] = first;
   else run_kernel(first);
   return step("cuLaunchKernel", "%s %ux%ux%u %ux%ux%u %u", (char *)function, x, y, z, bx, by, bz, shared);

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, make_context, optimized
 
 from bessemer.contract.target import PresetTarget, resolve_target
-from worker.compiler.codegen.link import run_zig
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.values import Built
@@ -24,10 +24,7 @@ NOT_INSTALLED = "this library computes on an NVIDIA GPU, and its driver (libcuda
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the driver."""
-    folder = tmp_path_factory.mktemp("driver")
-    source = Path(__file__).with_name("fake_driver.c")
-    run_zig("cc", "-shared", "-fPIC", "-O1", str(source), "-o", str(folder / "libcuda.so.1"))
-    return folder
+    return build_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture(scope="module")

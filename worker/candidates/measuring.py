@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from worker.candidates.gpu_timing import GpuError, GpuTimer
 from worker.candidates.process import ForkedProcess, Work, fork_process, send_value, use_threads, wait_any
 from worker.candidates.requests import (
     Evaluation,
@@ -58,6 +59,8 @@ def _outcomes_of(
             outcomes.append(process.receive())
         except EOFError:
             return [*outcomes, _failed(f"the measuring process {describe_end(process.close())}")]
+        if outcomes[-1].ends_process:
+            break
     process.kill()
     return outcomes
 
@@ -69,13 +72,18 @@ def _failed(error: str) -> MeasureOutcome:
 def _measure_work(batch: MeasureBatch, first: int) -> Work:
     def work(_reader: int, writer: int) -> None:
         use_threads(batch.threads)
-        timer = CandidateTimer(batch.evaluation)
+        timer: CandidateTimer | GpuTimer | None = None
         for candidate in batch.candidates[first:]:
             try:
+                if timer is None:
+                    timer = (GpuTimer if batch.on_gpu else CandidateTimer)(batch.evaluation)
                 outcome = MeasureOutcome(seconds=timer.measure(candidate), error=None)
             except Exception as error:
-                outcome = _failed(short_message(error))
+                is_lost = isinstance(error, GpuError)
+                outcome = MeasureOutcome((), short_message(error), ends_process=is_lost)
             send_value(writer, outcome)
+            if outcome.ends_process:
+                return
 
     return work
 

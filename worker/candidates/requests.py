@@ -90,10 +90,17 @@ class TensorArgument:
 
 @dataclass(frozen=True)
 class MeasureCandidate:
-    """A library whose function ``main`` to time."""
+    """A library whose function ``main`` to time.
+
+    Attributes:
+        library: its path; on a GPU that of a ``candidate.json``.
+        arguments: of the function.
+        reference: on a GPU, the candidate whose results it must have; None if they are not checked.
+    """
 
     library: str
     arguments: tuple[TensorArgument, ...]
+    reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,20 +114,25 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MeasureBatch:
-    """Time candidates one after another; each may take ``timeout_seconds``."""
+    """Time candidates one after another, on the processor or the GPU; each may take ``timeout_seconds``."""
 
     candidates: tuple[MeasureCandidate, ...]
     threads: int
     evaluation: Evaluation
     timeout_seconds: float
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)
 class MeasureOutcome:
-    """Seconds of one call, averaged within each repeat, or the error."""
+    """Seconds of one call, averaged within each repeat, or the error.
+
+    After an error that ``ends_process``, the measuring process cannot time another candidate.
+    """
 
     seconds: tuple[float, ...]
     error: str | None
+    ends_process: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 
+from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import (
     BaselineResult,
     DeviceEntryRun,
@@ -168,6 +169,8 @@ def decision(result: TuneResult) -> str:
             f"The library uses the search's schedules for {used} of {len(result.tasks)} workloads, which "
             "were faster one by one. The whole model was not compared."
         )
+    if result.ended_by is SearchEnd.NO_GPU:
+        return "The schedules are ranked by the cost model: no GPU measured them."
     again = sum(map(_looked_faster, result.tasks))
     if not again:
         return "The library uses the default schedules: the search found nothing faster for any workload."

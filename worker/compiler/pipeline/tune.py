@@ -20,13 +20,13 @@ from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.schedules.gpu import schedule_all_for_gpu
 from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.final_comparison import (
     Finalists,
     ModelComparison,
     compare_finalists,
     compare_on_device,
+    compare_on_gpu,
 )
 from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
@@ -37,6 +37,8 @@ from worker.compiler.tuning.meta_schedule import (
     RunnerSettings,
 )
 from worker.compiler.tuning.on_device import NoDeviceError, bench_of, device_tools
+from worker.compiler.tuning.on_gpu import BUILD_TIMEOUT_SECONDS as GPU_BUILD_SECONDS
+from worker.compiler.tuning.on_gpu import References, gpu_tools
 from worker.compiler.tuning.record_selection import (
     forced_records,
     is_skipped,
@@ -77,11 +79,8 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
         JobError: ``tune-failed``: the search itself failed.
     """
     upload = optimized.captured.upload
-    target = upload.target.llvm
+    target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
     options = upload.request.tune
-    if upload.target.gpu is not None:
-        module = schedule_all_for_gpu(optimized.module, upload.target.gpu)
-        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     if options.trials == 0 and not options.schedules:
         module = schedule_rest(optimized.module, target)
         return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
@@ -91,6 +90,12 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
+def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
+    """The result where the first plan of every family is used, as no GPU can measure another one."""
+    kept = {"kept": Schedules.DEFAULT, "ended_by": SearchEnd.NO_GPU}
+    return _no_search(module).model_copy(update=kept)
+
+
 def _schedule_and_search(
     optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
@@ -98,9 +103,9 @@ def _schedule_and_search(
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
-        if options.trials == 0:
+        if options.trials == 0 or not session.measures:
             module = schedule_rest(given.module, target)
-            result = _no_search(module)
+            result = _ranked_by_model(module) if options.trials else _no_search(module)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
@@ -174,7 +179,9 @@ def _settle(
     finalists = Finalists(
         searched, default, optimized.module, target, optimized.captured, optimized.parameters
     )
-    if session.bench is None:
+    if session.references is not None:
+        comparison = compare_on_gpu(finalists, context, comparison_seconds)
+    elif session.bench is None:
         comparison = compare_finalists(finalists, context, comparison_seconds)
     else:
         comparison = compare_on_device(finalists, context, session.bench, comparison_seconds)
@@ -204,8 +211,16 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
     settings, candidates = BuilderSettings(folder=folder, workers=threads), context.candidates
-    bench = bench_of(context.devices, context.output, upload.target)
-    if bench is None:
+    gpu = upload.target.gpu
+    bench = None if gpu is not None else bench_of(context.devices, context.output, upload.target)
+    references: References | None = None
+    if not upload.target.has_gpu:
+        builder, runner = None, None
+    elif gpu is not None:
+        settings = replace(settings, timeout_seconds=GPU_BUILD_SECONDS)
+        architectures = upload.target.resolved.gpus
+        builder, runner, references = gpu_tools(candidates, settings, target, architectures, EVALUATION)
+    elif bench is None:
         builder = CandidateBuilder(candidates, settings)
         runner = CandidateRunner(candidates, RunnerSettings(threads, EVALUATION))
     else:
@@ -219,6 +234,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         threads=threads,
         options=options,
         bench=bench,
+        references=references,
     )
 
 

@@ -22,6 +22,8 @@ from tvm import s_tir, tirx
 from worker.compiler.schedules.annotations import AUTHORED, SCHEDULED, UNCLAIMED
 from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, read_block
 from worker.compiler.schedules.families import schedule_by_family
+from worker.compiler.schedules.gpu import gpu_plans_of, schedule_for_gpu
+from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
 from worker.compiler.schedules.processors import Machine, machine_of
@@ -38,7 +40,7 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
 
     Args:
         function: a function as legalization and fusion leave it.
-        target: the target, whose cores and vectors determine the tiles.
+        target: the target, whose cores and vectors, or whose GPU, determine the tiles.
 
     Returns:
         The function, marked as scheduled; it has its old loops if TVM refuses to schedule it.
@@ -46,6 +48,9 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     Raises:
         NoSuchPlanError: no family has the plan that the function carries.
     """
+    gpu = gpu_in(target)
+    if gpu is not None:
+        return schedule_for_gpu(function, gpu)
     scheduled = _schedule(function, target).function
     symbol = function.attrs.get("global_symbol") if function.attrs else None
     scheduled = (
@@ -56,6 +61,9 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
 
 def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, ...] | None:
     """The plans of the family that claims a function, best first; None if no family claims it."""
+    gpu = gpu_in(target)
+    if gpu is not None:
+        return gpu_plans_of(function, gpu)
     scheduled = _schedule(function, target)
     return None if _is_unclaimed(scheduled.function) else scheduled.plans
 
@@ -116,8 +124,9 @@ def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.
 def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     if function.attrs and function.attrs.get(AUTHORED, False):
         return function
-    carries = noted_plan(function) is not None
-    return default_schedule(function, target) if carries else with_vector_math(function)
+    if noted_plan(function) is not None:
+        return default_schedule(function, target)
+    return function if gpu_in(target) is not None else with_vector_math(function)
 
 
 @remembered_annotations()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import tvm
 from bessemer.contract.report import Schedules
 from worker.candidates.client import LibraryCrashedError, ModelProcess
 from worker.compiler.codegen.compile_functions import Compiler
+from worker.compiler.codegen.cuda.library import build_gpu_library
 from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
 from worker.compiler.codegen.exposed import exposed_by
 from worker.compiler.codegen.standalone.runner import write_runner
@@ -23,6 +26,8 @@ from worker.measure.rounds import Rounds, alternate
 from worker.measure.statistics import latency, round_ratios
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from worker.compiler.values import Captured, StageContext
     from worker.parameters import ParameterFile
 
@@ -125,11 +130,8 @@ def compare_on_device(
         program = library.with_name("run")
         write_runner(library, str(finalists.target.attrs["mtriple"]), compiler.objects, program)
         files |= {f"{name.value}/{path.name}": path for path in (library, program)}
-    captured = finalists.captured
-    count = len(captured.input_specs) - captured.kept
-    names = [spec.name for spec in captured.input_specs[:count]]
     files["inputs.npz"] = context.scratch / "final" / "inputs.npz"
-    write_inputs(files["inputs.npz"], dict(zip(names, captured.inputs[:count], strict=True)))
+    write_inputs(files["inputs.npz"], _named_inputs(finalists.captured))
     commands = [
         [f"{name.value}/run", "--inputs", "inputs.npz"] for name in (Schedules.SEARCH, Schedules.DEFAULT)
     ]
@@ -148,6 +150,78 @@ def compare_on_device(
         search_ms=median(search.seconds) * 1e3,
         default_ms=median(default.seconds) * 1e3,
     )
+
+
+GPU_ROUNDS = 3
+_MEDIAN = re.compile(r"median (?P<ms>[0-9.]+) ms")
+
+
+def compare_on_gpu(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
+    """The same on this machine's GPU, by the programs of both libraries.
+
+    With parameters in a file of their own, the search's win unseen.
+
+    Raises:
+        JobError: as ``compare_finalists``.
+    """
+    if finalists.parameters is not None:
+        return ModelComparison(kept=Schedules.SEARCH)
+    inputs = context.scratch / "final" / "inputs.npz"
+    inputs.parent.mkdir(exist_ok=True)
+    write_inputs(inputs, _named_inputs(finalists.captured))
+    programs = {
+        Schedules.SEARCH: _gpu_program(finalists.search, finalists, context, Schedules.SEARCH),
+        Schedules.DEFAULT: _gpu_program(finalists.default, finalists, context, Schedules.DEFAULT),
+    }
+    share = max(seconds / (2 * GPU_ROUNDS), 0.05)
+    times: dict[Schedules, list[float]] = {name: [] for name in programs}
+    with context.candidates.turn():
+        for _ in range(GPU_ROUNDS):
+            for name, program in programs.items():
+                found = _program_ms(program, inputs, share)
+                if found is None:
+                    survivor = Schedules.DEFAULT if name is Schedules.SEARCH else Schedules.SEARCH
+                    return ModelComparison(kept=survivor, crashed=name)
+                times[name].append(found)
+    search, default = (median(times[name]) for name in (Schedules.SEARCH, Schedules.DEFAULT))
+    return ModelComparison(
+        kept=Schedules.SEARCH if search < default else Schedules.DEFAULT,
+        search_ms=search,
+        default_ms=default,
+    )
+
+
+def _named_inputs(captured: Captured) -> dict[str, np.ndarray]:
+    count = len(captured.input_specs) - captured.kept
+    names = [spec.name for spec in captured.input_specs[:count]]
+    return dict(zip(names, captured.inputs[:count], strict=True))
+
+
+def _gpu_program(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:
+    folder, target = context.scratch / "final" / name.value, finalists.captured.upload.target
+    library = folder / "model.so"
+    exposed = exposed_by(finalists.captured)
+    build_gpu_library(module, finalists.plain, target, library, folder, exposed)
+    program = library.with_name("run")
+    write_runner(library, target.resolved.triple, folder, program)
+    return program
+
+
+def _program_ms(program: Path, inputs: Path, seconds: float) -> float | None:
+    """The median latency that a program prints; None if it fails or hangs."""
+    limits = ("--repeat", str(DEVICE_RUNS), "--seconds", f"{seconds:g}")
+    command = [str(program), "--inputs", str(inputs), *limits]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEVICE_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    found = _MEDIAN.search(done.stdout)
+    if done.returncode or found is None:
+        tuning_logger().warning("%s failed: %s", program, (done.stderr or done.stdout)[-500:])
+        return None
+    return float(found["ms"])
 
 
 def _build(module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules) -> Path:

@@ -26,7 +26,13 @@ from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import default_schedule, is_scheduled
 from worker.compiler.tuning.assignment import Assignment, assign, names_asked
 from worker.compiler.tuning.session import TuningSession, measure
-from worker.compiler.tuning.trace_scripts import file_stem, readable_trace, script_of_given, tvmscript
+from worker.compiler.tuning.trace_scripts import (
+    file_stem,
+    processor_of,
+    readable_trace,
+    script_of_given,
+    tvmscript,
+)
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, best_of, milliseconds
 from worker.errors import JobError, failure_of, refusal
 
@@ -264,7 +270,9 @@ class _Times(NamedTuple):
 
 
 def _measure(applied: Sequence[_Applied], session: TuningSession) -> dict[str, _Times]:
-    """Time the schedules beside the default ones, by function; a function of dynamic sizes has no times.
+    """Time the schedules beside the default ones, by function.
+
+    A function of dynamic sizes has no times, nor has any without a GPU that its target needs.
 
     Raises:
         JobError: ``schedule-failed``: a schedule does not compile or run.
@@ -274,11 +282,14 @@ def _measure(applied: Sequence[_Applied], session: TuningSession) -> dict[str, _
         for each in applied
         if each.schedule is not None and not has_dynamic_sizes(each.workload[_ENTRY])
     ]
+    if not session.measures:
+        return {}
     ours = [schedule.mod for _, schedule in timed]
     defaults = [
         tvm.IRModule({_ENTRY: default_schedule(each.workload[_ENTRY], session.target)}) for each, _ in timed
     ]
-    results = measure([*ours, *defaults], session, COMPARISON_ROUNDS)
+    workloads = [each.workload for each, _ in timed]
+    results = measure([*ours, *defaults], session, COMPARISON_ROUNDS, workloads)
     times = {}
     for (each, _), own, default in zip(timed, results[: len(timed)], results[len(timed) :], strict=True):
         if not own.run_secs:
@@ -311,7 +322,7 @@ def _keep(applied: _Applied, written: WrittenSchedule, session: TuningSession, r
         seconds, arguments = [written.schedule_ms / 1e3], ArgInfo.from_entry_func(applied.workload)
         record = TuningRecord(applied.schedule.trace, workload, seconds, session.target, arguments)
         session.database.commit_tuning_record(record)
-    script = script_of_given(written, applied.workload, str(session.target.attrs["mcpu"]))
+    script = script_of_given(written, applied.workload, processor_of(session.target))
     stem = file_stem(applied.name)
     (records / f"{stem}.py").write_text(script, encoding="utf-8")
     (records / f"{stem}.tvmscript.py").write_text(written.script + "\n", encoding="utf-8")

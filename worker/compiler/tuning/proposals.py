@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,12 +21,16 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStra
 
 from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.strategies import Strategy, strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
 from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
+
+_GPU_INTRINSICS = "tvm.s_tir.tensor_intrin.cuda"
+"""The tensor intrinsics of MetaSchedule's rules for tensor cores; TVM takes seconds to parse them."""
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -91,6 +96,8 @@ class StockProposals:
 
     def __init__(self, module: tvm.IRModule, session: TuningSession, index: int) -> None:
         options = session.options
+        if gpu_in(session.target) is not None:
+            importlib.import_module(_GPU_INTRINSICS)
         self._module = module
         self._target = session.target
         self._database = ms.database.MemoryDatabase()

@@ -156,7 +156,8 @@ class TaskSearch:
             if not self.exhausted:
                 self._proposals = None
             return 0
-        results = measure([candidate.sch.mod for candidate in candidates], self.session, MEASURED_ROUNDS)
+        modules = [candidate.sch.mod for candidate in candidates]
+        results = measure(modules, self.session, MEASURED_ROUNDS, [self.module] * len(modules))
         for candidate, result in zip(candidates, results, strict=True):
             self._record(candidate, result)
         assert self._proposals is not None

@@ -21,9 +21,10 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from bessemer.contract.options import CostModel as CostModelName
 from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
+from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.on_device import DeviceBench
+from worker.compiler.tuning.on_gpu import References
 
-_DEVICE = "cpu"
 WARM_UP_SAMPLES = 16
 """Measurements that the cost model needs before it predicts."""
 
@@ -33,7 +34,13 @@ EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 
 @dataclass(frozen=True)
 class TuningSession:
-    """The state that all tasks share; ``bench`` has the devices that measure, None if this machine does."""
+    """The state that all tasks share.
+
+    Attributes:
+        builder: of candidates; None, as is ``runner``, if nothing can time them.
+        bench: the devices that measure; None if this machine does.
+        references: what candidates for a GPU are checked against; None for processors.
+    """
 
     target: tvm.target.Target
     builder: Any
@@ -43,6 +50,12 @@ class TuningSession:
     threads: int
     options: TuneOptions
     bench: DeviceBench | None = None
+    references: References | None = None
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything can time candidates: a target with a GPU needs one."""
+        return self.runner is not None
 
 
 def make_cost_model(options: TuneOptions, threads: int) -> CostModel | None:
@@ -69,7 +82,12 @@ def open_database(folder: Path) -> Database:
     )
 
 
-def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int) -> list[RunnerResult]:
+def measure(
+    modules: Sequence[tvm.IRModule],
+    session: TuningSession,
+    rounds: int,
+    workloads: Sequence[tvm.IRModule] = (),
+) -> list[RunnerResult]:
     """Time each module's ``main`` in several rounds over all modules.
 
     Other load on the machine varies. In rounds it slows all modules alike, and the best round of each has
@@ -79,6 +97,7 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
         modules: the modules to build and run.
         session: its builder and runner.
         rounds: how often each module is timed.
+        workloads: for the first modules, what they schedule: on a GPU, their results are checked.
 
     Returns:
         The seconds of each round for each module, or its error.
@@ -89,9 +108,14 @@ def measure(modules: Sequence[tvm.IRModule], session: TuningSession, rounds: int
     if session.bench is not None:
         session.bench.require()
     built = session.builder.build([BuilderInput(module, session.target) for module in modules])
+    if session.references is not None:
+        checked = [index for index, _ in enumerate(workloads) if built[index].error_msg is None]
+        artifacts = [str(built[index].artifact_path) for index in checked]
+        session.references.expect(artifacts, [workloads[index] for index in checked])
+    device = "cpu" if gpu_in(session.target) is None else "cuda"
     runnable = [index for index, result in enumerate(built) if result.error_msg is None] * rounds
     inputs = [
-        RunnerInput(built[index].artifact_path, _DEVICE, ArgInfo.from_entry_func(modules[index]))
+        RunnerInput(built[index].artifact_path, device, ArgInfo.from_entry_func(modules[index]))
         for index in runnable
     ]
     seconds: list[list[float]] = [[] for _ in modules]

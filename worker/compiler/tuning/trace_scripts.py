@@ -12,6 +12,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.schedule import Trace
 
 from bessemer.contract.report import WrittenSchedule
+from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.search import TaskSearch
 
 _DEFAULTS = re.compile(
@@ -76,7 +77,7 @@ def file_stem(function: str) -> str:
 
 def script_of(task: TaskSearch, record: TuningRecord) -> str:
     """A record as a Python module: the function, ``apply_trace(schedule)`` and ``scheduled()``."""
-    best_ms, processor = float(record.run_secs[0]) * 1e3, task.session.target.attrs["mcpu"]
+    best_ms, processor = float(record.run_secs[0]) * 1e3, processor_of(task.session.target)
     tried = f"Best of {len(task.trials)} trials, {best_ms:.4g} ms a call on {processor}."
     return _script(
         name=task.name,
@@ -85,6 +86,12 @@ def script_of(task: TaskSearch, record: TuningRecord) -> str:
         workload=record.workload.mod,
         trace=readable_trace(record.trace),
     )
+
+
+def processor_of(target: tvm.target.Target) -> str:
+    """The processor, or the architecture of the GPU, that a target names."""
+    gpu = gpu_in(target)
+    return str(target.attrs["mcpu"]) if gpu is None else gpu.arch
 
 
 def script_of_given(schedule: WrittenSchedule, workload: tvm.IRModule, processor: str) -> str:

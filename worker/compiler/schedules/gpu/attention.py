@@ -145,7 +145,7 @@ def _plan(blocks: AttentionBlocks, gpu: Gpu) -> AttentionTiles | None:
         for tiles in fitting
         if shape.batches * -(-shape.queries // tiles.queries) >= gpu.multiprocessors
     ]
-    return (full[:1] or fitting[-1:] or [None])[0]
+    return next(iter((*full, *reversed(fitting))), None)
 
 
 @dataclass

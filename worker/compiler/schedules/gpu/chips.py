@@ -105,3 +105,8 @@ def writing_for(gpu: Gpu | None) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def gpu_in(target: tvm.target.Target) -> Gpu | None:
+    """The GPU of a target as TVM takes it; None for a processor."""
+    return gpu_of(str(target.attrs["arch"])) if str(target.kind.name) == "cuda" else None

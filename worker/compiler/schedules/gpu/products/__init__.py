@@ -17,6 +17,7 @@ from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products.blocked import BlockedProduct
 from worker.compiler.schedules.gpu.products.contraction import Contraction, Sum, as_contraction, find_sum
 from worker.compiler.schedules.gpu.products.direct import DirectProduct, direct_shape
+from worker.compiler.schedules.gpu.products.noted import noted
 from worker.compiler.schedules.gpu.products.plan import (
     DirectPlan,
     Plan,
@@ -27,6 +28,7 @@ from worker.compiler.schedules.gpu.products.plan import (
 )
 from worker.compiler.schedules.gpu.products.skinny import SkinnyProduct, stream_of
 from worker.compiler.schedules.inline import inline_blocks
+from worker.compiler.schedules.plans import PlanChooser
 
 _NAME = "main"
 
@@ -86,6 +88,22 @@ def _loops(found: Sum, plan: Plan, gpu: Gpu) -> tirx.Stmt | None:
     if isinstance(plan, SkinnyPlan):
         return SkinnyProduct(contraction, plan).statement()
     return BlockedProduct(contraction, plan, gpu).statement()
+
+
+def write_chosen_product(
+    schedule: s_tir.Schedule, gpu: Gpu, choose: PlanChooser, precision: Precision = EXACT
+) -> tirx.PrimFunc | None:
+    """The same for the plan that is chosen among all of the product's, as a search notes them.
+
+    Raises:
+        NoSuchPlanError: the wanted plan is not among them.
+    """
+    found = find_sum(schedule)
+    plans = () if found is None else _plans(found, gpu, precision)
+    if not plans:
+        return None
+    notes = {noted(plan): plan for plan in plans}
+    return write_product(schedule, gpu, notes[choose(tuple(notes))], precision)
 
 
 def _schedule(function: tirx.PrimFunc) -> s_tir.Schedule:
