@@ -58,8 +58,9 @@ def main() -> None:
 
 def _prepare(size: int, dtype: str, gpu: Gpu, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    function = product(size, size, size, dtype)
-    code = lower_for_gpu({step.__name__: scheduled(step, function) for step in STEPS[dtype]}, gpu)
+    sizes = (size, size, size)
+    functions = {step.__name__: scheduled(step, product(*sizes, dtype)) for step in STEPS[dtype]}
+    code = lower_for_gpu(functions, gpu)
     binary = compile_cuda(code.source, (gpu.arch,), folder)
     document = {
         "shape": {"rows": size, "columns": size, "depth": size, "dtype": dtype, "result": "float32"},
