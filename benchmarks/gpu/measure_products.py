@@ -55,10 +55,11 @@ def _measure(path: Path) -> dict[str, Any]:
     lefts = [torch.randn(shape["rows"], shape["depth"], device="cuda").to(dtype) for _ in range(copies)]
     rights = [torch.randn(shape["depth"], shape["columns"], device="cuda").to(dtype) for _ in range(copies)]
     exact = lefts[0].double() @ rights[0].double()
-    result = torch.empty(shape["rows"], shape["columns"], device="cuda", dtype=dtype)
+    theirs = torch.empty(shape["rows"], shape["columns"], device="cuda", dtype=dtype)
+    result = torch.empty_like(theirs, dtype=getattr(torch, shape.get("result", str(dtype)[6:])))
     (module,) = _checked(driver.cuModuleLoadData((next(path.glob("*.cubin"))).read_bytes()))
     runs: dict[str, Callable[[int], object]] = {
-        "cublas": lambda index: torch.matmul(lefts[index], rights[index], out=result)
+        "cublas": lambda index: torch.matmul(lefts[index], rights[index], out=theirs)
     }
     plans = {}
     for name, plan in document["plans"].items():
