@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,7 @@ def _mma(translator: Any, node: Any) -> ex.Evaluate:
         ),
     ]
     places = np.cumsum([0, *counts, counts[0]])
-    d, a, b, c = (
-        _registers(translator, operands[first:last]) for first, last in zip(places, places[1:], strict=False)
-    )
+    d, a, b, c = (_registers(translator, operands[first:last]) for first, last in pairwise(places))
 
     def matrix(
         lanes: Lanes, pointer: Pointer, count: int, layout: tc.Layout, kind: Any, size: Any
@@ -94,7 +93,7 @@ def _ldmatrix(translator: Any, node: Any) -> ex.Evaluate:
 
 @intrinsic("ptx.cp_async_cg_src_size", "ptx.cp_async_ca_src_size")
 def _cp(translator: Any, node: Any) -> ex.Evaluate:
-    """``cp.async`` of a number of bytes, of which the last operand says how many are read; the rest are zeros."""
+    """``cp.async`` of some bytes, of which the last operand says how many are read; the rest are zeros."""
     operands = _operands(node)
     target, source = _address(translator, operands[0]), _address(translator, operands[1])
     count = int(operands[2])
@@ -183,9 +182,8 @@ def _wgmma(translator: Any, node: Any) -> ex.Evaluate:
         place ^= (place >> 7 & 7) << 4
         leaders = lanes.where(np.arange(lanes.count) % (4 * WARP) == 0)
         memory = lanes.batch.memory[shared]
-        index = (place // bytes_).reshape(len(word), -1)[:, :, None]
-        read = [memory.read(leaders, index[:, at, 0], kind.dtype) for at in range(index.shape[1])]
-        values: np.ndarray = np.stack(read, axis=1).reshape(-1, size, k)
+        index = (place // bytes_).reshape(len(word), -1)
+        values: np.ndarray = memory.read(leaders, index, kind.dtype).reshape(-1, size, k)
         return tc.to_tf32(np.ascontiguousarray(values)) if kind.round_to_tf32 else values
 
     def execute(lanes: Lanes) -> None:
