@@ -94,9 +94,8 @@ def _wgmma(translator: Any, node: Any) -> ex.Evaluate:
         place ^= (place >> 7 & 7) << 4
         leaders = lanes.where(np.arange(lanes.count) % (4 * WARP) == 0)
         memory = lanes.batch.memory[shared]
-        index = (place // bytes_).reshape(len(word), -1)[:, :, None]
-        read = [memory.read(leaders, index[:, at, 0], kind.dtype) for at in range(index.shape[1])]
-        values: np.ndarray = np.stack(read, axis=1).reshape(-1, size, k)
+        index = (place // bytes_).reshape(len(word), -1)
+        values: np.ndarray = memory.read(leaders, index, kind.dtype).reshape(-1, size, k)
         return tc.to_tf32(np.ascontiguousarray(values)) if kind.round_to_tf32 else values
 
     def execute(lanes: Lanes) -> None:
