@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -144,4 +143,3 @@ def test_convolutions_and_pools_of_a_network_are_claimed() -> None:
 
     families = {name: family_of(function) for name, function in functions_of(module).items()}
     assert None not in families.values(), families
-    assert all(one != other for one, other in pairwise(sorted(families)))
