@@ -101,11 +101,7 @@ class Translator:
         return execute
 
     def _for(self, node: Any) -> Execute:
-        slot, start, extent = (
-            self.slot(node.loop_var),
-            self.expression(node.min),
-            self.expression(node.extent),
-        )
+        slot, start, extent = self.slot(node.loop_var), self.expression(node.min), self.expression(node.extent)
         step = self.expression(node.step) if node.step is not None else lambda _: 1
         body = self.statement(node.body)
 
@@ -424,8 +420,7 @@ def launch(kernel: Kernel, translator: Translator, host: Lanes) -> None:
 
     def extent(kind: str) -> tuple[int, int, int]:
         x, y, z = (
-            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1
-            for axis in _AXES
+            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1 for axis in _AXES
         )
         return x, y, z
 
@@ -492,8 +487,7 @@ def run_function(function: Any, arguments: Iterable[np.ndarray | int], inputs: i
             count = int((~memory.known).sum())
             first = int(np.argmin(memory.known))
             raise KernelFault(
-                Fault.UNWRITTEN,
-                f"{count} elements of {memory.name}, the first of them {first}, are never written",
+                Fault.UNWRITTEN, f"{count} elements of {memory.name}, the first of them {first}, are never written"
             )
 
 

@@ -1,4 +1,4 @@
-"""The layout phase for GPUs: channels last, no transposition between convolutions, no calls of the runtime."""
+"""The layout phase for GPUs: channels last between convolutions, and no calls of the runtime."""
 
 from __future__ import annotations
 
@@ -44,13 +44,34 @@ GRAPHS: dict[str, tuple[Build, list[str]]] = {
     "a convolution": (convolution(4, 3), ["permute_dims", "nn.conv2d", "add", "nn.relu", "permute_dims"]),
     "a classifier": (
         joined,
-        ["permute_dims", "nn.conv2d", "add", "nn.relu", "nn.conv2d", "add", "nn.relu"]
-        + ["concat", "nn.max_pool2d", "mean", "reshape"],
+        [
+            "permute_dims",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "concat",
+            "nn.max_pool2d",
+            "mean",
+            "reshape",
+        ],
     ),
     "a transposed convolution without overlap": (
         lambda x: op.nn.conv2d_transpose(convolution(4, 3)(x), constant(4, 5, 2, 2), strides=2),
-        ["permute_dims", "nn.conv2d", "add", "nn.relu", "reshape", "matmul"]
-        + ["reshape", "permute_dims", "reshape", "permute_dims"],
+        [
+            "permute_dims",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "reshape",
+            "matmul",
+            "reshape",
+            "permute_dims",
+            "reshape",
+            "permute_dims",
+        ],
     ),
 }
 

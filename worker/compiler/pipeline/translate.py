@@ -19,6 +19,7 @@ from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.pipeline.translate_module import normalized
 from worker.compiler.schedules.annotations import STATE
+from worker.compiler.schedules.gpu.chips import writing_for
 from worker.compiler.source_locations import place_of
 from worker.compiler.translation.decompositions import calls_of, decomposed, untranslatable
 from worker.compiler.translation.errors import UntranslatableError, advice_on
@@ -29,7 +30,6 @@ from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.rule_template import rule_template
 from worker.compiler.values import Captured, RelaxProgram, StageContext, Translated
-from worker.compiler.schedules.gpu.chips import writing_for
 from worker.errors import JobError, OperatorsUnsupportedError, failure_of, in_entry, short_message
 from worker.parameters import ParameterFile, in_one_file, separable, write_parameters
 
