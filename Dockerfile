@@ -30,12 +30,14 @@ RUN slim /opt/venv
 FROM build AS worker-dependencies
 # torch's CPU builds: the default index would install CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY locks/worker.txt /build/
+# Any text: the worker also compiles for NVIDIA GPUs.
+ARG CUDA=
+COPY locks/worker.txt locks/worker-cuda.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \
     --mount=type=cache,target=/root/.cache/pip \
-    dependencies /build/worker.txt
+    dependencies "/build/worker${CUDA:+-cuda}.txt"
 
 # zig compiles C only in this stage, so its cache and C library are in no image.
 FROM worker-dependencies AS kernels
@@ -102,6 +104,8 @@ COPY --from=emulators /emulators /
 COPY --from=worker-slim /opt/venv /opt/venv
 COPY --from=worker-project /srv/bessemer /srv/bessemer
 COPY ci/containers/answers /usr/local/bin/
+# What NVIDIA's container runtime mounts if a GPU is given to the container.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ENV BESSEMER_DATA=/var/lib/bessemer BESSEMER_WORK_DIR=/work BESSEMER_METRICS_HOST=0.0.0.0 BESSEMER_METRICS_PORT=9100
 EXPOSE 9100
 HEALTHCHECK --interval=5s --timeout=5s --start-period=120s CMD ["answers", "BESSEMER_METRICS_PORT", "/readyz"]

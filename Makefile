@@ -13,6 +13,7 @@ GRAPHS ?= 1000
 SECONDS ?= 60
 FUZZED ?= tests/unit/fuzz tests/integration/app/test_app_schema.py
 DATABASE ?= sqlite
+ARCH ?= sm_90
 PARTS ?= e2e integration stages contract unit
 
 .DEFAULT_GOAL := help
@@ -75,11 +76,18 @@ bench-decoder: $(PEERS) $(SURVEY) ## benchmark a decoder's tokens per second aga
 bench-loading: $(PEERS) $(SURVEY) ## benchmark how fast a library loads, its peak memory and what processes share
 	@$(BIN)/python -W ignore -m benchmarks.loading
 
+bench-gpu: setup ## compile models and products for a GPU; CASES="bert-32-bf16" and ARCH=sm_90 select
+	@$(BIN)/python -W ignore -m benchmarks.gpu.prepare gpu-bench $(ARCH) $(CASES) && $(BIN)/python -W ignore -m benchmarks.gpu.products gpu-bench $(ARCH)
+	@echo "on a machine with a GPU: python -m benchmarks.gpu.measure gpu-bench benchmarks/results/$$(date +%F)-gpu.json --compile"
+
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
 bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYERS="64x56x64" selects
 	@$(BIN)/python -m benchmarks.convolutions $(LAYERS)
+
+bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
+	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
 bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share workers
 	@$(BIN)/python -m benchmarks.fairness
@@ -115,4 +123,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-service bench-fairness bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-tiles bench-architectures bench-compile-time turnaround soak docs

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.compile_time import page as compile_time
 from benchmarks.decoder import page as decoder
+from benchmarks.gpu import page as gpu
 from benchmarks.loading import page as loading
 from benchmarks.machine import Machine
 from benchmarks.models.chart import models_chart
@@ -56,6 +57,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *programs.section(folder),
         *decoder.section(folder),
         *loading.section(folder),
+        *gpu.section(folder),
     ]
     return "\n".join(lines)
 

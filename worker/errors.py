@@ -20,6 +20,9 @@ WorkerError                   the worker itself cannot work
 never caught, so that the zygote ends during warm-up and the worker does not start:
 ExtensionError                an entry point has the wrong type or is duplicated extensions.py
 
+raised in the process that looks for GPUs                                        gpu_probe.py:
+DriverError                   the driver failed
+
 raised on a device, which is a program of its own                                device.py:
 StoppedError                  the device cannot work
 AwayError                     the service does not answer
@@ -34,6 +37,7 @@ LinkError                     the linker failed                                 
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
 NotPlannableError             the calls of a function cannot be made by C        standalone/plan.py
+NotLaunchableError            a function does more than start kernels            cuda/kernels.py
 ProgramFailedError            a program ended with another status than 0       candidates/execute.py
 NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
 NoProductError                a search space does not fit a function             spaces/matmul_block.py

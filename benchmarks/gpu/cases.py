@@ -57,3 +57,8 @@ def parse(name: str) -> Case:
     """The case of a name such as ``resnet50-32-bf16``."""
     model, batch, precision = name.rsplit("-", 2)
     return Case(model, int(batch), precision)
+
+
+_MODELS = ("mlp", "cnn", "resnet18", "resnet50", "mobilenet_v2", "bert", "vit_tiny", "gpt2_block", "unet")
+ALL = tuple(Case(model, batch, precision) for precision in DTYPES for batch in (1, 32) for model in _MODELS)
+"""What ``make bench-gpu`` measures."""

@@ -1,5 +1,6 @@
 """Measures prepared bundles beside torch: ``python -m benchmarks.gpu.measure FOLDER RESULTS.json``.
 
+``FOLDER/cases`` has the bundles, ``FOLDER/products`` the products of ``benchmarks.gpu.products``.
 Runs where the GPU is; needs torch with CUDA, numpy and apache-tvm-ffi, and no compiler of ours. Every case
 is a process of its own, which compiles its peers while others do; then they measure one after the other.
 
@@ -20,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.cases import parse
+from benchmarks.gpu.measure_products import measure_products
 
 Runs = dict[str, Callable[[], object]]
 
@@ -46,7 +49,7 @@ def main() -> None:
     if chosen.case:
         _measure_case(chosen)
         return
-    cases = sorted(path.name for path in chosen.folder.iterdir() if (path / "manifest.json").exists())
+    cases = _cases(chosen.folder)
     work = chosen.results.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu.measure", *sys.argv[1:]]
@@ -59,10 +62,33 @@ def main() -> None:
     for process in started:
         process.wait()
     found = [json.loads(path.read_text()) for path in sorted(work.glob("*.json"))]
-    document = {"machine": _machine(), "cases": found}
+    document = {
+        "measured_at": datetime.now(UTC).isoformat(),
+        "machine": {**_machine(), **_ceilings()},
+        "cases": found,
+        "products": measure_products(chosen.folder / "products"),
+    }
     chosen.results.write_text(json.dumps(document, indent=1) + "\n")
     for case in found:
         print(_line(case))
+
+
+def _cases(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.glob("cases/*/manifest.json"))
+
+
+def _ceilings() -> dict[str, float]:
+    """The fastest product and the fastest copy that this GPU makes, in TFLOP/s and TB/s."""
+    size, repeat = 8192, 10
+    found: dict[str, float] = {}
+    for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
+        left, right = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
+        times = sorted(_timed(lambda left=left, right=right: left @ right) for _ in range(repeat))
+        found[f"{name}_tflops"] = 2e-9 * size**3 / times[0]
+    source = torch.randn(1 << 29, device="cuda")
+    target = torch.empty_like(source)
+    times = sorted(_timed(lambda: target.copy_(source)) for _ in range(repeat))
+    return {**found, "terabytes_per_second": 2e-9 * source.nbytes / times[0]}
 
 
 def _line(case: dict[str, Any]) -> str:
@@ -94,7 +120,7 @@ def _measure_case(chosen: argparse.Namespace) -> None:
 
 
 def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> None:
-    case, bundle = parse(chosen.case), chosen.folder / chosen.case
+    case, bundle = parse(chosen.case), chosen.folder / "cases" / chosen.case
     torch.set_num_threads(2)
     module, inputs = case.build().cuda(), tuple(one.cuda() for one in case.inputs())
     runner = _runner(bundle)
@@ -123,6 +149,7 @@ def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> Non
                 runs["Bessemer"], _ = session.bind(given, outputs, stream.cuda_stream)
                 _warm(runs)
                 result["times"] = _times(runs)
+            result["functions"] = _functions(bundle, lambda: session.run(given))
             result["clocks"] = _machine()["gpu"]
 
 
@@ -219,8 +246,26 @@ def _timed(call: Callable[[], object]) -> float:
     return start.elapsed_time(end)
 
 
+def _functions(bundle: Path, run: Callable[[], object]) -> list[dict[str, Any]]:
+    """The median time of a call of each function, by the profiler's times of its kernels."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(_RUNS):
+            run()
+        torch.cuda.synchronize()
+    seen: dict[str, list[float]] = {}
+    for event in profiled.events():
+        seen.setdefault(event.name, []).append(event.device_time * 1e-3)
+    functions = json.loads((bundle / "report.json").read_text())["gpu_functions"]
+    return [
+        {**function, "ms": sum(median(seen.get(kernel, [0.0])) for kernel in function["kernels"])}
+        for function in functions
+    ]
+
+
 def _await_all(chosen: argparse.Namespace, work: Path) -> None:
-    count = sum(1 for path in chosen.folder.iterdir() if (path / "manifest.json").exists())
+    count = len(_cases(chosen.folder))
     end = time.monotonic() + chosen.seconds
     while len(list(work.glob("*.ready"))) < count and time.monotonic() < end:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Times prepared products beside cuBLAS: ``python -m benchmarks.gpu.measure_products FOLDER RESULTS.json``.
+"""Times prepared products beside cuBLAS: ``python -m benchmarks.gpu.measure_products FOLDER``.
 
 Needs torch with CUDA and ``cuda.bindings``. Factors rotate among copies that together exceed the cache.
 """
@@ -19,14 +19,14 @@ _ROUNDS, _RUNS = 5, 10
 _CACHE_BYTES = 120 << 20
 
 
-def main(folder: Path, results: Path) -> None:
+def measure_products(folder: Path) -> list[dict[str, Any]]:
+    """Time every prepared product of a folder, and print a line for each."""
     torch.zeros(1, device="cuda")
     found = []
-    for path in sorted(folder.iterdir()):
-        if (path / "product.json").exists():
-            found.append(_measure(path))
-            results.write_text(json.dumps(found))
-            print(_line(found[-1]), flush=True)
+    for path in sorted(folder.glob("*/product.json")):
+        found.append(_measure(path.parent))
+        print(_line(found[-1]), flush=True)
+    return found
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -62,9 +62,9 @@ def _measure(path: Path) -> dict[str, Any]:
     }
     plans = {}
     for name, plan in document["plans"].items():
-        launch = _launcher(module, plan, result)
         result.fill_(float("nan"))
         try:
+            launch = _launcher(module, plan, result)
             launch(lefts[0], rights[0])
             torch.cuda.synchronize()
         except RuntimeError as error:
@@ -146,4 +146,4 @@ def _times(runs: dict[str, Callable[[int], object]], copies: int) -> dict[str, f
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    measure_products(Path(sys.argv[1]))

@@ -1,6 +1,6 @@
 """Compiles models for a GPU: ``python -m benchmarks.gpu.prepare FOLDER sm_90 resnet50-32-bf16 …``.
 
-Nothing here needs the GPU. Each bundle lies in the folder by its case's name.
+Nothing here needs the GPU. Each bundle lies in the folder ``cases`` by its case's name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.cases import Case, parse
+from benchmarks.gpu.cases import ALL, Case, parse
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -28,11 +28,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("arch")
-    parser.add_argument("cases", nargs="+", type=parse)
+    parser.add_argument("cases", nargs="*", type=parse, default=ALL)
     chosen = parser.parse_args()
     for case in chosen.cases:
         start = time.perf_counter()
-        _compile(case, chosen.arch, chosen.folder / case.name)
+        _compile(case, chosen.arch, chosen.folder / "cases" / case.name)
         print(f"{case.name}: {time.perf_counter() - start:.1f} s", flush=True)
 
 

@@ -1,6 +1,6 @@
 """Compiles matrix products by many plans: ``python -m benchmarks.gpu.products FOLDER sm_90``.
 
-``measure_products`` times them beside cuBLAS where the GPU is.
+``measure`` times them beside cuBLAS where the GPU is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def main() -> None:
     chosen = parser.parse_args()
     for shape in SHAPES:
         if chosen.only in shape.name:
-            count = _prepare(shape, gpu_of(chosen.arch), chosen.plans, chosen.folder / shape.name)
+            count = _prepare(
+                shape, gpu_of(chosen.arch), chosen.plans, chosen.folder / "products" / shape.name
+            )
             print(f"{shape.name}: {count} plans", flush=True)
 
 

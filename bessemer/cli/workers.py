@@ -1,5 +1,6 @@
 """``bessemer workers``: list live workers and their tasks."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -8,7 +9,7 @@ from bessemer.cli.timeline import shown_ago, shown_duration
 from bessemer.contract.base import now
 from bessemer.contract.service import RunningTask, Worker, WorkerList
 
-HEADINGS = ("worker", "host", "processor", "mcpu", "cores", "queues", "runs", "versions", "seen")
+HEADINGS = ("worker", "host", "processor", "mcpu", "cores", "GPUs", "queues", "runs", "versions", "seen")
 SHOWN_VERSIONS = {"bessemer": "bessemer", "torch": "torch", "apache-tvm": "tvm"}
 
 
@@ -30,7 +31,16 @@ def worker_rows(found: WorkerList, at: datetime) -> Iterator[tuple[str, ...]]:
 
 def _facts(worker: Worker) -> tuple[str, ...]:
     queues = ", ".join(worker.queues)
-    return worker.id, worker.host, worker.processor, worker.mcpu, str(worker.cores), queues
+    return worker.id, worker.host, worker.processor, worker.mcpu, str(worker.cores), _gpus(worker), queues
+
+
+def _gpus(worker: Worker) -> str:
+    """The GPUs, with how many there are of each kind."""
+    kinds = Counter((gpu.name, gpu.arch, gpu.cuda) for gpu in worker.capability.gpus)
+    return ", ".join(
+        f"{'' if count == 1 else f'{count} x '}{name} ({arch}, CUDA {cuda})"
+        for (name, arch, cuda), count in kinds.items()
+    )
 
 
 def _running(task: RunningTask | None, at: datetime) -> str:

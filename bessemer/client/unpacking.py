@@ -69,7 +69,7 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
     with (
         archive.open("rb") as compressed,
         decompressor.stream_reader(compressed, read_across_frames=True) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as tar,
+        tarfile.open(fileobj=stream, mode="r|", bufsize=COPY_BYTES) as tar,
     ):
         total, seen = 0, set[str]()
         for member in tar:

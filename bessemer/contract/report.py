@@ -184,6 +184,16 @@ class GpuKernel(Document):
     )
 
 
+class GpuFunction(Document):
+    """The work of one call of a function of a library for GPUs."""
+
+    name: str = Field(description="The function's name.")
+    kernels: tuple[str, ...] = Field(description="The kernels that a call starts, in order.")
+    calls: int = Field(description="How often a run of the first entry point calls it.")
+    flops: int = Field(description="Floating-point operations of its matrix products and convolutions.")
+    moved_bytes: int = Field(description="The bytes of its tensors, each once.")
+
+
 class BenchmarkResult(Document):
     """The result of the benchmark. Sizes are in bytes."""
 
@@ -665,6 +675,9 @@ class Report(Document):
         default=(),
         description="Functions that took too long to compile and were split. The parts exchange tensors "
         "through memory, which can make the library slower.",
+    )
+    gpu_functions: tuple[GpuFunction, ...] = Field(
+        default=(), description="The functions of a library for GPUs, and the kernels that they start."
     )
     gpu_kernels: tuple[GpuKernel, ...] = Field(
         default=(), description="What each kernel of a library for GPUs uses, on each architecture."

@@ -61,6 +61,10 @@ BESIDE_GPU = "x86-64-v3"
 """The processor beside a GPU unless the request names another."""
 
 
+CUDA_VERSION = "13.0"
+"""That of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
+
+
 class CudaTarget(Document):
     """NVIDIA GPUs, and the processor that starts their kernels."""
 

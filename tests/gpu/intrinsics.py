@@ -337,14 +337,14 @@ def _mma_store(translator: Any, node: Any) -> ex.Evaluate:
 
 
 def _fragments(translator: Any, node: Any) -> Callable[[Lanes], Fragments]:
-    root = translator.views[node.args[0]].root
+    root = translator.view(node).root
     return lambda lanes: lanes.batch.memory[root]
 
 
 @intrinsic("tvm_fill_fragment")
 def _fill_fragment(translator: Any, node: Any) -> ex.Evaluate:
     target, place, value = _fragments(translator, node.args[0]), *map(translator.expression, node.args[4:6])
-    dtype = translator.views[node.args[0].args[0]].dtype
+    dtype = translator.view(node.args[0]).dtype
     m, n = int(node.args[1].value), int(node.args[2].value)
 
     def execute(lanes: Lanes) -> None:
@@ -359,8 +359,8 @@ def _fill_fragment(translator: Any, node: Any) -> ex.Evaluate:
 def _load_matrix(translator: Any, node: Any) -> ex.Evaluate:
     """``wmma::load_matrix_sync``: a fragment from memory, by rows or by columns, with a stride."""
     m, n, k = (int(argument.value) for argument in node.args[1:4])
-    view = translator.views[node.args[0].args[0]]
-    shape = {"a": (m, k), "b": (k, n), "r": (m, n)}[str(node.args[0].args[0].scope())[-1]]
+    view = translator.view(node.args[0])
+    shape = {"a": (m, k), "b": (k, n), "r": (m, n)}[view.scope[-1]]
     target, place = _fragments(translator, node.args[0]), translator.expression(node.args[4])
     source, stride = translator.pointer(node.args[5]), translator.expression(node.args[6])
     by_columns = str(node.args[7].value) == "col_major"

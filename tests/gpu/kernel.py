@@ -34,6 +34,7 @@ class View:
     name: str
     dtype: np.dtype
     width: int
+    scope: str
 
 
 @dataclass
@@ -101,7 +102,11 @@ class Translator:
         return execute
 
     def _for(self, node: Any) -> Execute:
-        slot, start, extent = self.slot(node.loop_var), self.expression(node.min), self.expression(node.extent)
+        slot, start, extent = (
+            self.slot(node.loop_var),
+            self.expression(node.min),
+            self.expression(node.extent),
+        )
         step = self.expression(node.step) if node.step is not None else lambda _: 1
         body = self.statement(node.body)
 
@@ -182,7 +187,7 @@ class Translator:
     def _allocbuffer(self, node: Any) -> Execute:
         buffer = node.buffer
         view = self.declare(buffer, self.slot(buffer))
-        scope, root = str(buffer.scope()), view.root
+        scope, root = view.scope, view.root
         size, on_host = self.expression(_product(buffer.shape)), self.kernel is None
 
         def execute(lanes: Lanes) -> None:
@@ -191,7 +196,7 @@ class Translator:
                 raise KernelFault(Fault.OUTSIDE, f"{view.name} is allocated as {scope}")
             if on_host:
                 memory[root] = GlobalArray(view.name, np.zeros(count, view.dtype), known=False)
-            elif scope == "local":
+            elif scope in ("local", "warp"):  # TVM declares an array of a warp in each lane, too
                 memory[root] = LocalArray(view.name, count, view.dtype, batch)
             elif scope.startswith("wmma."):
                 memory[root] = Fragments(view.name, batch.blocks * batch.shape.warps)
@@ -204,7 +209,7 @@ class Translator:
 
     def declare(self, buffer: Any, root: int) -> View:
         dtype, width = ex.element_type(str(buffer.dtype))
-        view = View(root, str(buffer.name), dtype, width)
+        view = View(root, str(buffer.name), dtype, width, str(buffer.scope()))
         self.views[buffer] = view
         self.cells[root] = min(self.cells.get(root, dtype.itemsize), dtype.itemsize)
         return view
@@ -396,20 +401,25 @@ class Translator:
 
     # Pointers, for intrinsics
 
+    def view(self, data: Any) -> View:
+        """The buffer whose data a pointer is."""
+        buffer = data.args[0] if ex.is_call(data, "buffer_data") else data
+        if buffer not in self.views:
+            raise KernelFault(Fault.UNSUPPORTED, f"a pointer {data}")
+        return self.views[buffer]
+
     def pointer(self, node: Any, offset: Any = None) -> Callable[[Lanes], Pointer]:
         """A pointer as a memory, an index in elements, and their type. Both ways of touching it are possible."""
         if ex.is_call(node, "tvm_access_ptr"):
             marker, data, start = node.args[0], node.args[1], self.expression(node.args[2])
             dtype = ex.type_of(marker)[0]
-            root = self.views[data.args[0]].root
+            root = self.view(data).root
         elif ex.is_call(node, "address_of"):
             view, start = self.views[node.args[0].source], self._index(node.args[0])
             root, dtype = view.root, view.dtype
-        elif ex.is_call(node, "buffer_data"):
-            view = self.views[node.args[0]]
-            root, dtype, start = view.root, view.dtype, lambda _: 0
         else:
-            raise KernelFault(Fault.UNSUPPORTED, f"a pointer {node}")
+            view = self.view(node)
+            root, dtype, start = view.root, view.dtype, lambda _: 0
         self._touch(root, "read", "written")
         more = self.expression(offset) if offset is not None else lambda _: 0
         return lambda lanes: (lanes.batch.memory[root], start(lanes) + more(lanes), dtype)
@@ -420,7 +430,8 @@ def launch(kernel: Kernel, translator: Translator, host: Lanes) -> None:
 
     def extent(kind: str) -> tuple[int, int, int]:
         x, y, z = (
-            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1 for axis in _AXES
+            int(kernel.extents[f"{kind}.{axis}"](host)) if f"{kind}.{axis}" in kernel.extents else 1
+            for axis in _AXES
         )
         return x, y, z
 
@@ -487,7 +498,8 @@ def run_function(function: Any, arguments: Iterable[np.ndarray | int], inputs: i
             count = int((~memory.known).sum())
             first = int(np.argmin(memory.known))
             raise KernelFault(
-                Fault.UNWRITTEN, f"{count} elements of {memory.name}, the first of them {first}, are never written"
+                Fault.UNWRITTEN,
+                f"{count} elements of {memory.name}, the first of them {first}, are never written",
             )
 
 

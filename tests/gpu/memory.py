@@ -143,7 +143,9 @@ def check_alignment(name: str, index: Value, itemsize: int, lanes: Lanes) -> Non
     unit = max(min(size * itemsize, 16) // itemsize, 1)
     if (array[:, 0] % unit).any():
         wrong = array[:, 0][np.argmax(array[:, 0] % unit != 0)]
-        raise KernelFault(Fault.MISALIGNED, f"a vector of {size} elements starts at element {wrong} of {name}")
+        raise KernelFault(
+            Fault.MISALIGNED, f"a vector of {size} elements starts at element {wrong} of {name}"
+        )
 
 
 class GlobalArray:
@@ -240,7 +242,9 @@ class SharedArray:
         values = np.broadcast_to(spread(value, lanes.count), access.shape).reshape(-1)
         _store(self.ledger, self.bytes.view(dtype), place, cells, numbers, values.astype(dtype), self.known)
 
-    def start_copy(self, lanes: Lanes, index: Value, value: np.ndarray, dtype: np.dtype, group: np.ndarray) -> Copy:
+    def start_copy(
+        self, lanes: Lanes, index: Value, value: np.ndarray, dtype: np.dtype, group: np.ndarray
+    ) -> Copy:
         """An asynchronous copy: nobody may touch the elements before it is waited for. ``group`` is each lane's."""
         place, access, cells, numbers = self.locate(lanes, index, dtype)
         self._check_waited(cells)
@@ -281,9 +285,7 @@ class SharedArray:
         place = access.index + block * (self.pitch // dtype.itemsize)
         return place, access, *self._cells(place, access.lanes, dtype)
 
-    def _cells(
-        self, place: np.ndarray, lanes: np.ndarray, dtype: np.dtype
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _cells(self, place: np.ndarray, lanes: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
         width = dtype.itemsize // self.cell
         if width == 1:
             return place, lanes

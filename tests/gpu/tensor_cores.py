@@ -76,7 +76,9 @@ class MmaShape:
         return _GROUP + 8 * (place // 2), 2 * _MEMBER + place % 2
 
 
-def gather(lanes: Lanes, pointer: Pointer, layout: Layout, kind: MatrixType, shape: tuple[int, int]) -> np.ndarray:
+def gather(
+    lanes: Lanes, pointer: Pointer, layout: Layout, kind: MatrixType, shape: tuple[int, int]
+) -> np.ndarray:
     """The matrices of the warps, from their registers."""
     memory, offset, dtype = pointer
     rows, columns = layout

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.compiler.codegen.link import run_zig
-from worker.compiler.codegen.standalone.elf_object import DataSection, write_data_object
+from worker.compiler.codegen.link import run_zig, write_in_large_parts
+from worker.compiler.codegen.standalone.elf_object import DataSection, Hole, section_place, write_data_object
 from worker.compiler.codegen.standalone.sources import compile_source
 
 READER = """\
@@ -46,6 +46,29 @@ def test_a_library_finds_the_data_aligned_to_pages(tmp_path: Path) -> None:
 )
 def test_the_linker_takes_the_object_for_every_platform(tmp_path: Path, triple: str) -> None:
     assert b"".join(CONTENT) in linked(tmp_path, triple).read_bytes()
+
+
+def test_a_hole_is_filled_where_the_section_lies(tmp_path: Path) -> None:
+    (tmp_path / "reader.c").write_text(READER)
+    compile_source(tmp_path / "reader.c", tmp_path / "reader.o", "x86_64-unknown-linux-gnu")
+    whole, hollow = tmp_path / "whole.o", tmp_path / "hollow.o"
+    content = bytes(range(256)) * 4096
+    write_data_object(whole, tmp_path / "reader.o", HELD, (content, b"\0"))
+    write_data_object(hollow, tmp_path / "reader.o", HELD, (Hole(len(content)), b"\0"))
+    assert hollow.stat().st_blocks < whole.stat().st_blocks
+
+    with hollow.open("rb") as file:
+        place = section_place(file, HELD.name)
+    assert place is not None
+    assert place.size_bytes == len(content) + 1
+    write_in_large_parts(hollow, place.offset, (content[:5], memoryview(content)[5:]))
+    assert hollow.read_bytes() == whole.read_bytes()
+
+
+def test_a_file_without_the_section_has_no_place(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no object")
+    with (tmp_path / "text").open("rb") as file:
+        assert section_place(file, HELD.name) is None
 
 
 def test_data_for_another_object_format_is_refused(tmp_path: Path) -> None:

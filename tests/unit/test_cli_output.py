@@ -274,7 +274,7 @@ def test_workers_are_a_table_with_a_row_for_each_task() -> None:
     workers = WorkerList(items=(worker, worker.model_copy(update={"running": ()})))
     rows = list(worker_rows(workers, at))
     assert [row[0] for row in rows] == ["w1", "", "w1"]
-    assert [row[6] for row in rows] == [
+    assert [row[7] for row in rows] == [
         f"compile {'0123456789abcdef' * 2} tune for 90 s",
         f"inspect {'0123456789abcdef' * 2} for 90 s",
         "idle",

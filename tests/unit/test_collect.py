@@ -13,7 +13,7 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
-from worker.supervisor.collect import collect, collect_left, replace_files, size_of, store_output
+from worker.supervisor.collect import collect, collect_left, lent_file, replace_files, size_of, store_output
 
 LIMIT_BYTES = 1 << 20
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -206,6 +206,30 @@ def test_a_directory_in_the_way_of_a_file_is_misbehavior(tmp_path: Path) -> None
     (job / "output" / "report.json").mkdir()
     with pytest.raises(MisbehavedError, match="cannot be replaced"):
         replace_files(job, ("report.json",), fresh)
+
+
+def test_a_lent_file_can_only_be_read_and_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    source, target = tmp_path / "output" / "bundle.tar.zst", tmp_path / "model"
+    plain(source)
+    source.chmod(0o666)
+    with lent_file(tmp_path, source.name, target, os.getegid(), LIMIT_BYTES):
+        assert not source.exists()
+        assert target.read_bytes() == b"bundle"
+        assert target.stat().st_mode & 0o777 == 0o440
+        assert target.stat().st_uid == os.geteuid()
+    assert not target.exists()
+    assert source.read_bytes() == b"bundle"
+
+
+@pytest.mark.parametrize("make", [absent, link, hard_link, pipe, hole])
+def test_only_regular_files_within_their_limit_are_lent(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    (tmp_path / "output").mkdir()
+    make(tmp_path / "output" / "bundle.tar.zst")
+    lent = lent_file(tmp_path, "bundle.tar.zst", tmp_path / "model", os.getegid(), LIMIT_BYTES)
+    with pytest.raises(MisbehavedError), lent:
+        pass
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_size_of_a_file_is_that_of_the_file_itself(tmp_path: Path) -> None:

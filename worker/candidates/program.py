@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,14 @@ class ProgramCall:
     entry: str
     inputs: Path
     outputs: Path
+
+
+@dataclass(frozen=True)
+class ProgramTimes:
+    """What a program measured: milliseconds of each run, and its process's peak memory in bytes."""
+
+    times_ms: tuple[float, ...]
+    peak_memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,27 @@ class Program:
         """
         words = (("--call", one.entry, str(one.inputs), str(one.outputs)) for one in calls)
         self._run(*(word for words_of_one in words for word in words_of_one))
+
+    def time(self, call: ProgramCall, report: Path, runs: int, seconds: float) -> ProgramTimes:
+        """Run an entry point again and again on the same inputs.
+
+        Args:
+            call: the entry point and its inputs.
+            report: the file that the program writes.
+            runs: the most runs after the first.
+            seconds: after which no further run starts.
+
+        Raises:
+            ProgramFailedError: the program failed; the message is its own.
+            JobError: ``child-killed``.
+        """
+        self._run(
+            *("--entry", call.entry, "--inputs", str(call.inputs), "--report", str(report)),
+            *("--repeat", str(runs), "--seconds", str(seconds)),
+        )
+        found = json.loads(report.read_bytes())
+        (entry,) = found["entries"]
+        return ProgramTimes(tuple(entry["times_ms"]), int(found["peak_memory_bytes"]))
 
     def compare(self) -> str:
         """Run the reference inputs of the bundle, and return what the program says of the outputs.

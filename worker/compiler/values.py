@@ -17,6 +17,7 @@ from bessemer.contract.report import (
     BenchmarkResult,
     Estimate,
     FunctionSplit,
+    GpuFunction,
     GpuKernel,
     KernelChoice,
     LoadedExtension,
@@ -395,7 +396,7 @@ class Built:
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     ``program`` runs the library without TVM. It is None if C cannot call the library, and ``no_program`` says
     why. ``estimate`` is the work of a run of the first entry point; None if its calls are not known.
-    ``gpu_kernels`` is what each kernel of a library for a GPU uses.
+    ``gpu_functions`` are the functions of a library for a GPU; ``gpu_kernels`` is what their kernels use.
     """
 
     tuned: Tuned
@@ -408,6 +409,7 @@ class Built:
     program: Path | None = None
     no_program: str = ""
     estimate: Estimate | None = None
+    gpu_functions: tuple[GpuFunction, ...] = ()
     gpu_kernels: tuple[GpuKernel, ...] = ()
 
     @property

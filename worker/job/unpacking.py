@@ -28,7 +28,7 @@ def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
         with (
             folder.model.open("rb") as packed,
             zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as archive,
+            tarfile.open(fileobj=stream, mode="r|", bufsize=COPY_BYTES) as archive,
         ):
             archive.copybufsize = COPY_BYTES  # type: ignore[attr-defined]
             archive.extractall(bundle, filter=_plain)

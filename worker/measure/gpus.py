@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bessemer.contract.capability import Gpu
 
 _PROBE = Path(__file__).with_name("gpu_probe.py")
 _SECONDS = 20.0
+_KILLED_SECONDS = 2.0
 _GPUS = TypeAdapter(tuple[Gpu, ...])
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,11 @@ def probed_gpus(command: Sequence[str], seconds: float) -> tuple[Gpu, ...]:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_SECONDS)
         log.warning("cannot look for GPUs: the driver did not answer within %g s", seconds)
         return ()
     if process.returncode != 0:

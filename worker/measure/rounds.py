@@ -4,8 +4,8 @@ Threads spin for work after a parallel region: libgomp's for some 10 ms, TVM's f
 machine without spare cores they would take a core from the other side. So each side has its own process, and
 the candidate server stops that process between two commands.
 
-Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a whole run,
-so they have fewer rounds, with several runs in each.
+Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a whole
+run, so they have fewer rounds, with several runs in each.
 """
 
 from __future__ import annotations

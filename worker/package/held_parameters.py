@@ -6,10 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import BinaryIO
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-
 from bessemer.bundle.manifest import HeldParameters
+from worker.compiler.codegen.standalone.elf_object import section_place
 from worker.compiler.codegen.standalone.sources import MIN_HUGE_BYTES, PARAMETERS_SECTION
 
 _CHUNK_BYTES = 1 << 20
@@ -22,14 +20,11 @@ def held_parameters(library: Path) -> HeldParameters | None:
         OSError: the library cannot be read.
     """
     with library.open("rb") as file:
-        try:
-            section = ELFFile(file).get_section_by_name(PARAMETERS_SECTION)
-        except ELFError:
+        place = section_place(file, PARAMETERS_SECTION)
+        if place is None or place.size_bytes < MIN_HUGE_BYTES:
             return None
-        if section is None or section["sh_size"] < MIN_HUGE_BYTES:
-            return None
-        offset, size = int(section["sh_offset"]), int(section["sh_size"])
-        return HeldParameters(offset=offset, size_bytes=size, rest_digest=_digest_around(file, offset, size))
+        rest = _digest_around(file, *place)
+        return HeldParameters(offset=place.offset, size_bytes=place.size_bytes, rest_digest=rest)
 
 
 def _digest_around(file: BinaryIO, offset: int, size: int) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from bessemer.bundle.manifest import EXAMPLES_FOLDER, HEADER, STATIC_LIBRARY, TYPED_HEADER, Manifest
 from bessemer.contract.dynamic import DynamicAxis, shown_shape
+from bessemer.contract.target import CUDA_VERSION
 from bessemer.contract.tensor import TensorSpec
 from worker.package.c_package.header import example_call
 from worker.package.program import program
@@ -116,6 +117,30 @@ for CMake, which finds the bundle by `find_package(bessemer_model CONFIG REQUIRE
 
 """
 
+_GPU = """\
+## Run it on the GPU
+
+The kernels are machine code for {gpus}. They need NVIDIA's driver for CUDA {cuda} or newer, and no toolkit.
+`./run` and `bessemer_model_run` copy inputs to the GPU and outputs back. To keep tensors there, call
+`bessemer_model_run_on_device` with their addresses and a stream, or use any Python package with DLPack:
+
+    pip install numpy apache-tvm-ffi=={tvm_ffi}
+
+```python
+import torch
+from run import load
+
+session = load(".").gpu_session()
+inputs = {{{inputs}}}
+outputs = session.run(inputs, stream=torch.cuda.current_stream().cuda_stream)
+result = torch.from_dlpack(outputs["{output}"])
+```
+
+`session.bind(inputs, outputs)` returns a function that starts the same run again, as one recorded graph.
+`python run.py` runs the reference inputs and compares, as `./run` does.
+
+"""
+
 _CALL = """\
 `model` is also a function of the original's own arguments. It returns the original's own result:
 
@@ -183,7 +208,7 @@ def readme(manifest: Manifest) -> str:
         verified=_VERIFIED if manifest.verified else _NOT_VERIFIED,
         tensors="\n\n".join(_paragraphs(manifest)),
         program_chapter=_program(manifest),
-        python_chapter=_python(manifest) if manifest.runtime_libraries else "",
+        python_chapter=_python(manifest) if manifest.runtime_libraries else _gpu(manifest),
     )
 
 
@@ -210,6 +235,19 @@ def _python(manifest: Manifest) -> str:
         else "",
         commands="\n".join(_program_commands(manifest)),
         libraries=" ".join(_link_flag(path) for path in manifest.runtime_libraries),
+    )
+
+
+def _gpu(manifest: Manifest) -> str:
+    """How to run a library for GPUs on tensors in the GPU's memory."""
+    if not manifest.target.gpus:
+        return ""
+    return _GPU.format(
+        gpus=", ".join(manifest.target.gpus),
+        cuda=CUDA_VERSION,
+        tvm_ffi=manifest.versions["apache-tvm-ffi"],
+        inputs=", ".join(f'"{spec.name}": {spec.name}.cuda().contiguous()' for spec in manifest.inputs),
+        output=manifest.outputs[0].name if manifest.outputs else "output",
     )
 
 

@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
@@ -36,6 +37,9 @@ SNAPSHOTS = (IR_INDEX, IR_TEXTS, GRAPH, GRAPH_PICTURE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 16 << 10
 COPY_BYTES = 1 << 20
+STORED_AT_ONCE = 2
+"""The bundle and the library in it are large, and storing a file hashes it."""
+_LENT_MODE = 0o440
 
 
 def collect(
@@ -67,9 +71,14 @@ def collect(
     total_bytes = sum(path.lstat().st_size for _, path in files)
     if total_bytes > max_bytes:
         raise MisbehavedError(f"its artifacts have {total_bytes} bytes; the limit is {max_bytes}")
-    for name, path in files:
+
+    def store(name: str, path: Path) -> None:
         is_kept = name in SNAPSHOTS or name == LOG_NAME
         stored[name] = _store(name, path, artifacts.put_file if is_kept else artifacts.take_file)
+
+    with ThreadPoolExecutor(STORED_AT_ONCE) as threads:
+        for stored_one in [threads.submit(store, *file) for file in files]:
+            stored_one.result()
     return tuple(stored[name] for name in (*compiled.files, LOG_NAME))
 
 
@@ -136,6 +145,29 @@ def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:
         raise MisbehavedError(f"{name!r} cannot be read") from error
     with source, target.open("xb") as copy:
         shutil.copyfileobj(source, copy, COPY_BYTES)
+
+
+@contextmanager
+def lent_file(folder: Path, name: str, target: Path, gid: int, max_bytes: int) -> Iterator[None]:
+    """While the context lasts, move a file of an ended job's ``output`` folder to ``target``.
+
+    The supervisor's user owns it there, so members of ``gid`` can read it, and nothing else.
+
+    Raises:
+        MisbehavedError: the file is missing, not a regular file or too large.
+    """
+    source = _checked_path(folder, name, max_bytes)
+    output = os.open(source.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.chown(name, os.geteuid(), gid, dir_fd=output, follow_symlinks=False)
+        os.chmod(name, _LENT_MODE, dir_fd=output)
+        os.rename(name, target, src_dir_fd=output)
+        try:
+            yield
+        finally:
+            os.rename(target, name, dst_dir_fd=output)
+    finally:
+        os.close(output)
 
 
 def collect_content(name: str, content: bytes, artifacts: TenantArtifacts) -> Artifact:

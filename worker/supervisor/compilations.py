@@ -112,10 +112,6 @@ class CompilationTask(RowTask[Compilation]):
         runner, slot, row = self._runner, SLOTS[self.kind], making.row
         record = CheckRecord(self._jobs, row.id, attempt)
         async with runner.folder(f"check-{row.id}", slot) as fresh:
-            try:
-                await runner.copy_output(folder, ARCHIVE, fresh.model, slot)
-            except MisbehavedError as error:
-                return error.problem(None)
             extensions = await runner.fetch_extensions(attempt.tenant, row.request, fresh, slot)
             if isinstance(extensions, Problem):
                 return extensions
@@ -127,7 +123,11 @@ class CompilationTask(RowTask[Compilation]):
                 by_device=compiled.left_to_device,
             )
             limit_seconds = runner.settings.limit_invoke_seconds
-            outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
+            try:
+                async with runner.lent_output(folder, ARCHIVE, fresh.model, slot):
+                    outcome = await runner.run(f"check-{row.id}", slot, fresh, work, record, limit_seconds)
+            except MisbehavedError as error:
+                return error.problem(None)
         result = conclude(outcome)
         if not isinstance(result, Checked):
             return as_problem(result)

@@ -14,9 +14,8 @@ MAX_DEPTH = 64
 
 _BLOCK_BYTES = 512
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DELETED_MAPPING = re.compile(
-    rb"^0*([0-9a-f]+)-0*([0-9a-f]+) \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE
-)
+_DELETED = b" (deleted)\n"
+_DELETED_MAPPING = re.compile(rb"0*([0-9a-f]+)-0*([0-9a-f]+) \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)\n")
 
 
 class HostileTreeError(Exception):
@@ -144,9 +143,19 @@ def _mapped_files(view: str, folder: Path) -> Iterator[tuple[int, int | None]]:
     except OSError:
         return
     inside = os.fsencode(folder) + b"/"
-    for start, end, inode, path in _DELETED_MAPPING.findall(text):
-        if path.startswith(inside):
-            yield int(inode), _mapped_bytes(f"{view}/map_files/{start.decode()}-{end.decode()}")
+    for line in _lines_with(_DELETED, text):
+        match = _DELETED_MAPPING.fullmatch(line)
+        if match is not None and match[4].startswith(inside):
+            yield int(match[3]), _mapped_bytes(f"{view}/map_files/{match[1].decode()}-{match[2].decode()}")
+
+
+def _lines_with(ending: bytes, text: bytes) -> Iterator[bytes]:
+    """The lines with an ending; a process has thousands of others."""
+    found = text.find(ending)
+    while found >= 0:
+        end = found + len(ending)
+        yield text[text.rfind(b"\n", 0, found) + 1 : end]
+        found = text.find(ending, end)
 
 
 def _mapped_bytes(link: str) -> int | None:

@@ -23,7 +23,7 @@ from worker.protocol.observer import JobObserver
 from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
-from worker.supervisor.collect import copy_file
+from worker.supervisor.collect import copy_file, lent_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
 from worker.supervisor.job import TimeCandidates, run_job
@@ -110,15 +110,24 @@ class JobRunner:
         await self.store_retry.call(partial(artifacts.fetch_to, blob.digest, path))
         await asyncio.to_thread(seal, path, self.uid(slot))
 
-    async def copy_output(self, folder: JobFolder, name: str, path: Path, slot: int) -> None:
-        """Copy a result of an ended job into another job's folder.
+    @asynccontextmanager
+    async def lent_output(self, folder: JobFolder, name: str, path: Path, slot: int) -> AsyncIterator[None]:
+        """While the context lasts, another job's folder has a result of an ended job, which it can only read.
+
+        A job that runs as the supervisor's user could change the result, so it gets a copy.
 
         Raises:
             MisbehavedError: see ``copy_file``.
             OSError: the folder cannot be written.
         """
-        await asyncio.to_thread(copy_file, folder.path, name, path, self.settings.limit_disk_bytes)
-        await asyncio.to_thread(seal, path, self.uid(slot))
+        uid, limit_bytes = self.uid(slot), self.settings.limit_disk_bytes
+        if uid is not None:
+            with lent_file(folder.path, name, path, uid, limit_bytes):
+                yield
+            return
+        await asyncio.to_thread(copy_file, folder.path, name, path, limit_bytes)
+        await asyncio.to_thread(seal, path, uid)
+        yield
 
     async def fetch_model(self, blob: BlobKey, path: Path, slot: int) -> Problem | None:
         """Copy a model into a job's folder.

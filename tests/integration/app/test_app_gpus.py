@@ -40,87 +40,81 @@ def register(front: Service, capability: Capability) -> None:
     front.store.workers.beat(worker().model_copy(update={"capability": capability}))
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "field", "part"),
-    [
-        ({"target": "h100"}, "request-invalid", "target", "did you mean 'cuda-sm_90'?"),
-        ({"target": "cuda -arch=sm_90"}, "request-invalid", "target", "write 'cuda-sm_90'"),
-        ({"target": "cuda-sm_70"}, "target-unsupported", "target", "older than sm_75"),
-        ({"target": "sm_130"}, "target-unsupported", "target", "Write 'cuda'"),
-        ({"target": "rocm"}, "target-unsupported", "target", "GPUs without CUDA"),
-        ({"target": "vulkan"}, "target-unsupported", "target", "GPUs without CUDA"),
-        ({"target": GPU | {"arch": "sm_70"}}, "target-unsupported", "target.arch", "older than sm_75"),
-        ({"target": GPU | {"arch": "sm_130"}}, "target-unsupported", "target.arch", "Write 'cuda'"),
-        ({"target": GPU | {"arch": "hopper"}}, "request-invalid", "target.arch", "did you mean 'sm_90'?"),
-        ({"target": GPU | {"arch": "avx2"}}, "request-invalid", "target.arch", "choose one of sm_75"),
-        ({"target": GPU | {"mcpu": "znver9"}}, "request-invalid", "target.mcpu", "did you mean 'znver5'?"),
-        (
-            {"target": GPU | {"triple": "x86_64-unknown-linux-musl"}},
-            "request-invalid",
-            "target.triple",
-            "Linux with glibc",
-        ),
-        (
-            {"target": GPU | {"triple": "aarch64-apple-macos11.0"}},
-            "request-invalid",
-            "target.triple",
-            "write x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu",
-        ),
-        (
-            {"target": GPU | {"triple": "x86_64-pc-windows-gnu"}},
-            "request-invalid",
-            "target.triple",
-            "Linux with glibc",
-        ),
-        ({"target": GPU | {"cores": 4}}, "request-invalid", "target", "`cores` is for processors"),
-        ({"target": GPU | {"features": ["+avx2"]}}, "request-invalid", "target", "`features` is for"),
-        ({"target": {"preset": "cuda", "cores": 2}}, "request-invalid", "target", "`cores` is for"),
-        ({"target": {"mcpu": "cuda"}}, "request-invalid", "target.mcpu", "name it as the target, 'cuda'"),
-        ({"static_library": True}, "request-invalid", "static_library", "linked statically"),
-        ({"kernels": {"linear": "openblas"}}, "request-invalid", "kernels", "are for processors"),
-        ({"kernels": {"linear": "auto"}}, "request-invalid", "kernels", "are for processors"),
-        ({"parameters": "separate"}, "request-invalid", "parameters", "set it to `bound`"),
-        ({"tune": {"trials": 8}}, "request-invalid", "tune.trials", "set it to 0"),
-        (
-            {"tune": {"trials": 8, "spaces": {"*": "course_matmul"}}},
-            "request-invalid",
-            "tune.trials",
-            "no search measures code for GPUs",
-        ),
-        (BATCH, "dynamic-shapes-unsupported", "dimensions", "fixed sizes: fix 'batch'"),
-        (
-            {"entries": {"one": {}, "many": BATCH}},
-            "dynamic-shapes-unsupported",
-            "entries.many.dimensions",
-            "fix 'batch'",
-        ),
-        ({"target": ["host", "cuda"], "static_library": True}, "request-invalid", "static_library", "GPU"),
-        ({"verification": "required"}, "target-not-runnable", "verification", "runs code for sm_90"),
-        (
-            {"verification": "required", "target": ["host", "cuda"]},
-            "target-not-runnable",
-            "verification",
-            "`verification: none`",
-        ),
-    ],
-    ids=str,
+BAD: tuple[tuple[dict[str, Any], str, str, str], ...] = (
+    ({"target": "h100"}, "request-invalid", "target", "did you mean 'cuda-sm_90'?"),
+    ({"target": "cuda -arch=sm_90"}, "request-invalid", "target", "write 'cuda-sm_90'"),
+    ({"target": "cuda-sm_70"}, "target-unsupported", "target", "older than sm_75"),
+    ({"target": "sm_130"}, "target-unsupported", "target", "Write 'cuda'"),
+    ({"target": "rocm"}, "target-unsupported", "target", "GPUs without CUDA"),
+    ({"target": "vulkan"}, "target-unsupported", "target", "GPUs without CUDA"),
+    ({"target": GPU | {"arch": "sm_70"}}, "target-unsupported", "target.arch", "older than sm_75"),
+    ({"target": GPU | {"arch": "sm_130"}}, "target-unsupported", "target.arch", "Write 'cuda'"),
+    ({"target": GPU | {"arch": "hopper"}}, "request-invalid", "target.arch", "did you mean 'sm_90'?"),
+    ({"target": GPU | {"arch": "avx2"}}, "request-invalid", "target.arch", "choose one of sm_75"),
+    ({"target": GPU | {"mcpu": "znver9"}}, "request-invalid", "target.mcpu", "did you mean 'znver5'?"),
+    (
+        {"target": GPU | {"triple": "x86_64-unknown-linux-musl"}},
+        "request-invalid",
+        "target.triple",
+        "Linux with glibc",
+    ),
+    (
+        {"target": GPU | {"triple": "aarch64-apple-macos11.0"}},
+        "request-invalid",
+        "target.triple",
+        "write x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu",
+    ),
+    (
+        {"target": GPU | {"triple": "x86_64-pc-windows-gnu"}},
+        "request-invalid",
+        "target.triple",
+        "Linux with glibc",
+    ),
+    ({"target": GPU | {"cores": 4}}, "request-invalid", "target", "`cores` is for processors"),
+    ({"target": GPU | {"features": ["+avx2"]}}, "request-invalid", "target", "`features` is for"),
+    ({"target": {"preset": "cuda", "cores": 2}}, "request-invalid", "target", "`cores` is for"),
+    ({"target": {"mcpu": "cuda"}}, "request-invalid", "target.mcpu", "name it as the target, 'cuda'"),
+    ({"static_library": True}, "request-invalid", "static_library", "linked statically"),
+    ({"kernels": {"linear": "openblas"}}, "request-invalid", "kernels", "are for processors"),
+    ({"kernels": {"linear": "auto"}}, "request-invalid", "kernels", "are for processors"),
+    ({"parameters": "separate"}, "request-invalid", "parameters", "set it to `bound`"),
+    ({"tune": {"trials": 8}}, "request-invalid", "tune.trials", "set it to 0"),
+    (
+        {"tune": {"trials": 8, "spaces": {"*": "course_matmul"}}},
+        "request-invalid",
+        "tune.trials",
+        "no search measures code for GPUs",
+    ),
+    (BATCH, "dynamic-shapes-unsupported", "dimensions", "fixed sizes: fix 'batch'"),
+    (
+        {"entries": {"one": {}, "many": BATCH}},
+        "dynamic-shapes-unsupported",
+        "entries.many.dimensions",
+        "fix 'batch'",
+    ),
+    ({"target": ["host", "cuda"], "static_library": True}, "request-invalid", "static_library", "GPU"),
+    ({"verification": "required"}, "target-not-runnable", "verification", "runs code for sm_90"),
+    (
+        {"verification": "required", "target": ["host", "cuda"]},
+        "target-not-runnable",
+        "verification",
+        "`verification: none`",
+    ),
 )
+"""What a request adds or changes, and the code, the field and a part of the message that answer it."""
+
+
 async def test_a_bad_request_for_a_gpu_is_refused_before_it_is_queued(
-    front: Service,
-    api: httpx.AsyncClient,
-    model: str,
-    fields: dict[str, Any],
-    code: str,
-    field: str,
-    part: str,
+    front: Service, api: httpx.AsyncClient, model: str
 ) -> None:
     register(front, COMPILES)
-    body = request(**{"target": GPU, "verification": "none", **fields})
-    response = await api.post("/v1/compilations", json=body)
-    problem = response.json()
-    assert (response.status_code, problem["code"]) == (422, code)
-    assert [error["field"] for error in problem["errors"]] == [field]
-    assert part in problem["errors"][0]["message"]
+    for fields, code, field, part in BAD:
+        body = request(**{"target": GPU, "verification": "none", **fields})
+        response = await api.post("/v1/compilations", json=body)
+        problem = response.json()
+        assert (response.status_code, problem["code"]) == (422, code), fields
+        assert [error["field"] for error in problem["errors"]] == [field], fields
+        assert part in problem["errors"][0]["message"], fields
     assert (await api.get("/v1/compilations")).json()["items"] == []
 
 
@@ -143,7 +137,6 @@ async def test_a_file_with_dynamic_sizes_needs_given_ones(
         assert "fix 'x_0'" in problem["detail"]
 
 
-@pytest.mark.parametrize("target", [GPU, "cuda-sm_90", "cuda", {"kind": "cuda"}, ["host", "cuda", GPU]])
 @pytest.mark.parametrize(
     ("capability", "verification"),
     [(None, "required"), (HAS_GPU, "required"), (COMPILES, "none"), (PLAIN, "none")],
@@ -153,14 +146,14 @@ async def test_a_gpu_is_queued_where_its_verification_is_possible_or_not_asked_f
     front: Service,
     api: httpx.AsyncClient,
     model: str,
-    target: object,
     capability: Capability | None,
     verification: str,
 ) -> None:
     if capability is not None:
         register(front, capability)
-    response = await api.post("/v1/compilations", json=request(target=target, verification=verification))
-    assert response.status_code == 202
+    for target in (GPU, "cuda-sm_90", "cuda", {"kind": "cuda"}, ["host", "cuda", GPU]):
+        response = await api.post("/v1/compilations", json=request(target=target, verification=verification))
+        assert response.status_code == 202, target
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class Compiler:
         target: the processor.
         objects: the folder for objects; created if missing.
         compile_many: runs the compilers.
+        keeps_objects: the objects are used after the library is linked, so they are complete.
         with_sources: also write LLVM IR and assembly beside the objects.
         left_seconds: returns the time that the job has left.
         advance: receives the number of compiled functions, their total, and the current one.
@@ -75,6 +76,7 @@ class Compiler:
     target: tvm.target.Target
     objects: Path
     compile_many: CompileMany = compile_here
+    keeps_objects: bool = False
     with_sources: bool = False
     left_seconds: Callable[[], float] = _unlimited
     advance: Callable[[int, int, str], None] = _ignore_progress
@@ -209,6 +211,7 @@ def write_object(
         module: the functions.
         target: the processor.
         path: the object to write.
+        keeps_objects: the objects are used after the library is linked, so they are complete.
         with_sources: also write LLVM IR and assembly beside it.
     """
     with tvm.transform.PassContext(opt_level=3, config=_CONFIG):

@@ -47,7 +47,7 @@ def estimate_run(plan: CallPlan, flops: Mapping[str, int], machine: Machine) -> 
     flops_per_cycle = _FLOPS_PER_MULTIPLY_ADD * machine.fma_ports * machine.lanes(_FLOAT_BITS)
     bytes_per_cycle = machine.loads_per_cycle * machine.vector_bits / 8
     operations = [flops.get(call.function, 0) for call in plan.calls]
-    moved = [sum(_bytes(plan.tensors[one]) for one in call.arguments) for call in plan.calls]
+    moved = [sum(bytes_of(plan.tensors[one]) for one in call.arguments) for call in plan.calls]
     cycles = (
         max(work / flops_per_cycle, size / bytes_per_cycle)
         for work, size in zip(operations, moved, strict=True)
@@ -60,5 +60,6 @@ def estimate_run(plan: CallPlan, flops: Mapping[str, int], machine: Machine) -> 
     )
 
 
-def _bytes(tensor: PlannedTensor) -> int:
+def bytes_of(tensor: PlannedTensor) -> int:
+    """The size of a tensor."""
     return prod(tensor.shape) * -(-int(tvm_ffi.dtype(tensor.dtype).bits) // 8)

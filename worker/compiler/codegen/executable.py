@@ -21,22 +21,25 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
-from bessemer.contract.triple import platform_of
+from bessemer.contract.triple import System, platform_of, system_of
 from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
 from worker.compiler.codegen.link import LinkError, write_in_large_parts
+from worker.compiler.codegen.standalone.elf_object import section_place
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,
     Interface,
     PlannedEntry,
     State,
+    are_large,
+    content_bytes,
     write_objects,
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
-from worker.compiler.codegen.standalone.sources import MIN_HUGE_BYTES
+from worker.compiler.codegen.standalone.sources import PARAMETERS_SECTION
 from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
@@ -279,17 +282,27 @@ def _link(
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     try:
-        own = write_objects(interface, parameters, triple, compiler.objects)
+        is_large = are_large(parameters) and system_of(triple) is System.LINUX
+        later = is_large and not compiler.keeps_objects
+        own = write_objects(interface, parameters, triple, compiler.objects, content_later=later)
         compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
         link = _Linker(triple, kernels, own, compiler.objects)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
             link(str(library), list(map(str, compiled)))
-        if library.stat().st_size >= MIN_HUGE_BYTES:
-            write_in_large_parts(library)
+        if is_large:
+            _write_parameters(library, parameters)
         return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
+
+
+def _write_parameters(library: Path, parameters: Parameters) -> None:
+    """Write the parameters into the linked library, which may have a hole for them."""
+    with library.open("rb") as file:
+        place = section_place(file, PARAMETERS_SECTION)
+    assert place is not None
+    write_in_large_parts(library, place.offset, content_bytes(parameters))

@@ -4,7 +4,7 @@ Emits one shared library that finds its dependencies in the folder ``lib`` besid
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -42,13 +42,18 @@ def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str]
     run_zig("ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search)
 
 
-def write_in_large_parts(path: Path) -> None:
-    """Write a file again, so that Linux caches it in huge pages, as a user's copy of a bundle.
+def write_in_large_parts(path: Path, start: int, content: Iterable[memoryview | bytes]) -> None:
+    """Write a file again, with content in place of what it has at ``start``.
 
-    Linkers write through mapped memory, which stays in small pages.
+    Linkers write through mapped memory, which stays in small pages. Linux caches what is written in large
+    parts in huge pages, as a user's copy of a bundle.
     """
     copy = path.with_name(f"{path.name}.copy")
-    with path.open("rb") as source, copy.open("wb") as target:
+    with path.open("rb") as source, copy.open("wb", buffering=_PART_BYTES) as target:
+        target.write(source.read(start))
+        for part in content:
+            target.write(part)
+        source.seek(target.tell())
         shutil.copyfileobj(source, target, _PART_BYTES)
     copy.chmod(path.stat().st_mode)
     copy.replace(path)

@@ -41,7 +41,7 @@ NEVER_VIEWS = frozenset(
         _ATEN.linear.default,
     }
 )
-"""Composite operators whose result is always memory of its own, so that ``relu_`` after one changes no input."""
+"""Composite operators whose result is always memory of its own: ``relu_`` after one changes no input."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTi
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
+from worker.candidates.execute import ProgramFailedError
 from worker.candidates.library import Command, Executor, Run, Time, UseThreads
+from worker.candidates.program import ProgramCall
 from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
@@ -40,6 +42,7 @@ from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import choose_profile, latency, round_ratios
 from worker.measure.timed import timed
+from worker.package.archive import write_arrays
 from worker.protocol.observer import JobObserver
 from worker.tensors import as_array, as_tensor
 
@@ -63,14 +66,20 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
     figures that a second sample contradicts are marked unsteady. A library that runs under an emulator, or
-    with another libc, is not measured.
+    with another libc, is not measured. One for a GPU is timed by its program, copies to and from the GPU
+    included, without baselines.
 
     Raises:
         JobError: ``benchmark-failed``: the library crashed or a baseline raised under repetition.
     """
     entries = verified.captured.entries
     upload = verified.captured.upload
-    if not (upload.target.is_native and upload.request.is_verified):
+    if not upload.request.is_verified:
+        return Benchmarked(verified=verified, result=None)
+    if upload.target.gpu is not None and upload.target.runs_here:
+        first, *others = [_measured_on_gpu(verified, context, entry) for entry in entries]
+        return Benchmarked(verified=verified, result=first, other_results=tuple(others))
+    if not upload.target.is_native:
         return Benchmarked(verified=verified, result=None)
     first, *others = with_tokens(entries, [_measured(verified, context, entry) for entry in entries])
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
@@ -106,6 +115,32 @@ def _measured(verified: Verified, context: StageContext, captured: Captured) -> 
             return _measure(verified, context, captured)
         except LibraryCrashedError as error:
             raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
+
+
+_GPU_RUNS = 1000
+
+
+def _measured_on_gpu(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
+    built, options = verified.built, captured.upload.request.benchmark
+    program = None if built.program is None else captured.upload.target.program(built.program)
+    assert program is not None
+    inputs = context.scratch / "gpu-inputs.npz"
+    own = captured.own_inputs
+    write_arrays(inputs, captured.input_specs[:own], captured.inputs[:own])
+    call = ProgramCall(captured.name, inputs, inputs.with_name("unused.npz"))
+    try:
+        with in_entry(captured.upload.entry), context.candidates.turn():
+            seen = program.time(call, context.scratch / "gpu-times.json", _GPU_RUNS, options.seconds)
+    except ProgramFailedError as error:
+        raise failure_of(ErrorCode.BENCHMARK_FAILED, error, str(error)) from error
+    return BenchmarkResult(
+        latency=latency([one * 1e-3 for one in seen.times_ms]),
+        threads=1,
+        library_bytes=built.library.stat().st_size,
+        peak_memory_bytes=seen.peak_memory_bytes,
+        baselines=(),
+        functions=(),
+    )
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         target=target,
         objects=objects,
         compile_many=context.candidates.compile_many,
+        keeps_objects=tuned.captured.upload.request.static_library,
         with_sources=with_sources,
         left_seconds=context.left_seconds,
         advance=partial(context.observer.progress, Stage.BUILD),
@@ -93,7 +94,9 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     library = context.output / library_name(target.resolved.triple)
     _refuse_runtime_calls(tuned)
     try:
-        linked = build_gpu_library(tuned.module, target, library, objects, exposed_by(tuned.captured))
+        linked = build_gpu_library(
+            tuned.module, tuned.optimized.module, target, library, objects, exposed_by(tuned.captured)
+        )
     except JobError as error:
         raise _placed(error, tuned) from error
     program = library.parent / program_name(target.resolved.triple)
@@ -105,6 +108,7 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
         imports=frozenset(),
         module=tuned.optimized.module,
         program=program,
+        gpu_functions=linked.functions,
         gpu_kernels=linked.binary.usage,
     )
 

@@ -3,8 +3,8 @@
 A ``Processor`` says what one core computes and loads in a cycle and what its caches hold; a ``Machine`` adds
 the number of threads. Figures are those of full vectors of ``vector_bits``. A core that splits a vector
 between its units, or loads one in two halves, starts fewer of them in a cycle. If models of a family differ,
-the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 only,
-Winograd's on a Xeon with AVX-512; the other rows follow the vendors' documents.
+the smaller cache counts: a tile that fits it fits the others too. Tiles were measured on Zen 3 and on a Xeon,
+with AVX-512 and with AVX2, Winograd's on the Xeon only; the other rows follow the vendors' documents.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ MIN_PARALLEL_CYCLES = 20_000
 MIN_PARALLEL_MULTIPLY_ADDS = 16_384
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
 
+NEAR_BYTES_PER_CYCLE = 28.0
+"""Bytes that one core reads in a cycle from L2 while it multiplies: the number that explains the times of 900
+tiles on a Xeon with AVX-512 best, by ``make bench-tiles``."""
 FAR_BYTES_PER_CYCLE = 2.5
 """Bytes that one core reads in a cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a
 Xeon at 3 GHz that others used too, by ``make bench-convolutions``."""
@@ -205,6 +208,7 @@ class Machine:
     lane_factors: bool = False
     dot_features: frozenset[str] = frozenset()
     scalable: bool = False
+    near_bytes_per_cycle: float = NEAR_BYTES_PER_CYCLE
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
 
     def lanes(self, bits: int) -> int:

@@ -207,14 +207,13 @@ def lower_threads(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _separated(module: tvm.IRModule) -> tvm.IRModule:
-    return tvm.transform.Sequential((tirx.transform.SplitHostDevice(), tirx.transform.BF16StorageLegalize()))(
-        module
-    )
+    return tirx.transform.SplitHostDevice()(module)
 
 
 def _source_of(kernels: tvm.IRModule, gpu: Gpu) -> str:
     generate = tvm.get_global_func("target.build.cuda")
-    source = str(generate(finalize_device_passes()(kernels), gpu.target).inspect_source("cuda"))
+    passes = tvm.transform.Sequential((tirx.transform.BF16StorageLegalize(), finalize_device_passes()))
+    source = str(generate(passes(kernels), gpu.target).inspect_source("cuda"))
     for misspelled, constant in _CONSTANTS.items():
         source = source.replace(misspelled, constant)
     return source

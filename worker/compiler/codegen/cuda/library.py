@@ -9,6 +9,8 @@ Emits ``model.so``::
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +18,17 @@ import tvm
 from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import GpuFunction
+from bessemer.contract.target import CUDA_VERSION
 from worker.candidates.library import INPUT_CHECK
-from worker.compiler.codegen.cuda.kernels import NotLaunchableError, lower_for_gpu
-from worker.compiler.codegen.cuda.machine_code import CUDA_VERSION, GpuBinary, compile_cuda
+from worker.compiler.codegen.cuda.kernels import GpuCode, NotLaunchableError, lower_for_gpu
+from worker.compiler.codegen.cuda.machine_code import GpuBinary, compile_cuda
+from worker.compiler.codegen.estimate import bytes_of, flops_of_functions
 from worker.compiler.codegen.executable import Exposed, lower, planned_interface
 from worker.compiler.codegen.link import LinkError
-from worker.compiler.codegen.standalone.emit import GpuProgram, Interface, write_objects
+from worker.compiler.codegen.standalone.emit import GpuProgram, write_objects
 from worker.compiler.codegen.standalone.parameters import take_parameters
-from worker.compiler.codegen.standalone.plan import NotPlannableError
+from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError
 from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.target import CompileTarget
 from worker.errors import JobError, failure_of
@@ -31,20 +36,25 @@ from worker.errors import JobError, failure_of
 
 @dataclass(frozen=True)
 class GpuLinked:
-    """A linked library for a GPU: the functions as compiled, what C can call, and the machine code."""
+    """A linked library for a GPU: the functions that the first entry point calls, and the machine code."""
 
-    module: tvm.IRModule
-    interface: Interface
+    functions: tuple[GpuFunction, ...]
     binary: GpuBinary
 
 
 def build_gpu_library(
-    module: tvm.IRModule, target: CompileTarget, library: Path, objects: Path, exposed: Exposed
+    module: tvm.IRModule,
+    plain: tvm.IRModule,
+    target: CompileTarget,
+    library: Path,
+    objects: Path,
+    exposed: Exposed,
 ) -> GpuLinked:
     """Compile a module for a GPU and link it.
 
     Args:
         module: the module; every function is scheduled for the GPU.
+        plain: the same functions without schedules.
         target: a target with a GPU.
         library: the file to write.
         objects: a folder for objects.
@@ -71,7 +81,7 @@ def build_gpu_library(
         interface = planned_interface(machine, exposed, parameters, workspaces)
         architectures = ", ".join(target.resolved.gpus)
         program = GpuProgram(binary.path, code.functions, architectures, CUDA_VERSION)
-        own = write_objects(interface, parameters, triple, objects, program)
+        own = write_objects(interface, parameters, triple, objects, gpu=program)
         link_library(library, own, triple, objects)
     except JobError:
         raise
@@ -82,4 +92,20 @@ def build_gpu_library(
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    return GpuLinked(lowered, interface, binary)
+    return GpuLinked(tuple(_described(interface.entries[0].plan, code, flops_of_functions(plain))), binary)
+
+
+def _described(plan: CallPlan, code: GpuCode, flops: Mapping[str, int]) -> Iterator[GpuFunction]:
+    """The functions that a run calls, and the work of each."""
+    calls = Counter(call.function for call in plan.calls)
+    first = {call.function: call for call in reversed(plan.calls)}
+    for name, count in calls.items():
+        function, arguments = code.functions[name], first[name].arguments
+        tensors = arguments[: len(arguments) - len(function.workspaces)]
+        yield GpuFunction(
+            name=name,
+            kernels=tuple(launch.kernel for launch in function.launches),
+            calls=count,
+            flops=flops.get(name, 0),
+            moved_bytes=sum(bytes_of(plan.tensors[tensor]) for tensor in tensors),
+        )

@@ -21,10 +21,10 @@ from bessemer.contract.report import GpuKernel
 from worker.compiler.schedules.gpu.chips import gpu_of
 from worker.errors import JobError
 
-CUDA_VERSION = "13.0"
-"""That of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
-
 _TOOLKIT = "nvidia.cu13"
+_ONLY_HERE = "wgmma"
+"""Instructions of sm_90 that newer GPUs lack."""
+
 _COMPILED = re.compile(r"Compiling entry function '(?P<kernel>\w+)' for '(?P<arch>\w+)'")
 _SPILLED = re.compile(
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes"
@@ -64,19 +64,21 @@ def compile_cuda(source: str, architectures: Sequence[str], folder: Path) -> Gpu
     """
     ptx = folder / "kernels.ptx"
     ptx.write_bytes(_ptx(source, architectures[0]))
-    images = [f"--image3=kind=ptx,sm={_number(architectures[0])},file={ptx}"]
+    images = [f"--image3=kind=ptx,sm={_features(source, architectures[0])},file={ptx}"]
     usage: list[GpuKernel] = []
     for arch in architectures:
         cubin = folder / f"{arch}.cubin"
-        usage += _usage(_run("ptxas", "-v", "-O3", f"-arch={arch}", str(ptx), "-o", str(cubin)), arch)
-        images.append(f"--image3=kind=elf,sm={_number(arch)},file={cubin}")
+        number = _features(source, arch)
+        usage += _usage(_run("ptxas", "-v", "-O3", f"-arch=sm_{number}", str(ptx), "-o", str(cubin)), arch)
+        images.append(f"--image3=kind=elf,sm={number},file={cubin}")
     fat = folder / "kernels.fatbin"
     _run("fatbinary", "-64", f"--create={fat}", *images)
     return GpuBinary(fat, ptx, tuple(usage))
 
 
-def _number(arch: str) -> int:
-    return gpu_of(arch).capability
+def _features(source: str, arch: str) -> str:
+    """The architecture's number, with its own features if the source uses some that no other GPU has."""
+    return f"{gpu_of(arch).capability}{'a' if _ONLY_HERE in source else ''}"
 
 
 def _ptx(source: str, arch: str) -> bytes:
@@ -84,7 +86,7 @@ def _ptx(source: str, arch: str) -> bytes:
 
     include = _home() / "include"
     options = [
-        f"--gpu-architecture=compute_{_number(arch)}".encode(),
+        f"--gpu-architecture=compute_{_features(source, arch)}".encode(),
         f"--include-path={include}".encode(),
         f"--include-path={include / 'cccl'}".encode(),
         b"--std=c++17",

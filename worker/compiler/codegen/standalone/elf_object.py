@@ -14,12 +14,16 @@ takes longer than compiling all kernels of the model.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -33,6 +37,23 @@ _OTHER_NAMES = (b".symtab", b".strtab", b".shstrtab", b".note.GNU-stack")
 
 
 @dataclass(frozen=True)
+class Hole:
+    """Data that is written later. Until then it is zeros that take no space."""
+
+    size_bytes: int
+
+
+Chunk = memoryview | bytes | Hole
+
+
+class Place(NamedTuple):
+    """Where a section lies in a file."""
+
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class DataSection:
     """A section of read-only data: its name, the symbol of its first byte, and its alignment in bytes."""
 
@@ -41,9 +62,7 @@ class DataSection:
     alignment: int
 
 
-def write_data_object(
-    path: Path, like: Path, section: DataSection, chunks: Iterable[memoryview | bytes]
-) -> None:
+def write_data_object(path: Path, like: Path, section: DataSection, chunks: Iterable[Chunk]) -> None:
     """Write an object whose only symbol names its read-only data.
 
     Args:
@@ -82,13 +101,25 @@ def write_data_object(
         file.write(_HEADER.pack(ident, _RELOCATABLE, machine, version, 0, 0, first, flags, *sizes))
 
 
-def _written(file: BinaryIO, chunks: Iterable[memoryview | bytes], align: int) -> tuple[int, int]:
+def section_place(file: BinaryIO, name: str) -> Place | None:
+    """Where a section lies in an open file; None if that is not an ELF file or lacks it."""
+    try:
+        section = ELFFile(file).get_section_by_name(name)
+    except ELFError:
+        return None
+    return None if section is None else Place(int(section["sh_offset"]), int(section["sh_size"]))
+
+
+def _written(file: BinaryIO, chunks: Iterable[Chunk], align: int) -> tuple[int, int]:
     """Append chunks at a multiple of ``align`` after the header; returns the first byte and the size."""
     start = max(file.tell(), _HEADER.size)
     start += -start % align
     file.seek(start)
     for chunk in chunks:
-        file.write(chunk)
+        if isinstance(chunk, Hole):
+            file.seek(chunk.size_bytes, os.SEEK_CUR)
+        else:
+            file.write(chunk)
     return start, file.tell() - start
 
 

@@ -19,7 +19,7 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.cuda.kernels import GpuFunction
-from worker.compiler.codegen.standalone.elf_object import DataSection, write_data_object
+from worker.compiler.codegen.standalone.elf_object import DataSection, Hole, write_data_object
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
@@ -113,7 +113,12 @@ class GpuProgram:
 
 
 def write_objects(
-    interface: Interface, parameters: Parameters, triple: str, folder: Path, gpu: GpuProgram | None = None
+    interface: Interface,
+    parameters: Parameters,
+    triple: str,
+    folder: Path,
+    content_later: bool = False,
+    gpu: GpuProgram | None = None,
 ) -> tuple[Path, ...]:
     """Compile everything that a library needs besides its kernels.
 
@@ -122,6 +127,7 @@ def write_objects(
         parameters: the parameters of all entry points.
         triple: the target's.
         folder: an empty folder for the objects.
+        content_later: leave a hole for the parameters, to be filled in the linked library. Only for Linux.
         gpu: the kernels, if a GPU runs them.
 
     Raises:
@@ -132,10 +138,11 @@ def write_objects(
     own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
     compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
     if system_of(triple) is System.LINUX:
-        content = DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, _alignment(parameters))
-        write_data_object(own[1], own[0], content, _content(parameters, starts))
+        section = DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, _alignment(parameters))
+        hole = (Hole(_end(parameters, starts)), b"\0")
+        write_data_object(own[1], own[0], section, hole if content_later else content_bytes(parameters))
     else:
-        _assemble_parameters(own[1], _content(parameters, starts), triple)
+        _assemble_parameters(own[1], content_bytes(parameters), triple)
     if gpu is None:
         fixed = library_sources(triple, with_entries=bool(interface.entries))
         return (*own, *fixed_objects(fixed, triple, folder))
@@ -163,15 +170,23 @@ def _starts(parameters: Parameters) -> tuple[int, ...]:
     return tuple(starts)
 
 
+def _end(parameters: Parameters, starts: Sequence[int]) -> int:
+    return starts[-1] + content_of(parameters.tensors[-1]).nbytes if starts else 0
+
+
+def are_large(parameters: Parameters) -> bool:
+    """Whether the parameters lie in huge pages."""
+    return sum(content_of(tensor).nbytes for tensor in parameters.tensors) >= MIN_HUGE_BYTES
+
+
 def _alignment(parameters: Parameters) -> int:
-    total = sum(content_of(tensor).nbytes for tensor in parameters.tensors)
-    return _HUGE_PAGE_BYTES if total >= MIN_HUGE_BYTES else _PAGE_BYTES
+    return _HUGE_PAGE_BYTES if are_large(parameters) else _PAGE_BYTES
 
 
-def _content(parameters: Parameters, starts: Sequence[int]) -> Iterator[memoryview | bytes]:
+def content_bytes(parameters: Parameters) -> Iterator[memoryview | bytes]:
     """The bytes of the parameters, each from its start, and one more, so that there is at least one."""
     end = 0
-    for tensor, start in zip(parameters.tensors, starts, strict=True):
+    for tensor, start in zip(parameters.tensors, _starts(parameters), strict=True):
         content = content_of(tensor)
         yield bytes(start - end)
         yield content.data

@@ -51,8 +51,13 @@ _MAX_COLUMNS = 28
 _MAX_SCATTERED = 8
 """The pixels of a tile over joined rows that are not contiguous: each needs a register for its address."""
 _MAX_JOINED = 1024
+_TAP_CYCLES = 0.5
+"""The cost of a tap of a tile besides its multiply-adds: the loop's own instructions. Lanes as factors make
+one loop of several taps."""
 _TILE_CYCLES = 20
-"""The cost of a tile besides its multiply-adds: a mispredicted loop end, the first loads."""
+"""The cost of a tile besides its taps: a mispredicted loop end, the first loads."""
+_TASK_CYCLES = 150
+"""The cost of a row, or of rows joined to one, besides its tiles: the loops around them, the first tile."""
 _SCATTERED_COST = 1.02
 
 
@@ -217,6 +222,7 @@ def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) ->
     total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
     if rest:
         total += _tile_cycles(tile.blocks, rest, shape, machine)
+    total += _TASK_CYCLES / shape.taps
     tasks = shape.batch * shape.groups * (shape.blocks // tile.blocks) * (shape.rows // tile.joined)
     unequal = ceil(tasks / machine.threads) * machine.threads / tasks
     scattered = tile.joined > 1 and not shape.contiguous
@@ -224,10 +230,14 @@ def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) ->
 
 
 def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
-    """Cycles of a tap: the slowest of multiply-adds, loads, and the latency of a multiply-add."""
+    """Cycles of a tap: the slowest of multiply-adds, loads, weights from L2, and a multiply-add's latency."""
     multiply_adds = blocks * columns / machine.fma_ports
     loads = (blocks + columns) / machine.loads_per_cycle
-    return max(multiply_adds, loads, machine.fma_latency) + _TILE_CYCLES / shape.taps
+    weights = blocks * machine.vector_bits // 8
+    near = weights / machine.near_bytes_per_cycle if weights * shape.taps > machine.l1_bytes // 2 else 0
+    slowest = max(multiply_adds, loads, near, machine.fma_latency)
+    loop = 0 if machine.lane_factors else _TAP_CYCLES
+    return slowest + loop + _TILE_CYCLES / shape.taps
 
 
 def _loads(tile: ConvolutionTile) -> float:

@@ -2,21 +2,23 @@
 
 Every axis of the sum is of one of four groups, by the factors that use it::
 
-    result[batch, row, column] = epilogue(sum over depth of left[batch, row, depth] * right[batch, depth, column])
+    sums[batch, row, column] = sum over depth of left[batch, row, depth] * right[batch, depth, column]
+    result = epilogue(sums)
 
-A convolution's rows are its images' pixels, its columns the output channels, its depth the window's taps and the
-input channels. A group has several axes where its index is one number: a kernel divides it again
+A convolution's rows are its images' pixels, its columns the output channels, its depth the window's taps
+and the input channels. A group has several axes where its index is one number: a kernel divides it again
 (``Group.places``). That is all there is to im2col: the left factor's indices are those of the image.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
@@ -29,6 +31,7 @@ from worker.compiler.schedules.blocks import (
     Block,
     Places,
     block_names,
+    conditions_of,
     is_branch,
     read_block,
     read_blocks,
@@ -115,6 +118,12 @@ class Factor:
         """Whether neighbors in memory are neighbors along the depth."""
         return self.run_along(self.depth) >= self.run_along(self.outer)
 
+    @cached_property
+    def can_copy_async(self) -> bool:
+        """Whether ``cp.async`` can copy it: elements as they are, 4 bytes or more at once."""
+        group = self.depth if self.is_along_depth else self.outer
+        return self.source is not None and self.width_along(group, in_inner=False) * _bits(self.dtype) >= 32
+
     def run_along(self, group: Group) -> int:
         """The elements along a group that are contiguous in every buffer that changes along it."""
         runs = [_run(load, group.axes) for load in self._changing(group)]
@@ -138,13 +147,14 @@ class Factor:
         width = gcd(width, inner.extent if in_inner else group.size)
         every = (*self.outer.axes, *self.depth.axes, *self.batch.axes)
         for load in self._changing(group):
-            width = gcd(width, _aligned_run(load, group.axes, every))
-        if any(_uses_any(condition, group.axes) for condition in _conditions(self.value)):
-            condition_axes = [
-                axis for axis in group.axes if any(uses(c, axis) for c in _conditions(self.value))
-            ]
-            free = _trailing(group.axes, condition_axes)
-            width = gcd(width, free)
+            width = gcd(width, aligned_run(load, group.axes, every))
+        stops = [
+            axis
+            for axis in group.axes
+            if any(uses(condition, axis) for condition in conditions_of(self.value))
+        ]
+        if stops:
+            width = gcd(width, _trailing(group.axes, stops))
         return _power_of_two(width)
 
     def _changing(self, group: Group) -> tuple[Any, ...]:
@@ -154,22 +164,18 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """A sum of products.
+class Sum:
+    """A sum of products, and what is computed from it.
 
     Attributes:
         block: the block that sums.
         epilogue: the elementwise block that reads the sums, if any.
+        factors: both factors, expressions of the block's variables.
     """
 
     block: Block
     epilogue: Block | None
-    batch: Group
-    rows: Group
-    columns: Group
-    depth: Group
-    left: Factor
-    right: Factor
+    factors: tuple[Any, Any]
 
     @property
     def sums(self) -> Any:
@@ -177,32 +183,42 @@ class Contraction:
         return self.block.body.writes[0].source
 
     @property
+    def dtype(self) -> str:
+        """The dtype of the sums, as the function states them."""
+        return str(self.sums.dtype)
+
+    @property
     def output(self) -> Any:
         """The buffer of the results."""
-        return (self.epilogue or self.block).body.body.buffer
+        return self._final.buffer
 
-    @cached_property
-    def vector(self) -> int:
-        """The results along the columns that one thread can store at once."""
-        inner = self.columns.inner
-        if inner is None:
-            return 1
-        stored = (self.epilogue or self.block).body.body
+    @property
+    def loads(self) -> tuple[Any, ...]:
+        """The loads of both factors."""
+        return tuple(load for factor in self.factors for load in nest.loads_of(factor))
+
+    @property
+    def conditions(self) -> list[Any]:
+        """The conditions in both factors."""
+        return [condition for factor in self.factors for condition in conditions_of(factor)]
+
+    def stored_run(self, inner: Axis) -> int:
+        """The neighbors along an axis that one thread can store at once, and load for the epilogue."""
+        stored = self._final
         store = stored.buffer[tuple(stored.indices)]
         loads = [store, *(load for load in nest.loads_of(stored.value) if not load.source.same_as(self.sums))]
-        every = self._own(self.block.spatial)
+        every, own = self._own(self.block.spatial), self._own((inner,))
         width = gcd(_VECTOR_BYTES * 8 // _bits(str(stored.buffer.dtype)), inner.extent)
-        inner_own = self._own((inner,))
         for load in loads:
-            if any(_uses_any(index, inner_own) for index in load.indices):
-                width = gcd(width, _aligned_run(load, inner_own, every))
+            if any(_uses_any(index, own) for index in load.indices):
+                width = gcd(width, aligned_run(load, own, every))
+        if any(_uses_any(condition, own) for condition in conditions_of(stored.value)):
+            return 1
         return _power_of_two(width)
 
     def result(self, value: Any, places: Places) -> tirx.Stmt:
         """Store an element of the output, given the element of the sums."""
-        value = (
-            value if nest.dtype_of(value) == str(self.sums.dtype) else tirx.Cast(str(self.sums.dtype), value)
-        )
+        value = value if nest.dtype_of(value) == self.dtype else tirx.Cast(self.dtype, value)
         if self.epilogue is None:
             indices = self.block.body.body.indices
             return nest.store(self.sums, value, *(nest.substitute(index, places) for index in indices))
@@ -210,9 +226,13 @@ class Contraction:
             axis.var: places[of_block.var]
             for axis, of_block in zip(self.epilogue.axes, self.block.spatial, strict=True)
         }
-        final = self.epilogue.body.body
+        final = self._final
         computed = nest.replace_loads(nest.substitute(final.value, own), self.sums, nest.always(value))
         return nest.store(final.buffer, computed, *(nest.substitute(index, own) for index in final.indices))
+
+    @property
+    def _final(self) -> Any:
+        return (self.epilogue or self.block).body.body
 
     def _own(self, axes: Iterable[Axis]) -> tuple[Axis, ...]:
         """The epilogue's axes for axes of the block."""
@@ -222,7 +242,30 @@ class Contraction:
         return tuple(own for axis in axes for of_block, own in pairs if of_block.var.same_as(axis.var))
 
 
-def find_contraction(schedule: s_tir.Schedule) -> Contraction | None:
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products whose factors many results share."""
+
+    sum: Sum
+    batch: Group
+    rows: Group
+    columns: Group
+    depth: Group
+    left: Factor
+    right: Factor
+
+    @cached_property
+    def vector(self) -> int:
+        """The results along the columns that one thread can store at once."""
+        inner = self.columns.inner
+        return 1 if inner is None else self.sum.stored_run(inner)
+
+    def result(self, value: Any, places: Places) -> tirx.Stmt:
+        """Store an element of the output, given the element of the sums."""
+        return self.sum.result(value, places)
+
+
+def find_sum(schedule: s_tir.Schedule) -> Sum | None:
     """The sum of products in a function of one and at most an epilogue; None for other functions."""
     blocks = read_blocks(_with_inputs_inlined(schedule))
     if len(blocks) not in (1, 2) or not blocks[0].reduced:
@@ -230,7 +273,10 @@ def find_contraction(schedule: s_tir.Schedule) -> Contraction | None:
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
     if epilogue is not None and not _is_epilogue(epilogue, block):
         return None
-    return _read(block, epilogue)
+    factors = _factors(block)
+    if factors is None or not block.spatial or not _are_axes(block.body.body.indices, block.spatial):
+        return None
+    return Sum(block, epilogue, factors)
 
 
 def _with_inputs_inlined(schedule: s_tir.Schedule) -> s_tir.Schedule:
@@ -248,52 +294,43 @@ def _with_inputs_inlined(schedule: s_tir.Schedule) -> s_tir.Schedule:
     return schedule
 
 
-def _read(block: Block, epilogue: Block | None) -> Contraction | None:
-    factors = _factors(block)
-    if factors is None or not block.spatial or not _are_axes(block.body.body.indices, block.spatial):
-        return None
-    one, other = factors
+def as_contraction(found: Sum) -> Contraction | None:
+    """A sum as rows times columns; None if its last axis belongs to both factors."""
+    block = found.block
+    one, other = found.factors
     last = next((axis for axis in reversed(block.spatial) if axis.extent > 1), block.spatial[-1])
     left, right = (one, other) if uses(other, last) or not uses(one, last) else (other, one)
     if uses(left, last) and uses(right, last):
         return None
-    batch, rows, columns = [], [], []
+    batch: list[Axis] = []
+    rows: list[Axis] = []
+    columns: list[Axis] = []
     for axis in block.spatial:
         by_left, by_right = uses(left, axis), uses(right, axis)
         group = batch if by_left == by_right else rows if by_left else columns
         group.append(axis)
     if any(not (uses(left, axis) and uses(right, axis)) for axis in block.reduced if axis.extent > 1):
         return None
-    depth = Group(block.reduced)
-    dtype = str(block.body.writes[0].source.dtype)
-    group_of_batch, group_of_rows, group_of_columns = (
-        Group(tuple(batch)),
-        Group(tuple(rows)),
-        Group(tuple(columns)),
+    groups = Group(tuple(batch)), Group(tuple(rows)), Group(tuple(columns)), Group(block.reduced)
+    own_batch, own_rows, own_columns, depth = groups
+    narrow_left, narrow_right = narrow_factor(left, found.dtype), narrow_factor(right, found.dtype)
+    return Contraction(
+        found,
+        *groups,
+        left=Factor(narrow_left, own_rows, depth, own_batch, nest.dtype_of(narrow_left)),
+        right=Factor(narrow_right, own_columns, depth, own_batch, nest.dtype_of(narrow_right)),
     )
-    found = Contraction(
-        block=block,
-        epilogue=epilogue,
-        batch=group_of_batch,
-        rows=group_of_rows,
-        columns=group_of_columns,
-        depth=depth,
-        left=_factor(left, group_of_rows, depth, group_of_batch, dtype),
-        right=_factor(right, group_of_columns, depth, group_of_batch, dtype),
-    )
-    return found
 
 
-def _factor(value: Any, outer: Group, depth: Group, batch: Group, dtype: str) -> Factor:
-    """A factor, of its elements' own dtype if the sum only converts them."""
+def narrow_factor(value: Any, dtype: str) -> Any:
+    """A factor as the elements that the sum converts to its ``dtype``, if it only converts them."""
     if isinstance(value, tirx.Cast) and _widens(nest.dtype_of(value.value), dtype):
-        value = value.value
-    elif isinstance(value, Call) and is_branch(value) and isinstance(value.args[1], tirx.Cast):
+        return value.value
+    if isinstance(value, Call) and is_branch(value) and isinstance(value.args[1], tirx.Cast):
         inner = value.args[1].value
         if _is_zero(value.args[2]) and _widens(nest.dtype_of(inner), dtype):
-            zero = tirx.const(0, nest.dtype_of(inner))
-            value = tirx.if_then_else(value.args[0], inner, zero)
-    return Factor(value, outer, depth, batch, nest.dtype_of(value))
+            return tirx.if_then_else(value.args[0], inner, tirx.const(0, nest.dtype_of(inner)))
+    return value
 
 
 def _widens(narrow: str, wide: str) -> bool:
@@ -351,7 +388,7 @@ def _run(load: Any, axes: tuple[Axis, ...]) -> int:
     return run
 
 
-def _aligned_run(load: Any, axes: tuple[Axis, ...], every: tuple[Axis, ...]) -> int:
+def aligned_run(load: Any, axes: tuple[Axis, ...], every: tuple[Axis, ...]) -> int:
     """The largest number of elements that divides a run's length and the place where any run begins."""
     divisor, run, inside = 0, 1, list[Any]()
     for axis in reversed(axes):
@@ -386,12 +423,6 @@ def _start(load: Any, axes: tuple[Axis, ...]) -> int | None:
     return place
 
 
-def _conditions(value: Any) -> list[Any]:
-    from worker.compiler.schedules.blocks import conditions_of
-
-    return conditions_of(value)
-
-
 def _trailing(axes: tuple[Axis, ...], stops: list[Axis]) -> int:
     """The indices of the innermost axes before one that a condition depends on."""
     free = 1
@@ -416,9 +447,4 @@ def _power_of_two(number: int) -> int:
 
 
 def _bits(dtype: str) -> int:
-    import tvm
-
     return int(tvm.DataType(dtype).bits)
-
-
-__all__ = ["Contraction", "Factor", "Group", "find_contraction", "replace"]

@@ -7,6 +7,7 @@ for vector of results, in blocks and threads:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -15,11 +16,49 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.products import threads as gt
 from worker.compiler.schedules.gpu.products.contraction import Contraction
-from worker.compiler.schedules.gpu.products.threads import INT
+from worker.compiler.schedules.gpu.products.threads import INT, number
 from worker.compiler.schedules.gpu.products.tiles import wide
 
 
-def add_parts(contraction: Contraction, parts: Any, splits: int) -> tirx.Stmt:
+def divided(
+    contraction: Contraction, splits: int, blocks: int, block: Callable[[Any, Any, Any], tirx.Stmt]
+) -> tirx.Stmt:
+    """The kernels of a product whose depth different blocks divide.
+
+    Args:
+        contraction: the product.
+        splits: the parts of the depth.
+        blocks: that compute one part.
+        block: what a block does, from its index, its part, and the buffer of all parts (None if it is
+            the only one).
+    """
+    if splits == 1:
+        return gt.bound("blockIdx.x", blocks, lambda index: block(index, number(0), None))
+    shape = (splits, contraction.batch.size, contraction.rows.size, contraction.columns.size)
+    parts = tirx.decl_buffer(shape, "float32", "parts")
+    first = gt.bound(
+        "blockIdx.x",
+        blocks,
+        lambda index: gt.bound("blockIdx.y", splits, lambda part: block(index, part, parts)),
+    )
+    return nest.sequence(nest.declare(parts), first, _add_parts(contraction, parts, splits))
+
+
+def part_vector(contraction: Contraction) -> int:
+    """The neighbors of a part that a thread can store at once."""
+    size = contraction.columns.size
+    return min(size & -size, 4)
+
+
+def store_part(
+    parts: Any, value: Any, part: Any, batch: Any, row: Any, column: Any, along: Any = 0
+) -> tirx.Stmt:
+    """Store a sum of a part of the depth."""
+    last = wide(column) if isinstance(along, int) else wide(column) + wide(along)
+    return nest.store(parts, value, wide(part), wide(batch), wide(row), last)
+
+
+def _add_parts(contraction: Contraction, parts: Any, splits: int) -> tirx.Stmt:
     """Add the sums of all parts of the depth, and apply the epilogue."""
     rows, columns, batches = contraction.rows.size, contraction.columns.size, contraction.batch.size
     vector = min(contraction.vector, columns & -columns, 4)

@@ -7,8 +7,8 @@ A block's tile takes as many cycles as the slowest of::
     (rows + columns) * depth * bytes / 40                  L2 fills shared memory
     tiles of the depth * latency / resident blocks         a warp waits for its own instructions
 
-and the grid takes as many rounds as the multiprocessors need. A divided depth adds what the parts cost to store
-and to read, and a launch.
+and the grid takes as many rounds as the multiprocessors need. A divided depth adds what the parts cost to
+store and to read, and a launch.
 
 A product of few rows reads its right factor once: its plan keeps every multiprocessor loading.
 """
@@ -16,9 +16,10 @@ A product of few rows reads its right factor once: its plan keeps every multipro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+from itertools import product
 from math import ceil
 
 from worker.compiler.schedules.gpu.chips import Gpu
@@ -39,9 +40,15 @@ _BLOCK_LATENCY = 1500
 _LAUNCH = 3500
 """The cycles that a second kernel costs besides its work."""
 
+PAD = 8
+"""Elements between rows of sums in shared memory, so that neighboring rows begin in different banks."""
+
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MOST_SKINNY_ROWS = 16
 _MOST_PLANS = 48
+
+_LINE_BYTES = 128
+"""Bytes of the depth that a tile has, or half as many."""
 
 
 class Unit(Enum):
@@ -49,6 +56,8 @@ class Unit(Enum):
 
     TENSOR = "tensor"
     """Tensor cores: fragments of 16 by 8 results."""
+    WARPGROUP = "warpgroup"
+    """Tensor cores of four warps, which read shared memory themselves."""
     FMA = "fma"
     """Multiply-adds of float32."""
 
@@ -62,6 +71,8 @@ class ProductShape:
         is_tensor: whether tensor cores may multiply them.
         streams_depth: whether the right factor's neighbors in memory are along the depth.
         width: the elements of the right factor that a thread can load at once.
+        copies_async: whether both factors go to shared memory without registers.
+        has_warpgroups: whether tensor cores may read both factors from shared memory.
     """
 
     rows: int
@@ -72,6 +83,8 @@ class ProductShape:
     is_tensor: bool
     streams_depth: bool = False
     width: int = 1
+    copies_async: bool = True
+    has_warpgroups: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +94,7 @@ class TilePlan:
     Attributes:
         unit: what multiplies.
         rows: of the block's tile, as are ``columns`` and ``depth``.
-        warp_rows: of a warp's part of it, as are ``warp_columns``.
+        warp_rows: of a warp's (or a warpgroup's) part of it, as are ``warp_columns``.
         stages: the tiles of the depth that shared memory holds.
         splits: the parts of the depth that different blocks sum.
     """
@@ -98,17 +111,27 @@ class TilePlan:
     @property
     def warps(self) -> int:
         """The warps of a block."""
-        return (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+        return self.threads // 32
 
     @property
     def threads(self) -> int:
         """The threads of a block."""
-        return self.warps * 32
+        return (self.rows // self.warp_rows) * (self.columns // self.warp_columns) * self.group
+
+    @property
+    def sums(self) -> int:
+        """The sums of a thread."""
+        return self.warp_rows * self.warp_columns // self.group
+
+    @property
+    def group(self) -> int:
+        """The threads that compute ``warp_rows`` by ``warp_columns``."""
+        return 128 if self.unit is Unit.WARPGROUP else 32
 
     def shared_bytes(self, bits: int) -> int:
         """The shared memory of a block."""
         tiles = self.stages * (self.rows + self.columns) * self.depth * bits // 8
-        staged = self.warps * 16 * (self.warp_columns + 8) * 4 if self.unit is Unit.TENSOR else 0
+        staged = self.warps * 16 * (self.warp_columns + PAD) * 4 if self.unit is not Unit.FMA else 0
         return max(tiles, staged)
 
 
@@ -141,24 +164,91 @@ class SkinnyPlan:
         return self.column_lanes * self.own_columns
 
 
-Plan = TilePlan | SkinnyPlan
+@dataclass(frozen=True)
+class DirectPlan:
+    """How threads divide the results of sums of few products.
+
+    Attributes:
+        vector: the neighboring results of a thread.
+        pixels: its neighboring vectors, for which it loads one factor once.
+        threads: of a block.
+    """
+
+    vector: int
+    pixels: int
+    threads: int
+
+
+Plan = TilePlan | SkinnyPlan | DirectPlan
+
+
+def direct_plans(vector: int, pixels: int, results: int, gpu: Gpu) -> tuple[DirectPlan, ...]:
+    """The plans for a sum of few products, the one that the model expects to be fastest first.
+
+    A thread with more pixels loads less, as long as all multiprocessors have threads.
+
+    Args:
+        vector: the most neighbors that a thread can load at once.
+        pixels: the size of the axis along which a factor is shared.
+        results: how many results there are.
+        gpu: the GPU.
+    """
+
+    def cost(plan: DirectPlan) -> float:
+        loads = (1 + 1 / plan.pixels) / plan.vector
+        threads = results / (plan.pixels * plan.vector)
+        filled = min(1.0, threads / (gpu.multiprocessors * gpu.threads_per_multiprocessor / 4))
+        wasted = -(-pixels // plan.pixels) * plan.pixels / pixels
+        return loads * wasted / filled
+
+    plans = [
+        DirectPlan(width, count, threads)
+        for width in (16, 8, 4, 2, 1)
+        if vector % width == 0 and width * 4 >= vector
+        for count in (1, 2, 4)
+        if count <= pixels
+        for threads in (128, 256)
+    ]
+    return tuple(sorted(plans, key=cost))
 
 
 @lru_cache(maxsize=1024)
 def plans_for(shape: ProductShape, gpu: Gpu) -> tuple[Plan, ...]:
     """The plans worth measuring, the one that the model expects to be fastest first."""
-    tiles = sorted(
+    possible = sorted(
         (plan for plan in _tile_plans(shape) if _fits(plan, shape, gpu)),
         key=lambda plan: _tile_cycles(plan, shape, gpu),
     )
+    tiles = _best_of_each(possible)
     if shape.rows > _MOST_SKINNY_ROWS:
         return tuple(tiles[:_MOST_PLANS])
-    skinny = sorted(_skinny_plans(shape, gpu), key=lambda plan: _skinny_cycles(plan, shape, gpu))
+    skinny = sorted(_skinny_plans(shape), key=lambda plan: _skinny_cycles(plan, shape, gpu))
     prefers_skinny = not shape.is_tensor or shape.rows * 16 <= _MOST_SKINNY_ROWS * shape.bits // 2
     few: tuple[Plan, ...] = tuple(skinny[: _MOST_PLANS // 2])
     rest: tuple[Plan, ...] = tuple(tiles[: _MOST_PLANS // 2])
     return few + rest if prefers_skinny else rest + few
 
+
+def _best_of_each(plans: list[TilePlan]) -> list[TilePlan]:
+    """Ranked plans, the best one of every tile before the others."""
+    tiles = [(plan.unit, plan.rows, plan.columns, plan.warp_rows, plan.warp_columns) for plan in plans]
+    first = dict(zip(reversed(tiles), reversed(plans), strict=True))
+    best = set(first.values())
+    return [*(plan for plan in plans if plan in best), *(plan for plan in plans if plan not in best)]
+
+
+_WARPGROUP_TILES = (
+    # rows, columns, a warpgroup's rows and columns
+    (128, 256, 64, 256),
+    (256, 128, 128, 128),
+    (256, 128, 64, 128),
+    (128, 192, 64, 192),
+    (128, 128, 64, 128),
+    (128, 64, 64, 64),
+    (64, 256, 64, 256),
+    (64, 128, 64, 128),
+    (64, 64, 64, 64),
+)
 
 _TENSOR_TILES = (
     # rows, columns, warp rows, warp columns
@@ -199,36 +289,53 @@ _FMA_TILES = (
 
 
 def _tile_plans(shape: ProductShape) -> Iterator[TilePlan]:
-    unit = Unit.TENSOR if shape.is_tensor else Unit.FMA
-    depths = tuple(size * 8 // shape.bits for size in ((64, 128) if shape.is_tensor else (64, 128)))
-    for rows, columns, warp_rows, warp_columns in _TENSOR_TILES if shape.is_tensor else _FMA_TILES:
-        for depth in depths:
-            for stages in (2, 3, 4) if shape.is_tensor else (2, 3):
-                for splits in _SPLITS:
-                    if splits > 1 and ceil(shape.depth / depth) < 2 * splits:
-                        continue
-                    yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+    line, half = _LINE_BYTES * 8 // shape.bits, _LINE_BYTES * 4 // shape.bits
+    if not shape.is_tensor:
+        yield from _plans_with(Unit.FMA, _FMA_TILES, (half, line), shape)
+        return
+    # Rows of half a line are copied by twice as many requests: a quarter slower on an H200.
+    depths = (line,) if shape.depth > half else (half,)
+    yield from _plans_with(Unit.TENSOR, _TENSOR_TILES, depths, shape)
+    if shape.has_warpgroups:
+        yield from _plans_with(Unit.WARPGROUP, _WARPGROUP_TILES, (line,), shape)
+
+
+def _plans_with(
+    unit: Unit, tiles: tuple[tuple[int, int, int, int], ...], depths: tuple[int, ...], shape: ProductShape
+) -> Iterator[TilePlan]:
+    for tile, depth, stages, splits in product(tiles, depths, _stages(unit, shape), _SPLITS):
+        rows, columns, warp_rows, warp_columns = tile
+        if splits == 1 or ceil(shape.depth / depth) >= 2 * splits:
+            yield TilePlan(unit, rows, columns, depth, warp_rows, warp_columns, stages, splits)
+
+
+def _stages(unit: Unit, shape: ProductShape) -> tuple[int, ...]:
+    """Tiles that pass registers are one ahead: more only repeat their code."""
+    if unit is Unit.WARPGROUP:
+        return (3, 4, 5) if shape.copies_async else (3,)
+    if not shape.copies_async:
+        return (2,)
+    return (2, 3, 4) if unit is Unit.TENSOR else (2, 3)
 
 
 def _fits(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> bool:
-    sums = plan.warp_rows * plan.warp_columns // gpu.warp
     return (
-        sums <= _MOST_SUMS
+        plan.sums <= _MOST_SUMS
         and plan.shared_bytes(shape.bits) <= gpu.shared_bytes
         and (_registers(plan) * plan.threads <= gpu.registers_per_multiprocessor)
     )
 
 
 def _registers(plan: TilePlan) -> int:
-    return min(255, plan.warp_rows * plan.warp_columns // 32 + _REGISTERS_BESIDE_SUMS)
+    return min(255, plan.sums + _REGISTERS_BESIDE_SUMS)
 
 
-def _multiply_adds(shape: ProductShape, gpu: Gpu) -> float:
+def _multiply_adds(unit: Unit, shape: ProductShape, gpu: Gpu) -> float:
     """The multiply-adds of a multiprocessor in a cycle."""
-    if not shape.is_tensor:
+    if unit is Unit.FMA:
         return 64 if gpu.capability in (75, 80) else 128
-    of_half = {75: 512, 80: 1024, 90: 1300}.get(gpu.capability, 512)
-    return of_half * 16 / shape.bits
+    of_half = {75: 512, 80: 1024, 90: 1200}.get(gpu.capability, 512)
+    return (1800 if unit is Unit.WARPGROUP else of_half) * 16 / shape.bits
 
 
 def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
@@ -243,13 +350,17 @@ def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
     )
     rounds = ceil(blocks / gpu.multiprocessors)
     together = max(1, min(resident, rounds))
-    arithmetic = plan.rows * plan.columns * depth / _multiply_adds(shape, gpu)
-    # Four schedulers multiply; fewer warps leave some idle.
-    arithmetic *= max(1.0, 4 / (plan.warps * together))
+    arithmetic = plan.rows * plan.columns * depth / _multiply_adds(plan.unit, shape, gpu)
+    if plan.unit is not Unit.WARPGROUP:
+        # Four schedulers multiply, each for two warps or more: one waits at the barrier.
+        arithmetic *= max(1.0, 8 / (plan.warps * together)) ** 0.4
     feed = plan.warps * (plan.warp_rows + plan.warp_columns) * depth * size / _SHARED_BYTES_PER_CYCLE
+    if plan.unit is Unit.WARPGROUP:
+        feed /= 4
     fill = (plan.rows + plan.columns) * depth * size / _L2_BYTES_PER_CYCLE
-    waiting = steps * (_STEP_LATENCY + 800 / (plan.stages - 1)) / together
-    own = max(arithmetic, feed, fill, waiting) + 0.15 * (arithmetic + feed + fill)
+    ahead = plan.stages - (2 if plan.unit is Unit.WARPGROUP else 1)
+    waiting = steps * (_STEP_LATENCY + 800 / ahead) / together
+    own = max(arithmetic, feed, fill, waiting) + 0.15 * (arithmetic + feed + fill) + steps * 100 / ahead
     results = plan.rows * plan.columns * 4 / _L2_BYTES_PER_CYCLE
     cycles = rounds * (own + results) + ceil(rounds / together) * _BLOCK_LATENCY
     if plan.splits > 1:
@@ -258,27 +369,25 @@ def _tile_cycles(plan: TilePlan, shape: ProductShape, gpu: Gpu) -> float:
     return cycles
 
 
-def _skinny_plans(shape: ProductShape, gpu: Gpu) -> Iterator[SkinnyPlan]:
-    for splits in _SPLITS:
-        if shape.streams_depth:
-            for own in (1, 2, 4):
-                for warps in (4, 8):
-                    for steps in (1, 2, 4):
-                        for column_warps in (1, 2, 4, 8):
-                            if column_warps > warps or shape.rows * own > 64:
-                                continue
-                            if splits > 1 and shape.depth < 2 * 32 * shape.width * splits:
-                                continue
-                            yield SkinnyPlan(column_warps, 32 * warps // column_warps, own, steps, splits)
-        else:
-            for lanes in (4, 8, 16, 32):
-                for threads in (128, 256, 512):
-                    for steps in (2, 4, 8):
-                        if splits > 1 and shape.depth < 2 * (threads // lanes) * splits:
-                            continue
-                        if shape.rows * shape.width > _MOST_SUMS:
-                            continue
-                        yield SkinnyPlan(lanes, threads // lanes, shape.width, steps, splits)
+def _skinny_plans(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    plans = _plans_along_depth(shape) if shape.streams_depth else _plans_along_columns(shape)
+    for plan in plans:
+        step = plan.depth_lanes * (shape.width if shape.streams_depth else 1)
+        for splits in _SPLITS:
+            if splits == 1 or shape.depth >= 2 * step * splits:
+                yield replace(plan, splits=splits)
+
+
+def _plans_along_depth(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    for own, warps, steps, column_warps in product((1, 2, 4), (4, 8), (1, 2, 4), (1, 2, 4, 8)):
+        if column_warps <= warps and shape.rows * own <= _MOST_SUMS // 2:
+            yield SkinnyPlan(column_warps, 32 * warps // column_warps, own, steps)
+
+
+def _plans_along_columns(shape: ProductShape) -> Iterator[SkinnyPlan]:
+    for lanes, threads, steps in product((4, 8, 16, 32), (128, 256, 512), (2, 4, 8)):
+        if shape.rows * shape.width <= _MOST_SUMS:
+            yield SkinnyPlan(lanes, threads // lanes, shape.width, steps)
 
 
 def _skinny_cycles(plan: SkinnyPlan, shape: ProductShape, gpu: Gpu) -> float:
@@ -290,7 +399,7 @@ def _skinny_cycles(plan: SkinnyPlan, shape: ProductShape, gpu: Gpu) -> float:
     rounds = ceil(blocks / gpu.multiprocessors)
     together = min(resident, rounds)
     own = plan.own_columns if shape.streams_depth else 1
-    in_flight = plan.threads * min(plan.steps, max(1, steps)) * own * shape.width * size * together
+    in_flight = plan.threads * min(plan.steps, 2, max(1, steps)) * own * shape.width * size * together
     rate = min(float(_MEMORY_BYTES_PER_CYCLE), in_flight / 800)
     segment = plan.column_lanes * shape.width * size if not shape.streams_depth else 32 * shape.width * size
     rate *= min(1.0, segment / 64)

@@ -9,9 +9,9 @@
             add the sums of all depth lanes                # shuffles in a warp, then shared memory
             epilogue
 
-Where the right factor's neighbors in memory are columns, a thread owns a vector of columns, and neighboring threads
-own neighboring vectors. Where they are steps of the depth, a warp owns its columns, and its threads read
-neighboring vectors of the depth.
+Where the right factor's neighbors in memory are columns, a thread owns a vector of columns, and neighboring
+threads own neighboring vectors. Where they are steps of the depth, a warp owns its columns, and its threads
+read neighboring vectors of the depth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.products import threads as gt
 from worker.compiler.schedules.gpu.products.contraction import Contraction, Factor, Group
-from worker.compiler.schedules.gpu.products.parts import add_parts
+from worker.compiler.schedules.gpu.products.parts import divided, store_part
 from worker.compiler.schedules.gpu.products.plan import SkinnyPlan
 from worker.compiler.schedules.gpu.products.threads import INT, WARP, number
 from worker.compiler.schedules.gpu.products.tiles import wide
@@ -39,7 +39,7 @@ class SkinnyProduct:
         self.contraction, self.plan = contraction, plan
         self._streams_depth, self._width = stream_of(contraction)
         self._rows = contraction.rows.size
-        self._dtype = "int32" if contraction.left.dtype == "int8" else "float32"
+        self._dtype = "float32"
         per_step = self._width if self._streams_depth else 1
         self._depth_step = plan.depth_lanes * per_step
         self._part = ceil(ceil(contraction.depth.size / self._depth_step) / plan.splits)
@@ -50,21 +50,12 @@ class SkinnyProduct:
         contraction, plan = self.contraction, self.plan
         blocks = ceil(contraction.columns.size / plan.columns) * contraction.batch.size
 
-        def threads(block: Any, part: Any, parts: Any) -> tirx.Stmt:
+        def block(index: Any, part: Any, parts: Any) -> tirx.Stmt:
             return gt.bound(
-                "threadIdx.x", plan.threads, lambda thread: self._block(block, part, thread, parts)
+                "threadIdx.x", plan.threads, lambda thread: self._block(index, part, thread, parts)
             )
 
-        if plan.splits == 1:
-            return gt.bound("blockIdx.x", blocks, lambda block: threads(block, number(0), None))
-        shape = (plan.splits, contraction.batch.size, self._rows, contraction.columns.size)
-        parts = tirx.decl_buffer(shape, self._dtype, "parts")
-        first = gt.bound(
-            "blockIdx.x",
-            blocks,
-            lambda block: gt.bound("blockIdx.y", plan.splits, lambda part: threads(block, part, parts)),
-        )
-        return nest.sequence(nest.declare(parts), first, add_parts(contraction, parts, plan.splits))
+        return divided(contraction, plan.splits, blocks, block)
 
     def _block(self, block: Any, part: Any, thread: Any, parts: Any) -> tirx.Stmt:
         contraction, plan = self.contraction, self.plan
@@ -109,15 +100,20 @@ class SkinnyProduct:
             ]
             return nest.sequence(*loads, *uses)
 
-        zero = gt.unrolled(rows * own, lambda index: nest.store(sums, tirx.const(0, self._dtype), index))
         return nest.sequence(
             nest.declare(sums),
             nest.declare(held),
             nest.declare(left),
-            zero,
+            gt.cleared(sums),
             gt.serial(ceil(self._part / steps), body),
             self._finish(sums, parts, part, batch, column_block, thread, column_lane, depth_lane),
         )
+
+    @property
+    def _fills_depth(self) -> bool:
+        """Whether no thread goes beyond the depth."""
+        steps = self._part * self.plan.splits
+        return self._part % self.plan.steps == 0 and steps * self._depth_step == self.contraction.depth.size
 
     def _lanes(self, thread: Any) -> tuple[Any, Any]:
         plan = self.plan
@@ -130,14 +126,16 @@ class SkinnyProduct:
     ) -> tirx.Stmt:
         contraction, width = self.contraction, self._width
         factor, own = contraction.right, self.plan.own_columns
-        inside = [depth < contraction.depth.size]
+        inside = [] if self._fills_depth else [depth < contraction.depth.size]
         if self._part % self.plan.steps:
             inside.append(step < self._part)
         statements = []
         for load in range(own if self._streams_depth else 1):
             column = first_column + load
             base = (index * own + load) * width if self._streams_depth else index * width
-            conditions = [*inside, column < contraction.columns.size]
+            conditions = list(inside)
+            if contraction.columns.size % self.plan.columns:
+                conditions.append(column < contraction.columns.size)
             along = contraction.depth if self._streams_depth else contraction.columns
             statements.append(_load(factor, along, held, base, width, conditions, column, depth, batch))
         return nest.sequence(*statements)
@@ -150,7 +148,7 @@ class SkinnyProduct:
         statements = []
         for row in range(self._rows):
             for first in range(0, width, vector):
-                conditions = [depth + first < contraction.depth.size]
+                conditions = [] if self._fills_depth else [depth + first < contraction.depth.size]
                 statements.append(
                     _load(
                         factor,
@@ -241,7 +239,7 @@ class SkinnyProduct:
                 conditions.append(piece < results)
             if contraction.columns.size % columns:
                 conditions.append(outside < contraction.columns.size)
-            return gt.when(gt.all_of(conditions), finish) if conditions else finish
+            return gt.when_all(conditions, finish)
 
         return nest.sequence(
             nest.declare(shared),
@@ -254,7 +252,7 @@ class SkinnyProduct:
     def _store(self, value: Any, parts: Any, part: Any, batch: Any, row: Any, column: Any) -> tirx.Stmt:
         contraction = self.contraction
         if parts is not None:
-            return nest.store(parts, value, wide(part), wide(batch), wide(row), wide(column))
+            return store_part(parts, value, part, batch, row, column)
         places = {
             **contraction.batch.places(wide(batch)),
             **contraction.rows.places(wide(row)),
@@ -323,9 +321,10 @@ def _load(
     def zero(lane: Any) -> tirx.Stmt:
         return nest.store(registers, tirx.const(0, factor.dtype), base + lane)
 
-    return nest.either(
-        gt.all_of(conditions), nest.vectorized(width, value, INT), nest.vectorized(width, zero, INT)
-    )
+    loaded = nest.vectorized(width, value, INT)
+    if not conditions:
+        return loaded
+    return nest.either(gt.all_of(conditions), loaded, nest.vectorized(width, zero, INT))
 
 
 def _as(value: Any, dtype: str) -> Any:

@@ -1,7 +1,7 @@
 """Loops bound to blocks and threads of a GPU, and the PTX instructions that products use.
 
-Instructions are calls of TVM's table of PTX. Their registers are elements of ``local`` buffers whose indices are
-constants once loops are unrolled.
+Instructions are calls of TVM's table of PTX. Their registers are elements of ``local`` buffers whose
+indices are constants once loops are unrolled.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ INT = "int32"
 """The dtype of thread indices and of indices into shared memory."""
 
 SHARED = "shared.dyn"
+
+_ALIGNMENT = 1024
+"""Where descriptors expect tiles to begin."""
 
 Registers = Sequence[Any]
 
@@ -61,18 +64,20 @@ def number(value: int) -> Any:
     return tirx.IntImm(INT, value)
 
 
-def xor(one: Any, other: Any) -> Any:
-    """Bits that differ."""
-    return tirx.bitwise_xor(one, other)
+def unsigned(value: int, dtype: str = "uint32") -> Any:
+    """An integer without sign."""
+    return tirx.const(value, dtype)
 
 
 def shared(size: int, dtype: str) -> Any:
     """Shared memory of ``size`` bytes: one buffer, since TVM does not see what instructions read and write.
 
-    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it, but not
-    its size.
+    ``view`` gives it other dtypes. Its own one must be among those that are used: TVM would change it,
+    but not its size.
     """
-    return tirx.decl_buffer((ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED)
+    return tirx.decl_buffer(
+        (ceil(size / _bytes(dtype)),), dtype, "shared", scope=SHARED, data_alignment=_ALIGNMENT
+    )
 
 
 def view(memory: Any, dtype: str, name: str) -> Any:
@@ -84,6 +89,13 @@ def view(memory: Any, dtype: str, name: str) -> Any:
 def declare_view(part: Any, memory: Any) -> tirx.Stmt:
     """The declaration of a view of shared memory."""
     return tirx.DeclBuffer(part, data=memory.data)
+
+
+def _parts_of(condition: Any) -> list[Any]:
+    """The conditions that ``and`` joins: CUDA would branch at each ``&&``."""
+    if isinstance(condition, tirx.And):
+        return [*_parts_of(condition.a), *_parts_of(condition.b)]
+    return [condition]
 
 
 def all_of(conditions: list[Any]) -> Any:
@@ -99,6 +111,17 @@ def when(condition: Any, statement: tirx.Stmt) -> tirx.Stmt:
     return tirx.IfThenElse(condition, statement, None)
 
 
+def when_all(conditions: list[Any], statement: tirx.Stmt) -> tirx.Stmt:
+    """A statement that runs if all conditions hold, of which there may be none."""
+    return when(all_of(conditions), statement) if conditions else statement
+
+
+def cleared(registers: Any) -> tirx.Stmt:
+    """Zeros in all registers."""
+    zero = tirx.const(0, str(registers.dtype))
+    return unrolled(int(registers.shape[0]), lambda index: nest.store(registers, zero, index))
+
+
 def barrier() -> tirx.Stmt:
     """All threads of the block wait for each other."""
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", SHARED))
@@ -109,10 +132,24 @@ def instruct(name: str, *operands: Any) -> tirx.Stmt:
     return tirx.Evaluate(T.ptx[name](*operands))
 
 
+_SETTLE = """
+__forceinline__ __device__ void settle(float& value) {
+  asm volatile("" : "+f"(value) :: "memory");
+}
+"""
+
+
+def settle(register: Any) -> tirx.Stmt:
+    """Keep the compiler from reading a register before the instructions so far are done with it."""
+    return tirx.Evaluate(T.cuda.func_call("settle", register, source_code=_SETTLE))
+
+
 def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:
     """Copy ``size`` bytes from global to shared memory without registers; zeros if the source is outside."""
     cache = "cg" if size == 16 else "ca"
-    read = tirx.Select(is_inside, tirx.IntImm("uint32", size), tirx.IntImm("uint32", 0))
+    read: Any = tirx.IntImm("uint32", size)
+    for condition in _parts_of(is_inside):
+        read = tirx.Select(condition, read, tirx.IntImm("uint32", 0))
     return instruct(
         f"cp.async.{cache}.shared.global", tirx.address_of(target), tirx.address_of(source), size, read
     )
@@ -132,6 +169,11 @@ def load_matrices(registers: Registers, row: Any, transposed: bool) -> tirx.Stmt
     """Load four matrices of 8 rows of 16 bytes. Lane ``l`` gives row ``l % 8`` of matrix ``l // 8``."""
     trans = ".trans" if transposed else ""
     return instruct(f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16", *registers, tirx.address_of(row))
+
+
+def multiply_halves(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:
+    """``multiply`` for GPUs whose instruction takes half the depth."""
+    return nest.sequence(multiply(name, sums, left[:2], right[:1]), multiply(name, sums, left[2:], right[1:]))
 
 
 def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> tirx.Stmt:

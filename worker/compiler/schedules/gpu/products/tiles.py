@@ -1,15 +1,16 @@
 """A factor's tile in shared memory, and the copies that fill it.
 
-A tile has rows of 16-byte chunks. If neighbors in memory are neighbors along the depth, a row holds the tile's
-depth at one row (or column) of the product; otherwise it holds the tile's rows (or columns) at one step of the
-depth. Threads that read neighboring rows at once would meet in the same banks, so a row's chunks are permuted::
+A tile has rows of 16-byte chunks. If neighbors in memory are neighbors along the depth, a row holds the
+tile's depth at one row (or column) of the product; otherwise it holds the tile's rows (or columns) at one
+step of the depth. Threads that read neighboring rows at once would meet in the same banks, so a row's
+chunks are permuted::
 
     chunk c of row r lies at c ^ ((r >> shift & mask) << up)
 
-Each thread copies every ``threads``-th piece of a tile. A piece is as wide as neighbors in memory are aligned,
-16 bytes at best. Pieces outside the factor are zeros and are never read. A piece that needs no computation goes
-straight to shared memory (``cp.async``), the others through registers: they are read before the products of the
-current tile and written after them.
+Each thread copies every ``threads``-th piece of a tile. A piece is as wide as neighbors in memory are
+aligned, 16 bytes at best. Pieces outside the factor are zeros and are never read. A piece that needs no
+computation goes straight to shared memory (``cp.async``), the others through registers: they are read
+before the products of the current tile and written after them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.products import threads as gpu_threads
 from worker.compiler.schedules.gpu.products.contraction import Factor
+from worker.compiler.schedules.gpu.products.plan import TilePlan
 from worker.compiler.schedules.gpu.products.threads import INT, number
 
 CHUNK_BYTES = 16
-_ASYNC_BYTES = (4, 8, 16)
+_PANEL = 8
 _LINE = 128
 """Bytes of all banks of shared memory."""
 
@@ -58,7 +60,10 @@ class Tile:
         threads: that copy.
         start: the byte of shared memory where the first one begins.
         is_async: whether pieces go straight to shared memory.
-        swizzle_up: 0, or 1 where threads read single elements of four rows at once.
+        along_depth: whether a row holds the depth.
+        width: the elements of a piece.
+        loads_singles: whether threads read single elements of four rows at once.
+        has_panels: whether rows of more than 8 chunks are cut, and all rows' first 8 chunks come first.
     """
 
     factor: Factor
@@ -69,14 +74,20 @@ class Tile:
     is_async: bool
     along_depth: bool
     width: int
-    swizzle_up: int = 0
+    loads_singles: bool = False
+    has_panels: bool = False
     name: str = "tile"
     start: int = 0
 
     @property
     def lanes(self) -> int:
         """The elements of a chunk."""
-        return CHUNK_BYTES * 8 // int(tvm.DataType(self.factor.dtype).bits)
+        return CHUNK_BYTES * 8 // self.bits
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return int(tvm.DataType(self.factor.dtype).bits)
 
     @property
     def rows(self) -> int:
@@ -100,13 +111,14 @@ class Tile:
 
     @property
     def pieces_per_thread(self) -> int:
+        """The pieces that one thread copies, at most."""
         return ceil(self.pieces / self.threads)
 
     @property
     def swizzle(self) -> Swizzle:
         """The permutation that keeps eight rows that are read at once in different banks."""
         chunks = self.chunks
-        if self.swizzle_up:
+        if self.loads_singles:
             return Swizzle(0, 3, 1) if chunks >= 8 else Swizzle(0, 0, 0)
         in_line = min(chunks & -chunks, _LINE // CHUNK_BYTES)
         shift = {8: 0, 4: 1, 2: 2}.get(in_line, 0)
@@ -115,10 +127,19 @@ class Tile:
     @property
     def size(self) -> int:
         """The bytes of all its tiles."""
-        return self.stages * self.elements * int(tvm.DataType(self.factor.dtype).bits) // 8
+        return self.stages * self.elements * self.bits // 8
+
+    def panel_place(self, slot: Any, panel: Any, row: Any) -> Any:
+        """Where a row of a panel begins in the buffer, in elements."""
+        first = self.start // CHUNK_BYTES
+        return (slot * (self.rows * self.chunks) + (panel * self.rows + row) * _PANEL + first) * self.lanes
 
     def place(self, slot: Any, row: Any, chunk: Any) -> Any:
         """Where a chunk begins in the buffer, in elements."""
+        if self.has_panels:
+            inside = tirx.floormod(chunk, _PANEL)
+            panel = self.panel_place(slot, tirx.floordiv(chunk, _PANEL), row)
+            return panel + self.swizzle.place(row, inside) * self.lanes
         first = self.start // CHUNK_BYTES
         return (
             slot * (self.rows * self.chunks) + row * self.chunks + self.swizzle.place(row, chunk) + first
@@ -153,6 +174,7 @@ class Copies:
 
     def _each(self, body: Any) -> tirx.Stmt:
         tile = self.tile
+        unroll = gpu_threads.unrolled if tile.is_async else gpu_threads.unrolled_by_compiler
 
         def one(position: Any) -> tirx.Stmt:
             statement: tirx.Stmt = body(position)
@@ -160,7 +182,7 @@ class Copies:
                 return statement
             return gpu_threads.when(self._piece(position) < tile.pieces, statement)
 
-        return gpu_threads.unrolled(tile.pieces_per_thread, one)
+        return unroll(tile.pieces_per_thread, one)
 
     def _piece(self, position: Any) -> Any:
         return position * self.tile.threads + self._thread
@@ -212,7 +234,7 @@ class Copies:
         inside = self._is_inside(outer, depth)
         if condition is not None:
             inside.append(nest.substitute(condition, places))
-        size = self.tile.width * int(tvm.DataType(self.tile.factor.dtype).bits) // 8
+        size = self.tile.width * self.tile.bits // 8
         return gpu_threads.copy_async(
             self.buffer[self._target(position, slot)],
             nest.substitute(load, places),
@@ -250,50 +272,41 @@ class Copies:
 def make_tile(
     factor: Factor,
     outer: int,
-    depth: int,
-    stages: int,
-    threads: int,
+    plan: TilePlan,
     name: str,
+    start: int,
     can_copy_async: bool,
-    only_along_depth: bool = False,
-    start: int = 0,
-    swizzle_up: int = 0,
+    loads_singles: bool = False,
+    has_panels: bool = False,
 ) -> Tile:
-    """The tile of a factor that copies widest pieces.
+    """The tile of a factor that is copied by the widest pieces.
 
     Args:
         factor: the factor.
         outer: its rows or columns in a tile.
-        depth: the steps of the depth in a tile.
-        stages: how many tiles shared memory holds.
-        threads: that copy.
+        plan: the other sizes.
         name: of the buffer.
+        start: the byte of shared memory where the first tile begins.
         can_copy_async: whether the GPU copies without registers.
-        only_along_depth: whether a row of the tile must hold the depth.
-        swizzle_up: as in ``Tile``; for tiles whose rows hold the columns.
+        loads_singles: whether threads load single elements where rows do not hold the depth.
+        has_panels: as in ``Tile``.
     """
     along_depth = factor.is_along_depth
     group = factor.depth if along_depth else factor.outer
-    size = int(tvm.DataType(factor.dtype).bits) // 8
-    is_async, width = False, 0
-    if only_along_depth and not along_depth:
-        along_depth, width = True, 1
-    if width == 0 and can_copy_async and factor.source is not None:
-        width = factor.width_along(group, in_inner=False)
-        is_async = width * size in _ASYNC_BYTES
-    if not is_async:
-        width = width if width == 1 else factor.width_along(group, in_inner=True)
-    width = min(width, CHUNK_BYTES // size)
+    is_async = can_copy_async and factor.can_copy_async
+    width = factor.width_along(group, in_inner=not is_async)
+    lanes = CHUNK_BYTES * 8 // int(tvm.DataType(factor.dtype).bits)
     return Tile(
-        factor,
-        outer,
-        depth,
-        stages,
-        threads,
-        is_async,
-        along_depth,
-        width,
-        swizzle_up=0 if along_depth else swizzle_up,
+        factor=factor,
+        outer=outer,
+        depth=plan.depth,
+        stages=plan.stages,
+        threads=plan.threads,
+        is_async=is_async,
+        along_depth=along_depth,
+        width=min(width, lanes),
+        loads_singles=loads_singles and not along_depth,
+        has_panels=has_panels,
         name=name,
         start=start,
     )

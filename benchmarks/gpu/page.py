@@ -1,0 +1,136 @@
+"""The section of ``docs/figures.md`` on GPUs."""
+
+from __future__ import annotations
+
+import json
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import newest, table
+from worker.report.words import percent, three_digits
+
+_OURS = "Bessemer"
+_PEERS = ("torch eager", "torch, CUDA graph", "torch.compile(max-autotune)")
+_SHOWN_FUNCTIONS = 3
+_MATCHING = 0.02
+
+
+def section(folder: Path) -> list[str]:
+    """The newest results on a GPU; empty without any."""
+    path = newest(folder, "gpu")
+    if path is None:
+        return []
+    results = json.loads(path.read_text())
+    machine, cases = results["machine"], [case for case in results["cases"] if "times" in case]
+    gpu, driver = machine["gpu"].split(", ")[:2]
+    date = path.stem.removesuffix("-gpu")
+    return [
+        "## On a GPU",
+        "",
+        "Run `make bench-gpu` where the compiler is, and the command that it prints where the GPU is, to "
+        f"repeat this. Results of [{date}](../benchmarks/results/{path.name}): {gpu}, driver {driver}, torch "
+        f"{machine['torch']}. It makes products at {three_digits(machine['bfloat16_tflops'])} TFLOP/s in "
+        f"bfloat16 and {three_digits(machine['float32_tflops'])} in float32 (cuBLAS, 8192 cubed), and copies "
+        f"{three_digits(machine['terabytes_per_second'])} TB/s.",
+        "",
+        "Milliseconds of one run by events, the median of 200 in ten turns with the others; `cold` is after "
+        "the second-level cache was overwritten. No trials. Weights are random. The ratio is to the fastest "
+        "other.",
+        "",
+        *table(
+            ("model", "batch", "precision", _OURS, "cold", *_PEERS, "ratio"),
+            [_row(case) for case in cases],
+        ),
+        "",
+        *_means(cases),
+        "",
+        "### Products",
+        "",
+        "Milliseconds of a product of row-major matrices, one of ten in a graph, by the plan that the "
+        "compiler chooses without trials and by the best of the measured ones, beside cuBLAS:",
+        "",
+        *table(
+            ("rows x columns x depth", "dtype", "cuBLAS", "TFLOP/s", "chosen plan", "of cuBLAS", "best plan"),
+            [_product(one) for one in results["products"]],
+        ),
+        "",
+        "### Kernels",
+        "",
+        "The functions that take longest, and what share of this GPU's fastest product or copy they reach, "
+        "whichever is larger:",
+        "",
+        *table(
+            ("model", "function", "calls", "one call, us", "TFLOP/s", "TB/s", "share"),
+            [row for case in cases for row in _functions(case, machine)],
+        ),
+        "",
+    ]
+
+
+def _parts(case: dict[str, Any]) -> tuple[str, str, str]:
+    model, batch, precision = case["case"].rsplit("-", 2)
+    return model, batch, precision
+
+
+def _ratio(case: dict[str, Any]) -> float:
+    times = case["times"]
+    return float(times[_OURS]["warm_ms"]) / min(times[peer]["warm_ms"] for peer in _PEERS if peer in times)
+
+
+def _row(case: dict[str, Any]) -> tuple[str, ...]:
+    times = case["times"]
+    peers = (three_digits(times[peer]["warm_ms"]) if peer in times else "" for peer in _PEERS)
+    ours = (three_digits(times[_OURS]["warm_ms"]), three_digits(times[_OURS]["cold_ms"]))
+    return (*_parts(case), *ours, *peers, f"{_ratio(case):.2f}")
+
+
+def _means(cases: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for batch, precision in sorted({_parts(case)[1:] for case in cases}):
+        ratios = [_ratio(case) for case in cases if _parts(case)[1:] == (batch, precision)]
+        mean = exp(sum(map(log, ratios)) / len(ratios))
+        lines.append(
+            f"- batch {batch}, {precision}: the geometric mean of the ratios is **{mean:.2f}** "
+            f"({len(ratios)} models)"
+        )
+    return lines
+
+
+def _product(found: dict[str, Any]) -> tuple[str, ...]:
+    shape, cublas = found["shape"], found["cublas_ms"]
+    plans = {name: plan for name, plan in found["plans"].items() if plan["error"] < _MATCHING}
+    first = plans.get("plan0", {"ms": None})["ms"]
+    best = min((plan["ms"] for plan in plans.values()), default=None)
+    work = 2e-9 * shape["rows"] * shape["columns"] * shape["depth"]
+    return (
+        f"{shape['rows']} x {shape['columns']} x {shape['depth']}",
+        shape["dtype"],
+        three_digits(cublas),
+        three_digits(work / cublas),
+        "" if first is None else three_digits(first),
+        "" if first is None else percent(cublas / first),
+        "" if best is None else percent(cublas / best),
+    )
+
+
+def _functions(case: dict[str, Any], machine: dict[str, Any]) -> list[tuple[str, ...]]:
+    measured = [one for one in case.get("functions", ()) if one["ms"] > 0]
+    measured.sort(key=lambda one: -one["ms"] * one["calls"])
+    ceiling = machine["bfloat16_tflops" if case["case"].endswith("bf16") else "float32_tflops"]
+    rows = []
+    for one in measured[:_SHOWN_FUNCTIONS]:
+        rate, moved = one["flops"] * 1e-9 / one["ms"], one["moved_bytes"] * 1e-9 / one["ms"]
+        share = max(rate / ceiling, moved / machine["terabytes_per_second"])
+        rows.append(
+            (
+                case["case"],
+                f"`{one['name']}`",
+                str(one["calls"]),
+                three_digits(one["ms"] * 1e3),
+                three_digits(rate),
+                three_digits(moved),
+                percent(share),
+            )
+        )
+    return rows
