@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 from tvm.relax import transform
 
-from tests.gpu.run import GPU
 from bessemer.contract.report import GpuKernel
+from tests.gpu.run import GPU
 from worker.compiler.codegen.cuda.kernels import GpuCode, lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import compile_cuda
 from worker.compiler.pipeline.optimize import legalize_by_rules
@@ -20,7 +20,6 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu import GPU_FAMILIES, schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import writing_for
 from worker.compiler.schedules.inline import inline_blocks
-from tvm import s_tir
 
 Kind = tuple[tuple[int, ...], str]
 Build = Callable[..., relax.Expr]

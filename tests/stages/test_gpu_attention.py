@@ -42,7 +42,9 @@ def attention(sizes: Sizes) -> tirx.PrimFunc:
         (sizes.batch, sizes.keys, sizes.heads, sizes.depth),
         (sizes.batch, sizes.keys, sizes.heads, sizes.width),
     ]
-    parameters = [relax.Var(f"x{place}", relax.TensorType(shape, dtype)) for place, shape in enumerate(shapes)]
+    parameters = [
+        relax.Var(f"x{place}", relax.TensorType(shape, dtype)) for place, shape in enumerate(shapes)
+    ]
     mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), dtype))
     with builder.function("main", [*parameters, *([mask] if sizes.masked else [])]):
         with builder.dataflow():

@@ -1,8 +1,7 @@
-"""The layout phase for GPUs: channels last, no transposition between convolutions, no calls of the runtime."""
+"""The layout phase for GPUs: channels last between convolutions, and no calls of the runtime."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,13 +44,34 @@ GRAPHS: dict[str, tuple[Build, list[str]]] = {
     "a convolution": (convolution(4, 3), ["permute_dims", "nn.conv2d", "add", "nn.relu", "permute_dims"]),
     "a classifier": (
         joined,
-        ["permute_dims", "nn.conv2d", "add", "nn.relu", "nn.conv2d", "add", "nn.relu"]
-        + ["concat", "nn.max_pool2d", "mean", "reshape"],
+        [
+            "permute_dims",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "concat",
+            "nn.max_pool2d",
+            "mean",
+            "reshape",
+        ],
     ),
     "a transposed convolution without overlap": (
         lambda x: op.nn.conv2d_transpose(convolution(4, 3)(x), constant(4, 5, 2, 2), strides=2),
-        ["permute_dims", "nn.conv2d", "add", "nn.relu", "reshape", "matmul"]
-        + ["reshape", "permute_dims", "reshape", "permute_dims"],
+        [
+            "permute_dims",
+            "nn.conv2d",
+            "add",
+            "nn.relu",
+            "reshape",
+            "matmul",
+            "reshape",
+            "permute_dims",
+            "reshape",
+            "permute_dims",
+        ],
     ),
 }
 
@@ -144,4 +164,3 @@ def test_convolutions_and_pools_of_a_network_are_claimed() -> None:
 
     families = {name: family_of(function) for name, function in functions_of(module).items()}
     assert None not in families.values(), families
-    assert all(one != other for one, other in pairwise(sorted(families)))

@@ -12,8 +12,8 @@ transposes only at the region's borders, once per tensor. Constant weights are t
 
 A transposed convolution whose windows do not overlap is a linear layer at each pixel::
 
-    y = nn.conv2d_transpose(x, W), strides = kernel     →      lv = matmul(x, W')            [N, H, W, kh kw O]
-                                                               y  = its pixels in kh × kw windows
+    y = nn.conv2d_transpose(x, W), strides = kernel     →      lv = matmul(x, W')           [N, H, W, kh kw O]
+                                                               y  = its pixels in windows of kh by kw
 
 TVM's ``ConvertLayout`` returns to channels first at every operator with a constant, such as a bias.
 """

@@ -49,7 +49,7 @@ def _found(module: tvm.IRModule) -> Iterator[tuple[str, tuple[str, ...]]]:
         for binding in block.bindings:
             names = _calls(module, binding.value)
             if names:
-                yield str(binding.var.name_hint), names
+                yield str(binding.var.name), names
 
 
 def _calls(module: tvm.IRModule, value: relax.Expr) -> tuple[str, ...]:

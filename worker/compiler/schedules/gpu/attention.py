@@ -2,7 +2,7 @@
 
 Claims the functions that ``layout.attention`` makes::
 
-    for block = (batch and head, tile of 16 * r queries), thread (x, y) of 16 × 16:
+    for block = (batch and head, tile of 16 * r queries), thread (x, y) of 16 by 16:
         queries[tile, depth] → shared memory; highest[r] = -inf; total[r] = 0; result[r, features] = 0
         for tile of 16 * c keys that the queries see:
             keys[tile, depth], values[tile, width] → shared memory; barrier
@@ -17,10 +17,10 @@ Claims the functions that ``layout.attention`` makes::
             barrier
         output = result / total
 
-A thread holds ``r`` queries by ``c`` keys, then the same queries by a sixteenth of the features, all in registers.
-A warp reads two rows of queries, which is a broadcast, and sixteen rows of keys; rows of shared memory have four
-elements more than the depth, so that vectors of neighboring rows meet different banks. ``r`` is 4, or less where
-the grid would leave multiprocessors idle. Sums are float32, whatever the operands are.
+A thread holds ``r`` queries by ``c`` keys, then the same queries by a sixteenth of the features, all in
+registers. A warp reads two rows of queries, which is a broadcast, and sixteen rows of keys; rows of shared
+memory have four elements more than the depth, so that vectors of neighboring rows meet different banks. ``r``
+is 4, or less where the grid would leave multiprocessors idle. Sums are float32, whatever the operands are.
 
 Edges: queries behind the last repeat the last one and store nothing; scores of keys behind the last are minus
 infinity; depths and widths are filled up with zeros.
@@ -73,7 +73,7 @@ _FLOAT = "float32"
 
 
 def write_attention(schedule: s_tir.Schedule, gpu: Gpu) -> tirx.PrimFunc | None:
-    """Write the kernel of a function; None if ``layout.attention`` did not make it, or if a tile does not fit."""
+    """Write the kernel of a function that ``layout.attention`` made; None for others, or if no tile fits."""
     blocks = find_attention(schedule)
     if blocks is None or blocks.is_dynamic or not blocks.dtype.endswith(("float16", "float32")):
         return None
@@ -145,7 +145,7 @@ def _plan(blocks: AttentionBlocks, gpu: Gpu) -> AttentionTiles | None:
         for tiles in fitting
         if shape.batches * -(-shape.queries // tiles.queries) >= gpu.multiprocessors
     ]
-    return next(iter((*full, *reversed(fitting))), None)
+    return next(iter(full[:1] or fitting[-1:]), None)
 
 
 @dataclass
@@ -237,7 +237,7 @@ class _Writer:
     def _copied(
         self, tile: Tile, shape: tuple[int, int, Axis], number: Any, read: Callable[..., Vector], thread: Any
     ) -> tirx.Stmt:
-        """Copy a tile to shared memory, neighboring threads along its rows; columns behind the last are zero."""
+        """Copy a tile to shared memory, neighboring threads along its rows; the rest of a row is zero."""
         rows, columns, axis = shape
         widest = 16 * 8 // max(bits_of(load.source) for load in nest.loads_of(number))
         lanes = next(each for each in divisors(widest) if axis.extent % each == 0 and columns % each == 0)

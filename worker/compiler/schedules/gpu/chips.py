@@ -93,7 +93,7 @@ _CURRENT: ContextVar[Gpu | None] = ContextVar("gpu", default=None)
 
 
 def current_gpu() -> Gpu | None:
-    """The GPU that a rule writes a function for, beside ``current_machine``; None for a target without one."""
+    """The GPU that a rule writes a function for, beside ``current_machine``; None without one."""
     return _CURRENT.get()
 
 

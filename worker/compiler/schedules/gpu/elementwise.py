@@ -1,7 +1,7 @@
 """Elementwise functions: one vector of 16 bytes per thread and step, or a tile through shared memory.
 
-Claims a function of one block without a reduction: chains of elementwise operators, broadcasts, concatenations,
-gathers, padding, slices::
+Claims a function of one block without a reduction: chains of elementwise operators, broadcasts,
+concatenations, gathers, padding, slices::
 
     for block, thread:                                   # neighbors in a warp hold neighboring vectors
         for part in parts:                               # unrolled, a grid apart
@@ -13,10 +13,10 @@ gathers, padding, slices::
 A function that reads along another dimension than it writes (a transposition) goes through shared memory, so
 that both sides are coalesced::
 
-    for block = tile of 32 × 32, thread (x, y) of 32 × 8:
-        for step in 4: tile[y + 8 step, x] = input at (row x, column y + 8 step)       # along the input's rows
+    for block = tile of 32 by 32, thread (x, y) of 32 by 8:
+        for step in 4: tile[y + 8 step, x] = input at (row x, column y + 8 step)      # along the input's rows
         barrier
-        for step in 4: output at (row y + 8 step, column x) = f(tile[x, y + 8 step])   # along the output's
+        for step in 4: output at (row y + 8 step, column x) = f(tile[x, y + 8 step])  # along the output's
 
 A row of the tile has 33 elements, so that the threads of a warp that read a column meet different banks.
 """

@@ -1,11 +1,11 @@
 """Loops that were written for processors (scans, scatters, recurrent layers) as kernels.
 
-Legalization and translation write such functions with parallel, vectorized and plain loops. Each statement of a
-function becomes one kernel, in order::
+Legalization and translation write such functions with parallel, vectorized and plain loops. Each statement
+of a function becomes one kernel, in order::
 
     for parallel task in tasks: body                for block, thread: if task < tasks: body
     for i in n: body                        →       one thread: for i in n: body
-    together: for step: for divided i: body         one block: for step: for part: body(thread + part); barrier
+    together: for step: for divided i: body         one block: for step: for part: body(part); barrier
 
 With ``LANES`` the threads of a block are the lanes of the vectors instead: each task is a block, and a vector
 as wide as a layer is a row of threads, which meet after each store to memory::

@@ -1,7 +1,7 @@
-"""Functions that work row by row in one kernel: softmax, layer norm, RMS norm, sums over the last dimensions.
+"""Functions that work row by row in one kernel: softmax, layer norm, RMS norm, sums over last dimensions.
 
-Claims what the family ``rows`` claims on processors: blocks that all run over the same rows and, within a row,
-over the same columns; at least one reduces the columns::
+Claims what the family ``rows`` claims on processors: blocks that all run over the same rows and, within a
+row, over the same columns; at least one reduces the columns::
 
     for block, group of threads = row:
         for block of the function:                                 # such as maximum, exp, sum, quotient
@@ -12,15 +12,15 @@ over the same columns; at least one reduces the columns::
             # an elementwise block
             for n vectors of the thread's columns: registers[vector] = f(...), or the output
 
-The row stays in registers: what two blocks read is loaded from memory once, intermediate rows are never stored.
-A row of at most eight vectors per lane belongs to one warp (or a part of one), so that no barrier is needed; a
-longer row belongs to a block of up to 1024 threads.
+The row stays in registers: what two blocks read is loaded from memory once, intermediate rows are never
+stored. A row of at most eight vectors per lane belongs to one warp (or a part of one), so that no barrier is
+needed; a longer row belongs to a block of up to 1024 threads.
 
 Edges: the last vector of a thread lies behind the row, where it is skipped. Rows behind the last repeat the
 last one and store nothing.
 
-Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 2, with the row in
-registers instead of three passes over memory.
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 2, with the row
+in registers instead of three passes over memory.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _plan(parts: tuple[Part, ...], parameters: frozenset[Any], gpu: Gpu) -> Rows
 
 
 def _reads_rows(part: Part, parameters: frozenset[Any]) -> bool:
-    """Whether a reduction reads adjacent elements, each once: windows of an image have kernels of their own."""
+    """Whether a reduction reads adjacent elements, each once: windows have kernels of their own."""
     loads = [
         load
         for load in nest.loads_of(part.block.body.body.value.b)
@@ -189,7 +189,7 @@ class _Rows:
     parameters: frozenset[Any]
     memory: Memory = field(default_factory=lambda: Memory(Analyzer()))
     rows: dict[Any, Any] = field(default_factory=dict)
-    """Registers with an intermediate row or, of a reduction, its one number, by the buffer that they replace."""
+    """Registers with an intermediate row, or the one number of a reduction, by the buffer they replace."""
     cached: list[_Cached] = field(default_factory=list)
     shared: list[Any] = field(default_factory=list)
 

@@ -297,14 +297,8 @@ class Memory:
         inside = _branches_in(value)
         if inside is not None and lanes > 1 and not value.same_as(inside):
             return self._around_branch(value, inside, lane, lanes, collected)
-        found: list[tuple[Any, Any]] = []
-        if inside is None:
-            for load in nest.loads_of(value):
-                known = any(structural_equal(load, other) for other, _ in found)
-                if load.source in self.registers or known or lanes == 1:
-                    continue
-                if self.step(load.source, load.indices, lane, lanes) == 1 and not _has_register(load, self):
-                    found.append((load, self._loaded(load, lane, lanes, collected)))
+        vectors = inside is None and lanes > 1
+        found = self._vectors(value, lane, lanes, collected) if vectors else []
 
         def of_lane(number: int) -> Expression:
             def replaced(load: Any) -> Any:
@@ -317,6 +311,19 @@ class Memory:
             return self.flattened(nest.substitute(self._in_views(mapped, lane, number), lane(number)), number)
 
         return tuple(of_lane(number) for number in range(lanes))
+
+    def _vectors(
+        self, value: Expression, lane: Lane, lanes: int, collected: _Collected
+    ) -> list[tuple[Any, Any]]:
+        """The loads of an expression that are one vector, and the registers that hold it."""
+        found: list[tuple[Any, Any]] = []
+        for load in nest.loads_of(value):
+            known = any(structural_equal(load, other) for other, _ in found)
+            if load.source in self.registers or known or _has_register(load, self):
+                continue
+            if self.step(load.source, load.indices, lane, lanes) == 1:
+                found.append((load, self._loaded(load, lane, lanes, collected)))
+        return found
 
     def _in_views(self, value: Expression, lane: Lane, number: int) -> Expression:
         """An expression with loads by lane from views; loads in registers stay."""

@@ -120,7 +120,7 @@ def _is_epilogue(reduction: Block, last: Block) -> bool:
 
 @dataclass(frozen=True)
 class WindowsPlan:
-    """How results are divided: elements of a vector, threads of a block along results and along a reduction."""
+    """How results are divided: elements of a vector, threads along results, and along the reduction."""
 
     lanes: int
     threads: int
