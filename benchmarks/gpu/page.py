@@ -36,10 +36,10 @@ def section(folder: Path) -> list[str]:
         "",
         "Milliseconds of one run by events, the median of 200 in ten turns with the others; `cold` is after "
         "the second-level cache was overwritten. No trials. Weights are random. The ratio is to the fastest "
-        "other.",
+        "other. Errors are relative to float64 on the GPU, as root mean squares of the first output.",
         "",
         *table(
-            ("model", "batch", "precision", _OURS, "cold", *_PEERS, "ratio"),
+            ("model", "batch", "precision", _OURS, "cold", *_PEERS, "ratio", "error", "torch's"),
             [_row(case) for case in cases],
         ),
         "",
@@ -82,7 +82,8 @@ def _row(case: dict[str, Any]) -> tuple[str, ...]:
     times = case["times"]
     peers = (three_digits(times[peer]["warm_ms"]) if peer in times else "" for peer in _PEERS)
     ours = (three_digits(times[_OURS]["warm_ms"]), three_digits(times[_OURS]["cold_ms"]))
-    return (*_parts(case), *ours, *peers, f"{_ratio(case):.2f}")
+    errors = (f"{case['errors'][side]:.1e}" for side in ("ours", "torch"))
+    return (*_parts(case), *ours, *peers, f"{_ratio(case):.2f}", *errors)
 
 
 def _means(cases: list[dict[str, Any]]) -> list[str]:
