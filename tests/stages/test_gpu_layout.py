@@ -99,7 +99,7 @@ def test_a_slice_moves_before_the_norm_of_its_rows() -> None:
     plain = module_of(build, *kinds)
     moved = early_slices(plain)
 
-    assert calls(moved) == ["strided_slice", "nn.layer_norm"]
+    assert calls(moved) == ["call_tir", "nn.layer_norm"]
     assert_same(plain, moved, *kinds)
 
 
