@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import tvm
 from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 from torch.nn import functional
 
 from bessemer.contract.target import PresetTarget, resolve_target
+from tests.gpu.faults import Fault, KernelFault
+from tests.gpu.intrinsics import INTRINSICS
 from tests.gpu.run import assert_close, execute
 from worker.compiler.pipeline.tune import tune
+from worker.compiler.values import Captured
 
 TARGET = resolve_target(PresetTarget(preset="cuda-sm_90"), "", 1)
+BARRIER = "tvm_storage_sync"
 Body = Callable[[torch.Tensor], torch.Tensor]
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -33,6 +40,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mean of windows": (lambda: nn.AvgPool2d(3, 2, 1), (1, 3, 15, 15)),
     "normalization of groups": (lambda: nn.GroupNorm(2, 8), (2, 8, 9, 9)),
     "normalization of rows": (lambda: nn.LayerNorm(96), (2, 7, 96)),
+    "normalization of long rows": (lambda: nn.LayerNorm(300), (4, 300)),
     "recurrent layer": (lambda: nn.GRU(12, 16, batch_first=True), (1, 4, 12)),
 }
 
@@ -77,6 +85,32 @@ def test_a_layer_of_16_bits_computes_what_torch_computes(
     _check(lambda: build().to(dtype), shape, tmp_path, dtype, 3e-2)
 
 
+@pytest.mark.parametrize("name", ["linear", "normalization of long rows", "normalization of groups"])
+def test_each_barrier_of_a_schedule_is_missed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, shape = LAYERS[name]
+    module, captured = _tuned(build, shape, tmp_path)
+    translate = INTRINSICS[BARRIER]
+
+    def execute_without(removed: int | None) -> int:
+        numbers = count()
+
+        def translate_others(translator: Any, node: Any) -> Any:
+            return (lambda _: None) if next(numbers) == removed else translate(translator, node)
+
+        monkeypatch.setitem(INTRINSICS, BARRIER, translate_others)
+        execute(module, captured.inputs)
+        return next(numbers)
+
+    barriers = execute_without(None)
+    assert barriers > 0
+    for removed in range(barriers):
+        with pytest.raises(KernelFault) as caught:
+            execute_without(removed)
+        assert caught.value.fault is Fault.RACE
+
+
 def _check(
     build: Callable[[], nn.Module],
     shape: tuple[int, ...],
@@ -84,9 +118,16 @@ def _check(
     dtype: torch.dtype = torch.float32,
     tolerance: float = 1e-4,
 ) -> None:
+    module, captured = _tuned(build, shape, folder, dtype)
+    outputs = execute(module, captured.inputs)
+    for found, expected in zip(outputs, captured.references, strict=True):
+        assert_close(found, expected, tolerance)
+
+
+def _tuned(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], folder: Path, dtype: torch.dtype = torch.float32
+) -> tuple[tvm.IRModule, Captured]:
     torch.manual_seed(0)
     context = make_context(folder)
     captured = capture_module(build(), torch.randn(shape).to(dtype), target=TARGET)
-    outputs = execute(tune(optimized(captured, context), context).module, captured.inputs)
-    for found, expected in zip(outputs, captured.references, strict=True):
-        assert_close(found, expected, tolerance)
+    return tune(optimized(captured, context), context).module, captured
