@@ -76,6 +76,14 @@ def _nothing(translator: Any, node: Any) -> ex.Evaluate:
     return lambda _: 0
 
 
+@intrinsic("call_packed", "call_cpacked", "tvm_call_packed", "tvm_call_cpacked")
+def _call_packed(translator: Any, node: Any) -> ex.Evaluate:
+    def execute(lanes: Lanes) -> None:
+        raise KernelFault(Fault.OUTSIDE, f"the host's function {node.args[0].value} computes on it")
+
+    return execute
+
+
 # Synchronization
 
 
