@@ -110,9 +110,10 @@ def written_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
 
     for kind, visit in ((tirx.BufferStore, store), (s_tir.SBlock, block)):
         tvm_ffi.structural_walk(function.body, (kind, visit))
-    buffers = [function.buffer_map[parameter] for parameter in function.params]
     return tuple(
-        index for index, buffer in enumerate(buffers) if any(buffer.same_as(other) for other in written)
+        index
+        for index, parameter in enumerate(function.params)
+        if any(parameter.same_as(buffer) for buffer in written)
     )
 
 
