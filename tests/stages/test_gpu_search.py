@@ -107,7 +107,7 @@ def test_a_search_measures_candidates_on_the_gpu(
     monkeypatch.setattr(
         "worker.compiler.tuning.record_selection.may_beat", lambda ours, _theirs: ours is not None
     )
-    tuned = searched(tmp_path, server, trials=4, search=search)
+    tuned = searched(tmp_path, server, trials=4, search=search, strategy="replay-trace")
     result = tuned.result
     assert (result.trials, result.ended_by) == (4, SearchEnd.TRIALS)
     assert [task.default_ms is None for task in result.tasks] == [False] * len(result.tasks)

@@ -106,7 +106,7 @@ def written_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
         written.append(store.buffer)
 
     def block(block: s_tir.SBlock) -> None:
-        written.extend(region.buffer for region in block.writes)
+        written.extend(region.source for region in block.writes)
 
     for kind, visit in ((tirx.BufferStore, store), (s_tir.SBlock, block)):
         tvm_ffi.structural_walk(function.body, (kind, visit))
