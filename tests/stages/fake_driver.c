@@ -3,6 +3,7 @@
  *   FAKE_CUDA_LOG      the file that gets a line for each call
  *   FAKE_CUDA_FAILURE  NAME=CODE: the function that fails, and with which error
  *
+ *   FAKE_CUDA_ARCH     the GPU's compute capability, 75 by default
  *   FAKE_CUDA_STILL    if set, kernels leave memory as it is
  *
  * A launched kernel adds 1 to the first byte of its first argument, so copies and their order can be seen.
@@ -41,8 +42,14 @@ static int step(const char *name, const char *format, ...) {
 int cuInit(unsigned flags) { return step("cuInit", "%u", flags); }
 int cuDriverGetVersion(int *version) { return *version = 12040, 0; }
 int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, 0; }
+int cuDeviceGetCount(int *count) { return *count = 1, 0; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { return (void)device, *bytes = 8 << 20, 0; }
 int cuDeviceGetName(char *name, int size, int device) { return (void)device, snprintf(name, (size_t)size, "Fake GPU"), 0; }
-int cuDeviceGetAttribute(int *value, int attribute, int device) { return (void)device, *value = attribute == 75 ? 7 : 5, 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { 
+  const char *arch = getenv("FAKE_CUDA_ARCH");
+  int number = arch ? atoi(arch) : 75;
+  return (void)device, *value = attribute == 75 ? number / 10 : attribute == 76 ? number % 10 : 5, 0;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { return (void)device, *context = (void *)1, 0; }
 int cuCtxPushCurrent_v2(void *context) { return (void)context, 0; }
 int cuCtxPopCurrent_v2(void **context) { return *context = NULL, 0; }

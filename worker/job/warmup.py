@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import inspect
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from traceback import walk_stack
 from types import ModuleType
+
+from worker.quick_stack import quick_stack
 
 LIBRARIES = (
     "numpy",
@@ -34,7 +32,7 @@ def import_everything() -> None:
     """Import the libraries and our own modules, warm up the compiler, and freeze the heap for the forks."""
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
-    with _quick_stack():
+    with quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
         _import_intrinsics()
@@ -52,25 +50,6 @@ def _import_ours() -> tuple[ModuleType, ...]:
 
     warm_up_compiler()
     return load, pipeline, child, compilation, invocation
-
-
-@contextmanager
-def _quick_stack() -> Iterator[None]:
-    """Speed up ``inspect.stack``: every TVMScript function calls it, and uses only the frames."""
-    original = inspect.stack
-    inspect.stack = _bare_stack
-    try:
-        yield
-    finally:
-        inspect.stack = original
-
-
-def _bare_stack(context: int = 1) -> list[inspect.FrameInfo]:
-    """The caller's frames like ``inspect.stack``, without searching every module for their files."""
-    return [
-        inspect.FrameInfo(frame, frame.f_code.co_filename, line, frame.f_code.co_name, None, None)
-        for frame, line in walk_stack(sys._getframe(1))
-    ]
 
 
 def _import_intrinsics() -> None:

@@ -106,13 +106,14 @@ def written_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
         written.append(store.buffer)
 
     def block(block: s_tir.SBlock) -> None:
-        written.extend(region.buffer for region in block.writes)
+        written.extend(region.source for region in block.writes)
 
     for kind, visit in ((tirx.BufferStore, store), (s_tir.SBlock, block)):
         tvm_ffi.structural_walk(function.body, (kind, visit))
-    buffers = [function.buffer_map[parameter] for parameter in function.params]
     return tuple(
-        index for index, buffer in enumerate(buffers) if any(buffer.same_as(other) for other in written)
+        index
+        for index, parameter in enumerate(function.params)
+        if any(parameter.same_as(buffer) for buffer in written)
     )
 
 

@@ -28,9 +28,10 @@ from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tunin
 from worker.compiler.tuning.strategies import Strategy, strategy_book
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
 from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
+from worker.quick_stack import quick_stack
 
 _GPU_INTRINSICS = "tvm.s_tir.tensor_intrin.cuda"
-"""The tensor intrinsics of MetaSchedule's rules for tensor cores; TVM takes seconds to parse them."""
+"""The tensor intrinsics of MetaSchedule's rules for tensor cores, which only a search for GPUs parses."""
 
 _POPULATION = 128
 _MIN_UNMEASURED = 32
@@ -97,7 +98,8 @@ class StockProposals:
     def __init__(self, module: tvm.IRModule, session: TuningSession, index: int) -> None:
         options = session.options
         if gpu_in(session.target) is not None:
-            importlib.import_module(_GPU_INTRINSICS)
+            with quick_stack():
+                importlib.import_module(_GPU_INTRINSICS)
         self._module = module
         self._target = session.target
         self._database = ms.database.MemoryDatabase()
