@@ -8,8 +8,7 @@
     vectors        copies and reads of four floats, and strided columns, which avoid bank conflicts
     tensor_cores   tiles of 16 by 16 by 16 by a warp's tensor core; float16 factors
 
-The function to schedule has a block ``product`` with three loops. Rows and columns are multiples of 128, the depth
-of 32.
+Rows and columns are multiples of 128, the depth of 32.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm
+from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
 Step = Callable[[s_tir.Schedule], None]
@@ -28,6 +28,27 @@ SIDE = 16
 """Of a tensor core's tiles."""
 LEFT, RIGHT, SUMS = "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"
 """Where a warp's registers hold tiles."""
+
+
+def product(rows: int, columns: int, depth: int, dtype: str) -> tirx.PrimFunc:
+    """The product without a schedule; its sums are float32."""
+    a, b = te.placeholder((rows, depth), dtype, name="a"), te.placeholder((depth, columns), dtype, name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute(
+        (rows, columns),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="product",
+    )
+    return te.create_prim_func([a, b, c])
+
+
+def scheduled(step: Step, rows: int, columns: int, depth: int) -> tvm.IRModule:
+    """The product with the schedule of a step."""
+    dtype = "float16" if step is tensor_cores else "float32"
+    sch = s_tir.Schedule(tvm.IRModule({"product": product(rows, columns, depth, dtype)}))
+    sch.work_on("product")
+    step(sch)
+    return sch.mod
 
 
 def bound(sch: s_tir.Schedule) -> None:
@@ -307,3 +328,8 @@ for _name, _description, _implementation in (
     ("course.multiply", _product, _multiply),
 ):
     s_tir.TensorIntrin.register(_name, _description, _implementation, override=True)
+
+
+def reference(a: Any, b: Any) -> Any:
+    """The product in NumPy."""
+    return a.astype("float32") @ b.astype("float32")
