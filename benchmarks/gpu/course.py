@@ -36,9 +36,7 @@ def main() -> None:
 
 def _prepare(size: int, dtype: str, gpu: Gpu, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    functions = {
-        step.__name__: course.scheduled(step, size, size, size)["product"] for step in STEPS[dtype]
-    }
+    functions = {step.__name__: course.scheduled(step, size, size, size)["product"] for step in STEPS[dtype]}
     code = lower_for_gpu(functions, gpu)
     binary = compile_cuda(code.source, (gpu.arch,), folder)
     document = {
@@ -57,8 +55,7 @@ def _prepare(size: int, dtype: str, gpu: Gpu, folder: Path) -> None:
     for other in (binary.ptx, binary.path):
         other.unlink()
     for one in binary.usage:
-        print(f"{folder.name} {one.name}: {one.registers} registers, {one.shared_bytes} bytes of shared memory, "
-              f"{one.spilled_bytes} bytes spilled")  # fmt: skip
+        print(f"{folder.name} {one.name}: {one.registers} registers, {one.shared_bytes} bytes shared")
 
 
 if __name__ == "__main__":

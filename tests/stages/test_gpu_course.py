@@ -40,6 +40,9 @@ def test_each_program_is_right(name: str) -> None:
     file = read_module_file(PROGRAMS / f"gpu_{name}.py")
     function = file.module[name]
     shapes = [tuple(map(int, parameter.shape)) for parameter in function.params]
-    inputs, found = random_arrays(shapes[:-1], ["float32"] * (len(shapes) - 1)), np.zeros(shapes[-1], np.float32)
+    inputs, found = (
+        random_arrays(shapes[:-1], ["float32"] * (len(shapes) - 1)),
+        np.zeros(shapes[-1], np.float32),
+    )
     execute_function(function, [*inputs, found], len(inputs))
     assert_close(found, file.functions["reference"](*inputs), 1e-6)
