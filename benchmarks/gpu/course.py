@@ -11,9 +11,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import tvm
-from tvm import s_tir, te, tirx
-
 from examples.extensions import gpu_product_steps as course
 from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import compile_cuda
@@ -25,25 +22,6 @@ STEPS = {
 }
 """The steps of each type of the factors; the product is float32."""
 SIZES = (1024, 2048, 4096)
-
-
-def product(rows: int, columns: int, depth: int, dtype: str) -> tirx.PrimFunc:
-    """The product without a schedule."""
-    a, b = te.placeholder((rows, depth), dtype, name="a"), te.placeholder((depth, columns), dtype, name="b")
-    k = te.reduce_axis((0, depth), name="k")
-    c = te.compute(
-        (rows, columns),
-        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
-        name="product",
-    )
-    return te.create_prim_func([a, b, c])
-
-
-def scheduled(step: course.Step, function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with the schedule of a step."""
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
-    step(schedule)
-    return schedule.mod["main"]
 
 
 def main() -> None:
@@ -58,8 +36,7 @@ def main() -> None:
 
 def _prepare(size: int, dtype: str, gpu: Gpu, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = (size, size, size)
-    functions = {step.__name__: scheduled(step, product(*sizes, dtype)) for step in STEPS[dtype]}
+    functions = {step.__name__: course.scheduled(step, size, size, size)["product"] for step in STEPS[dtype]}
     code = lower_for_gpu(functions, gpu)
     binary = compile_cuda(code.source, (gpu.arch,), folder)
     document = {
@@ -78,8 +55,7 @@ def _prepare(size: int, dtype: str, gpu: Gpu, folder: Path) -> None:
     for other in (binary.ptx, binary.path):
         other.unlink()
     for one in binary.usage:
-        print(f"{folder.name} {one.name}: {one.registers} registers, {one.shared_bytes} bytes of shared memory, "
-              f"{one.spilled_bytes} bytes spilled")  # fmt: skip
+        print(f"{folder.name} {one.name}: {one.registers} registers, {one.shared_bytes} bytes shared")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from bessemer.client import Client
+from bessemer.client import Client, Job
+from bessemer.contract.options import InspectOptions
 from bessemer.contract.report import Report
+from bessemer.contract.request import CompilationRequest, Verification
+from bessemer.contract.target import PresetTarget
 from examples.local_service import local_service
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 
+GPU = "cuda-sm_90"
 RUNTIME = "runtime"
 """The report's name for the time between functions."""
 
@@ -36,6 +40,26 @@ def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) ->
     """Export a module to a file."""
     torch.export.save(torch.export.export(module, inputs), path)
     return path
+
+
+def compiled_for_gpu(client: Client, program: Path) -> Job:
+    """Compile a program for a GPU that no worker needs to have: nothing runs it."""
+    request = CompilationRequest(
+        model=client.upload(program).digest,
+        target=PresetTarget(preset=GPU),
+        verification=Verification.NONE,
+        inspect=InspectOptions(ir=True),
+    )
+    return client.post(request).wait()
+
+
+def shown_usage(job: Job) -> str:
+    """What the assembler reports of a library's only kernel."""
+    (kernel,) = job.report().gpu_kernels
+    return (
+        f"{kernel.registers} registers, {kernel.shared_bytes} bytes of shared memory, "
+        f"{kernel.spilled_bytes} bytes spilled"
+    )
 
 
 def functions_of(report: Report) -> dict[str, int]:

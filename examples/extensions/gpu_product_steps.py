@@ -8,8 +8,7 @@
     vectors        copies and reads of four floats, and strided columns, which avoid bank conflicts
     tensor_cores   tiles of 16 by 16 by 16 by a warp's tensor core; float16 factors
 
-The function to schedule has a block ``product`` with three loops. Rows and columns are multiples of 128, the depth
-of 32.
+Rows and columns are multiples of 128, the depth of 32.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm
+from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
 Step = Callable[[s_tir.Schedule], None]
@@ -28,6 +28,27 @@ SIDE = 16
 """Of a tensor core's tiles."""
 LEFT, RIGHT, SUMS = "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"
 """Where a warp's registers hold tiles."""
+
+
+def product(rows: int, columns: int, depth: int, dtype: str) -> tirx.PrimFunc:
+    """The product without a schedule; its sums are float32."""
+    a, b = te.placeholder((rows, depth), dtype, name="a"), te.placeholder((depth, columns), dtype, name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute(
+        (rows, columns),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+        name="product",
+    )
+    return te.create_prim_func([a, b, c])
+
+
+def scheduled(step: Step, rows: int, columns: int, depth: int) -> tvm.IRModule:
+    """The product with the schedule of a step."""
+    dtype = "float16" if step is tensor_cores else "float32"
+    sch = s_tir.Schedule(tvm.IRModule({"product": product(rows, columns, depth, dtype)}))
+    sch.work_on("product")
+    step(sch)
+    return sch.mod
 
 
 def bound(sch: s_tir.Schedule) -> None:
@@ -138,7 +159,7 @@ def tensor_cores(sch: s_tir.Schedule) -> None:
 
 
 def _copy_by_warps(sch: s_tir.Schedule, copy: Any) -> None:
-    """Copy a tile by all threads of eight warps, eight halves at a time; pad its rows, for fewer bank conflicts."""
+    """Copy a tile by the threads of eight warps, eight halves at a time. Its rows are padded."""
     fused = sch.fuse(*sch.get_loops(copy)[-2:])
     _, warp, lane, vector = sch.split(fused, [None, 8, WARP, 8])
     _bind(sch, {"threadIdx.y": warp, "threadIdx.x": lane})
@@ -171,15 +192,15 @@ def _fragment(tile: Any, stride: Any) -> Any:
 def _copy(dtype: str, source: str, target: str) -> tirx.PrimFunc:
     @T.prim_func(s_tir=True)
     def copy(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (SIDE, SIDE), dtype, align=64, offset_factor=SIDE, scope=source)
-        C = T.match_buffer(c, (SIDE, SIDE), dtype, align=64, offset_factor=SIDE, scope=target)
+        left = T.match_buffer(a, (SIDE, SIDE), dtype, align=64, offset_factor=SIDE, scope=source)
+        out = T.match_buffer(c, (SIDE, SIDE), dtype, align=64, offset_factor=SIDE, scope=target)
         with T.sblock("root"):
-            T.reads(A[0:SIDE, 0:SIDE])
-            T.writes(C[0:SIDE, 0:SIDE])
+            T.reads(left[0:SIDE, 0:SIDE])
+            T.writes(out[0:SIDE, 0:SIDE])
             for i, j in T.grid(SIDE, SIDE):
                 with T.sblock("copy"):
                     v_i, v_j = T.axis.remap("SS", [i, j])
-                    C[v_i, v_j] = A[v_i, v_j]
+                    out[v_i, v_j] = left[v_i, v_j]
 
     return copy
 
@@ -188,23 +209,23 @@ def _load(target: str) -> tirx.PrimFunc:
     @T.prim_func(s_tir=True)
     def load(a: T.handle, c: T.handle) -> None:
         s1, s0, d1, d0 = T.int32(), T.int32(), T.int32(), T.int32()
-        A = T.match_buffer(
+        left = T.match_buffer(
             a, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope="shared", strides=[s1, s0]
         )
-        C = T.match_buffer(
+        out = T.match_buffer(
             c, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=target, strides=[d1, d0]
         )
         with T.sblock("root"):
-            T.reads(A[0:SIDE, 0:SIDE])
-            T.writes(C[0:SIDE, 0:SIDE])
+            T.reads(left[0:SIDE, 0:SIDE])
+            T.writes(out[0:SIDE, 0:SIDE])
             T.evaluate(
                 T.tvm_load_matrix_sync(
-                    C.data,
+                    out.data,
                     SIDE,
                     SIDE,
                     SIDE,
-                    _fragment(C, d1),
-                    A.access_ptr("r", ptr_type="float16"),
+                    _fragment(out, d1),
+                    left.access_ptr("r", ptr_type="float16"),
                     s1,
                     "row_major",
                     dtype="void",
@@ -217,21 +238,23 @@ def _load(target: str) -> tirx.PrimFunc:
 @T.prim_func(s_tir=True)
 def _store(a: T.handle, c: T.handle) -> None:
     s1, s0, d1, d0 = T.int32(), T.int32(), T.int32(), T.int32()
-    A = T.match_buffer(a, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[d1, d0])
-    C = T.match_buffer(
+    left = T.match_buffer(
+        a, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[d1, d0]
+    )
+    out = T.match_buffer(
         c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope="global", strides=[s1, s0]
     )
     with T.sblock("root"):
-        T.reads(A[0:SIDE, 0:SIDE])
-        T.writes(C[0:SIDE, 0:SIDE])
+        T.reads(left[0:SIDE, 0:SIDE])
+        T.writes(out[0:SIDE, 0:SIDE])
         T.evaluate(
             T.tvm_store_matrix_sync(
-                A.data,
+                left.data,
                 SIDE,
                 SIDE,
                 SIDE,
-                _fragment(A, d1),
-                C.access_ptr("w", ptr_type="float32"),
+                _fragment(left, d1),
+                out.access_ptr("w", ptr_type="float32"),
                 s1,
                 "row_major",
                 dtype="void",
@@ -241,59 +264,71 @@ def _store(a: T.handle, c: T.handle) -> None:
 
 @T.prim_func(s_tir=True)
 def _zeros(c: T.handle) -> None:
-    C = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS)
+    out = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS)
     with T.sblock("root"):
         T.reads()
-        T.writes(C[0:SIDE, 0:SIDE])
+        T.writes(out[0:SIDE, 0:SIDE])
         for i, j in T.grid(SIDE, SIDE):
             with T.sblock("zero"):
                 v_i, v_j = T.axis.remap("SS", [i, j])
-                C[v_i, v_j] = T.float32(0)
+                out[v_i, v_j] = T.float32(0)
 
 
 @T.prim_func(s_tir=True)
 def _fill(c: T.handle) -> None:
     d1, d0 = T.int32(), T.int32()
-    C = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[d1, d0])
+    out = T.match_buffer(
+        c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[d1, d0]
+    )
     with T.sblock("root"):
         T.reads()
-        T.writes(C[0:SIDE, 0:SIDE])
-        T.evaluate(T.tvm_fill_fragment(C.data, SIDE, SIDE, SIDE, _fragment(C, d1), T.float32(0), dtype="void"))
+        T.writes(out[0:SIDE, 0:SIDE])
+        T.evaluate(
+            T.tvm_fill_fragment(out.data, SIDE, SIDE, SIDE, _fragment(out, d1), T.float32(0), dtype="void")
+        )
 
 
 @T.prim_func(s_tir=True)
 def _product(a: T.handle, b: T.handle, c: T.handle) -> None:
-    A = T.match_buffer(a, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=LEFT)
-    B = T.match_buffer(b, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=RIGHT)
-    C = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS)
+    left = T.match_buffer(a, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=LEFT)
+    right = T.match_buffer(b, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=RIGHT)
+    out = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS)
     with T.sblock("root"):
-        T.reads(C[0:SIDE, 0:SIDE], A[0:SIDE, 0:SIDE], B[0:SIDE, 0:SIDE])
-        T.writes(C[0:SIDE, 0:SIDE])
+        T.reads(out[0:SIDE, 0:SIDE], left[0:SIDE, 0:SIDE], right[0:SIDE, 0:SIDE])
+        T.writes(out[0:SIDE, 0:SIDE])
         for i, j, k in T.grid(SIDE, SIDE, SIDE):
             with T.sblock("update"):
                 v_i, v_j, v_k = T.axis.remap("SSR", [i, j, k])
-                C[v_i, v_j] = C[v_i, v_j] + T.Cast("float32", A[v_i, v_k]) * T.Cast("float32", B[v_k, v_j])
+                out[v_i, v_j] = out[v_i, v_j] + T.Cast("float32", left[v_i, v_k]) * T.Cast(
+                    "float32", right[v_k, v_j]
+                )
 
 
 @T.prim_func(s_tir=True)
 def _multiply(a: T.handle, b: T.handle, c: T.handle) -> None:
     a1, a0, b1, b0, c1, c0 = T.int32(), T.int32(), T.int32(), T.int32(), T.int32(), T.int32()
-    A = T.match_buffer(a, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=LEFT, strides=[a1, a0])
-    B = T.match_buffer(b, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=RIGHT, strides=[b1, b0])
-    C = T.match_buffer(c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[c1, c0])
+    left = T.match_buffer(
+        a, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=LEFT, strides=[a1, a0]
+    )
+    right = T.match_buffer(
+        b, (SIDE, SIDE), "float16", align=64, offset_factor=SIDE, scope=RIGHT, strides=[b1, b0]
+    )
+    out = T.match_buffer(
+        c, (SIDE, SIDE), "float32", align=64, offset_factor=SIDE, scope=SUMS, strides=[c1, c0]
+    )
     with T.sblock("root"):
-        T.reads(C[0:SIDE, 0:SIDE], A[0:SIDE, 0:SIDE], B[0:SIDE, 0:SIDE])
-        T.writes(C[0:SIDE, 0:SIDE])
+        T.reads(out[0:SIDE, 0:SIDE], left[0:SIDE, 0:SIDE], right[0:SIDE, 0:SIDE])
+        T.writes(out[0:SIDE, 0:SIDE])
         T.evaluate(
             T.tvm_mma_sync(
-                C.data,
-                _fragment(C, c1),
-                A.data,
-                _fragment(A, a1),
-                B.data,
-                _fragment(B, b1),
-                C.data,
-                _fragment(C, c1),
+                out.data,
+                _fragment(out, c1),
+                left.data,
+                _fragment(left, a1),
+                right.data,
+                _fragment(right, b1),
+                out.data,
+                _fragment(out, c1),
                 dtype="void",
             )
         )
@@ -307,3 +342,8 @@ for _name, _description, _implementation in (
     ("course.multiply", _product, _multiply),
 ):
     s_tir.TensorIntrin.register(_name, _description, _implementation, override=True)
+
+
+def reference(a: Any, b: Any) -> Any:
+    """The product in NumPy."""
+    return a.astype("float32") @ b.astype("float32")

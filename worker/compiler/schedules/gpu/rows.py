@@ -157,7 +157,7 @@ def _kept_rows(parts: tuple[Part, ...]) -> int:
     sources: list[Any] = []
     for part in parts:
         for load in nest.loads_of(part.block.body.body.value):
-            if any(axis.var.same_as(load.indices[-1]) for axis in part.columns[-1:]):
+            if any(axis.var.same_as(last) for axis in part.columns[-1:] for last in load.indices[-1:]):
                 sources.append(load.source)
     written = {part.output for part in parts}
     again = {source for source in sources if source not in written and sources.count(source) > 1}

@@ -1,0 +1,19 @@
+"""A sum of vectors whose author has bound its loop to blocks and threads of a GPU."""
+
+import tvm
+from tvm.script import tirx as T
+
+
+@T.prim_func(s_tir=True)
+def vector_add(
+    A: T.Buffer((4096,), "float32"), B: T.Buffer((4096,), "float32"), C: T.Buffer((4096,), "float32")
+):
+    for block in T.thread_binding(32, thread="blockIdx.x"):
+        for thread in T.thread_binding(128, thread="threadIdx.x"):
+            with T.sblock("C"):
+                i = T.axis.spatial(4096, block * 128 + thread)
+                C[i] = A[i] + B[i]
+
+
+def reference(a, b):
+    return a + b
