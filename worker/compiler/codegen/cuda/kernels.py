@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +27,13 @@ _CONSTANTS = {
     "inff/*inf*/": "__int_as_float(0x7f800000)",
 }
 """Constants of half precision as TVM writes them, which are no C (TVM 0.27), and what they mean."""
+
+_SHARED_ARRAY = re.compile(r"extern __shared__ __align__\(\d+\) (\w+(?: \w+)*) (\w+)\[\];")
+_SHARED_POINTER = (
+    r"extern __shared__ __align__(1024) unsigned char bessemer_shared[]; "
+    r"\1 *__restrict__ \2 = (\1 *)bessemer_shared;"
+)
+"""All kernels of a source share one name for dynamic shared memory, so it has one type and alignment."""
 
 _SHARED = "tirx.use_dyn_shared_memory"
 
@@ -216,4 +224,4 @@ def _source_of(kernels: tvm.IRModule, gpu: Gpu) -> str:
     source = str(generate(passes(kernels), gpu.target).inspect_source("cuda"))
     for misspelled, constant in _CONSTANTS.items():
         source = source.replace(misspelled, constant)
-    return source
+    return _SHARED_ARRAY.sub(_SHARED_POINTER, source)

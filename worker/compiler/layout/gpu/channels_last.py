@@ -104,7 +104,7 @@ class ChannelsLastGraph(PyExprMutator):
         if ready is not None or operand.ty.ndim != len(_LAST):
             return ready
         if isinstance(operand, GenericConst):
-            return _constant(np.transpose(array_of(operand), _LAST))
+            return _constant(np.transpose(array_of(operand), _LAST), operand)
         transposed = self.emit(_last(self.visit_expr(operand)))
         if isinstance(operand, relax.Var):
             self._images[operand] = transposed
@@ -142,14 +142,17 @@ def _moved(image: relax.Expr, axes: tuple[int, ...]) -> relax.Expr:
     return relax.op.permute_dims(image, axes)
 
 
-def _constant(values: Array) -> relax.Expr:
-    return constant_of(np.ascontiguousarray(values))
+def _constant(values: Array, of: GenericConst) -> relax.Expr:
+    """A constant with the dtype of another, which numpy may lack."""
+    dtype = str(of.value.dtype)
+    laid_out = np.ascontiguousarray(values)
+    return constant_of(laid_out) if str(laid_out.dtype) == dtype else relax.const(laid_out, dtype)
 
 
 def _transposed(operand: relax.Expr, axes: tuple[int, ...], graph: ChannelsLastGraph) -> relax.Expr:
     """Weights in another order, at compile time if they are constant."""
     if isinstance(operand, GenericConst):
-        return _constant(np.transpose(array_of(operand), axes))
+        return _constant(np.transpose(array_of(operand), axes), operand)
     return graph.emit(relax.op.permute_dims(graph.plain(operand), axes))
 
 
@@ -195,7 +198,7 @@ def _convolve_transposed(call: relax.Call, graph: ChannelsLastGraph) -> relax.Va
     matrix: relax.Expr = _transposed(weights, _LAST, graph)
     joined = (depth, window[0] * window[1] * outputs)
     matrix = (
-        _constant(array_of(matrix).reshape(joined))
+        _constant(array_of(matrix).reshape(joined), matrix)
         if isinstance(matrix, GenericConst)
         else graph.emit(relax.op.reshape(matrix, joined))
     )
@@ -221,7 +224,8 @@ def _operand(operand: relax.Expr, graph: ChannelsLastGraph) -> relax.Expr | None
         return graph.plain(operand)
     if isinstance(operand, GenericConst) and operand.ty.ndim < len(_LAST):
         values = array_of(operand)
-        return _constant(np.transpose(values.reshape((1,) * (4 - values.ndim) + values.shape), _LAST))
+        widened = values.reshape((1,) * (4 - values.ndim) + values.shape)
+        return _constant(np.transpose(widened, _LAST), operand)
     return graph.image(operand)
 
 
