@@ -95,7 +95,13 @@ def read_gpu_candidate(path: Path) -> GpuCandidate:
     """Read a candidate's file."""
     document = json.loads(path.read_text(encoding="utf-8"))
     launches = tuple(
-        GpuLaunch(**{name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
+        GpuLaunch(
+            kernel=one["kernel"],
+            grid=tuple(one["grid"]),
+            block=tuple(one["block"]),
+            shared_bytes=one["shared_bytes"],
+            arguments=tuple(one["arguments"]),
+        )
         for one in document["launches"]
     )
     workspaces, outputs = tuple(document["workspaces"]), tuple(document["outputs"])
