@@ -68,7 +68,8 @@ def main() -> None:
     chosen = parser.parse_args()
     import_everything()
     found = gpus_here()
-    print(f"GPUs: {', '.join(f'{gpu.name} ({gpu.arch})' for gpu in found) or 'none'}", flush=True)
+    for gpu in found:
+        print(f"{gpu.name} ({gpu.arch}), driver for CUDA {gpu.cuda}", flush=True)
     arch = chosen.arch or (found[0].arch if found else "sm_90")
     for case in chosen.cases:
         print(f"{case.name}:", flush=True)
@@ -89,6 +90,8 @@ def _tune(case: Case, arch: str, chosen: argparse.Namespace) -> None:
     )
     cores = len(os.sched_getaffinity(0))
     target = compile_target(resolve_target(PresetTarget(preset=preset), "x86-64-v3", cores))
+    if not target.has_gpu:
+        print(f"  no GPU here runs {preset} with this driver: nothing will be measured", flush=True)
     with tempfile.TemporaryDirectory() as made, fork_server(Path(made)) as candidates:
         model = Path(made) / "model.pt2"
         with torch.inference_mode():
