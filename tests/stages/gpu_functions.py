@@ -20,6 +20,7 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu import GPU_FAMILIES, schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import writing_for
 from worker.compiler.schedules.inline import inline_blocks
+from worker.compiler.schedules.plans import PlanChooser
 
 Kind = tuple[tuple[int, ...], str]
 Build = Callable[..., relax.Expr]
@@ -75,7 +76,7 @@ def family_of(function: tirx.PrimFunc) -> str | None:
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     for family in GPU_FAMILIES:
         try:
-            if family.write(inline_blocks(s_tir.Schedule(module)), GPU) is not None:
+            if family.write(inline_blocks(s_tir.Schedule(module)), GPU, PlanChooser(None)) is not None:
                 return family.name
         except REFUSALS:
             continue

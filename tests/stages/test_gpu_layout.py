@@ -15,7 +15,7 @@ from tests.gpu.run import GPU, assert_close, execute, random_arrays
 from worker.compiler.layout.gpu.channels_last import channels_last
 from worker.compiler.layout.gpu.early_slices import early_slices
 from worker.compiler.layout.gpu.processor_calls import refuse_processor_calls
-from worker.compiler.schedules.gpu import schedule_all_for_gpu
+from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.schedules.gpu.processor_loops import calls_of
 from worker.errors import JobError
 
@@ -129,7 +129,7 @@ def test_sorts_and_scans_are_plain_loops_on_a_gpu(name: str) -> None:
 
     assert not any(calls_of(function) for function in functions_of(module).values())
     arrays = random_arrays([shape for shape, _ in kinds], [dtype for _, dtype in kinds])
-    found = execute(schedule_all_for_gpu(module, GPU), arrays)
+    found = execute(schedule_rest(module, GPU.target), arrays)
     for one, other in zip(found, results(module_of(build, *kinds), arrays), strict=True):
         assert_close(one, other, 1e-5)
 

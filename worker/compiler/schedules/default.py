@@ -24,6 +24,7 @@ from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, rea
 from worker.compiler.schedules.families import schedule_by_family
 from worker.compiler.schedules.gpu import gpu_plans_of, schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import gpu_in
+from worker.compiler.schedules.gpu.processor_loops import from_processor_loops
 from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
 from worker.compiler.schedules.processors import Machine, machine_of
@@ -122,11 +123,13 @@ def _each_function(module: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.
 
 
 def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    if function.attrs and function.attrs.get(AUTHORED, False):
-        return function
     if noted_plan(function) is not None:
         return default_schedule(function, target)
-    return function if gpu_in(target) is not None else with_vector_math(function)
+    gpu = gpu_in(target)
+    if gpu is not None:
+        return from_processor_loops(function, gpu) or function
+    is_authored = bool(function.attrs and function.attrs.get(AUTHORED, False))
+    return function if is_authored else with_vector_math(function)
 
 
 @remembered_annotations()

@@ -25,7 +25,6 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.gpu.attention import write_attention
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.elementwise import write_elementwise
-from worker.compiler.schedules.gpu.processor_loops import from_processor_loops
 from worker.compiler.schedules.gpu.products import write_chosen_product
 from worker.compiler.schedules.gpu.rows import write_rows
 from worker.compiler.schedules.gpu.windows import write_windows
@@ -97,17 +96,6 @@ def schedule_for_gpu(function: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
         scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
     )
     return scheduled.with_attr(SCHEDULED, True)
-
-
-def schedule_all_for_gpu(module: tvm.IRModule, gpu: Gpu) -> tvm.IRModule:
-    """Schedule every TensorIR function of a module that is not bound to threads yet."""
-    changed = module.clone()
-    for variable, function in module.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            is_written = function.attrs and function.attrs.get(SCHEDULED)
-            bound = from_processor_loops(function, gpu) if is_written else schedule_for_gpu(function, gpu)
-            changed.update_func(variable, bound or function)
-    return changed
 
 
 def gpu_plans_of(function: tirx.PrimFunc, gpu: Gpu) -> tuple[Any, ...] | None:
