@@ -203,7 +203,7 @@ def _convolve_transposed(call: relax.Call, graph: ChannelsLastGraph) -> relax.Va
         else graph.emit(relax.op.reshape(matrix, joined))
     )
     pixels = graph.emit(relax.op.reshape(data, (batch * rows * columns, depth)))
-    product = graph.emit(relax.op.matmul(pixels, matrix))
+    product = graph.emit(relax.op.matmul(pixels, matrix, str(attributes.out_dtype or "") or None))
     parts = graph.emit(relax.op.reshape(product, (batch, rows, columns, *window, outputs)))
     moved = graph.emit(relax.op.permute_dims(parts, (0, 1, 3, 2, 4, 5)))
     return graph.emit(relax.op.reshape(moved, (batch, rows * window[0], columns * window[1], outputs)))
