@@ -53,7 +53,7 @@ def main() -> None:
     work = chosen.results.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu.measure", *sys.argv[1:]]
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     started = [
         subprocess.Popen([*command, "--case", case], env=environment, stdout=(work / f"{case}.log").open("w"),
                          stderr=subprocess.STDOUT)
