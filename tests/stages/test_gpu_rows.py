@@ -142,3 +142,33 @@ def test_registers_hold_a_row(build: Build, kinds: tuple[Kind, ...], tmp_path: P
     usage = usage_of(code_of(legalized(build, *kinds)), tmp_path)
 
     assert [(kernel.spilled_bytes, kernel.stack_bytes) for kernel in usage] == [(0, 0)]
+
+
+MASK = ((64, 64), "bool")
+
+
+@pytest.mark.parametrize(
+    ("build", "kinds"),
+    [
+        pytest.param(
+            lambda m, x, y: op.where(m, x, y), (MASK, halves(64, 64), halves(64, 64)), id="elements"
+        ),
+        pytest.param(lambda x, y: op.greater(x, y), (halves(64, 64), halves(64, 64)), id="result"),
+        pytest.param(
+            lambda m, x, y: op.where(m, op.multiply(op.matmul(x, x), y), y),
+            (MASK, halves(64, 64), halves(64, 64)),
+            id="product",
+        ),
+        pytest.param(
+            lambda m, x, y: op.nn.softmax(op.where(m, x, y)),
+            (MASK, halves(64, 64), halves(64, 64)),
+            id="rows",
+        ),
+    ],
+)
+def test_booleans_are_read_one_by_one(build: Build, kinds: tuple[Kind, ...]) -> None:
+    """TVM reads vectors of booleans as 16-bit numbers: an address may be misaligned, and values wrong."""
+    kernels = kernels_of(code_of(legalized(build, *kinds)))
+
+    assert "bool*" in kernels
+    assert "ushort" not in kernels

@@ -35,6 +35,9 @@ _SHARED_POINTER = (
 )
 """All kernels of a source share one name for dynamic shared memory, so it has one type and alignment."""
 
+_BOOLEANS = re.compile(r"bool\* __restrict__ (\w+)")
+"""The parameters of kernels that are booleans."""
+
 _SHARED = "tirx.use_dyn_shared_memory"
 
 
@@ -224,4 +227,7 @@ def _source_of(kernels: tvm.IRModule, gpu: Gpu) -> str:
     source = str(generate(passes(kernels), gpu.target).inspect_source("cuda"))
     for misspelled, constant in _CONSTANTS.items():
         source = source.replace(misspelled, constant)
+    booleans = _BOOLEANS.findall(source)
+    if any(f"*)({name} " in source for name in booleans):
+        raise NotLaunchableError("a kernel reads booleans as a vector, which TVM writes as 16-bit numbers")
     return _SHARED_ARRAY.sub(_SHARED_POINTER, source)

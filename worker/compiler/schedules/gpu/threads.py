@@ -115,8 +115,12 @@ def when(condition: Expression | None, then: tirx.Stmt) -> tirx.Stmt:
 
 
 def bits_of(buffer: Any) -> int:
-    """Bits of an element in memory; a boolean takes a byte."""
-    return max(8, int(tvm.DataType(str(buffer.dtype)).bits))
+    """Bits of an element in memory, as vectors count them.
+
+    A boolean counts as a whole vector: TVM reads vectors of booleans as 16-bit numbers (0.27).
+    """
+    dtype = str(buffer.dtype)
+    return VECTOR_BYTES * 8 if dtype == "bool" else max(8, int(tvm.DataType(dtype).bits))
 
 
 def lanes_of(buffers: Sequence[Any]) -> int:

@@ -211,7 +211,7 @@ class Sum:
         width = gcd(_VECTOR_BYTES * 8 // _bits(str(stored.buffer.dtype)), inner.extent)
         for load in loads:
             if any(_uses_any(index, own) for index in load.indices):
-                width = gcd(width, aligned_run(load, own, every))
+                width = 1 if str(load.source.dtype) == "bool" else gcd(width, aligned_run(load, own, every))
         if any(_uses_any(condition, own) for condition in conditions_of(stored.value)):
             return 1
         return _power_of_two(width)
@@ -447,4 +447,5 @@ def _power_of_two(number: int) -> int:
 
 
 def _bits(dtype: str) -> int:
-    return int(tvm.DataType(dtype).bits)
+    """Bits of an element; a boolean is never part of a vector, see ``threads.bits_of``."""
+    return _VECTOR_BYTES * 8 if dtype == "bool" else int(tvm.DataType(dtype).bits)

@@ -208,7 +208,8 @@ def _width(found: Sum, loads: Sequence[Any], inner: Axis) -> int:
 
 
 def _bits(dtype: str) -> int:
-    return int(tvm.DataType(dtype).bits)
+    """Bits of an element; a boolean is never part of a vector, see ``threads.bits_of``."""
+    return _VECTOR_BYTES * 8 if dtype == "bool" else int(tvm.DataType(dtype).bits)
 
 
 def _as(value: Any, dtype: str) -> Any:
