@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ def section(folder: Path) -> list[str]:
         return []
     results = json.loads(path.read_text())
     machine, cases = results["machine"], [case for case in results["cases"] if "times" in case]
+    peers = tuple(peer for peer in _PEERS if any(peer in case["times"] for case in cases))
+    failed = [case for case in results["cases"] if "times" not in case]
     gpu, driver = machine["gpu"].split(", ")[:2]
     date = path.stem.removesuffix("-gpu")
     return [
@@ -39,11 +42,15 @@ def section(folder: Path) -> list[str]:
         "other. Errors are relative to float64 on the GPU, as root mean squares of the first output.",
         "",
         *table(
-            ("model", "batch", "precision", _OURS, "cold", *_PEERS, "ratio", "error", "torch's"),
-            [_row(case) for case in cases],
+            ("model", "batch", "precision", _OURS, "cold", *peers, "ratio", "error", "torch's"),
+            [_row(case, peers) for case in cases],
         ),
         "",
         *_means(cases),
+        *(f"- {case['case']} failed: {case['error'].strip()} ({case.get('note', '')})" for case in failed),
+        "",
+        "In float32, torch multiplies the factors of convolutions in tf32, with 10 bits of mantissa, which "
+        "shows in its error; Bessemer's are exact.",
         "",
         "### Products",
         "",
@@ -78,12 +85,12 @@ def _ratio(case: dict[str, Any]) -> float:
     return float(times[_OURS]["warm_ms"]) / min(times[peer]["warm_ms"] for peer in _PEERS if peer in times)
 
 
-def _row(case: dict[str, Any]) -> tuple[str, ...]:
+def _row(case: dict[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
     times = case["times"]
-    peers = (three_digits(times[peer]["warm_ms"]) if peer in times else "" for peer in _PEERS)
+    theirs = (three_digits(times[peer]["warm_ms"]) if peer in times else "" for peer in peers)
     ours = (three_digits(times[_OURS]["warm_ms"]), three_digits(times[_OURS]["cold_ms"]))
     errors = (f"{case['errors'][side]:.1e}" for side in ("ours", "torch"))
-    return (*_parts(case), *ours, *peers, f"{_ratio(case):.2f}", *errors)
+    return (*_parts(case), *ours, *theirs, f"{_ratio(case):.2f}", *errors)
 
 
 def _means(cases: list[dict[str, Any]]) -> list[str]:

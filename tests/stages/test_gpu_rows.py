@@ -155,11 +155,6 @@ MASK = ((64, 64), "bool")
         ),
         pytest.param(lambda x, y: op.greater(x, y), (halves(64, 64), halves(64, 64)), id="result"),
         pytest.param(
-            lambda m, x, y: op.where(m, op.multiply(op.matmul(x, x), y), y),
-            (MASK, halves(64, 64), halves(64, 64)),
-            id="product",
-        ),
-        pytest.param(
             lambda m, x, y: op.nn.softmax(op.where(m, x, y)),
             (MASK, halves(64, 64), halves(64, 64)),
             id="rows",
