@@ -15,6 +15,7 @@ _OURS = "Bessemer"
 _PEERS = ("torch eager", "torch, CUDA graph", "torch.compile(max-autotune)")
 _SHOWN_FUNCTIONS = 3
 _MATCHING = 0.02
+_TIB_PER_TB = 1e12 / 2**40
 
 
 def section(folder: Path) -> list[str]:
@@ -35,7 +36,7 @@ def section(folder: Path) -> list[str]:
         f"repeat this. Results of [{date}](../benchmarks/results/{path.name}): {gpu}, driver {driver}, torch "
         f"{machine['torch']}. It makes products at {three_digits(machine['bfloat16_tflops'])} TFLOP/s in "
         f"bfloat16 and {three_digits(machine['float32_tflops'])} in float32 (cuBLAS, 8192 cubed), and copies "
-        f"{three_digits(machine['terabytes_per_second'])} TB/s.",
+        f"{three_digits(machine['terabytes_per_second'] * _TIB_PER_TB)} TiB/s.",
         "",
         "Milliseconds of one run by events, the median of 200 in ten turns with the others; `cold` is after "
         "the second-level cache was overwritten. No trials. Weights are random. The ratio is to the fastest "
@@ -68,7 +69,7 @@ def section(folder: Path) -> list[str]:
         "whichever is larger:",
         "",
         *table(
-            ("model", "function", "calls", "one call, us", "TFLOP/s", "TB/s", "share"),
+            ("model", "function", "calls", "one call, us", "TFLOP/s", "TiB/s", "share"),
             [row for case in cases for row in _functions(case, machine)],
         ),
         "",
@@ -137,7 +138,7 @@ def _functions(case: dict[str, Any], machine: dict[str, Any]) -> list[tuple[str,
                 str(one["calls"]),
                 three_digits(one["ms"] * 1e3),
                 three_digits(rate),
-                three_digits(moved),
+                three_digits(moved * _TIB_PER_TB),
                 percent(share),
             )
         )

@@ -154,11 +154,6 @@ MASK = ((64, 64), "bool")
             lambda m, x, y: op.where(m, x, y), (MASK, halves(64, 64), halves(64, 64)), id="elements"
         ),
         pytest.param(lambda x, y: op.greater(x, y), (halves(64, 64), halves(64, 64)), id="result"),
-        pytest.param(
-            lambda m, x, y: op.nn.softmax(op.where(m, x, y)),
-            (MASK, halves(64, 64), halves(64, 64)),
-            id="rows",
-        ),
     ],
 )
 def test_booleans_are_read_one_by_one(build: Build, kinds: tuple[Kind, ...]) -> None:
