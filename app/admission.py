@@ -222,8 +222,6 @@ def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> 
             "parameters",
             "a library for a GPU holds its parameters: set it to `bound`",
         ),
-        (request.searches, "tune.trials", "no search measures code for GPUs: set it to 0"),
-        (request.tune.schedules, "tune.schedules", "schedules are for processors: leave it out"),
     )
     errors = tuple(
         FieldError(field=field, message=f"{reason}, or choose a processor as the target")

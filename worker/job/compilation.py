@@ -210,6 +210,8 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
 def refuse_search(request: CompilationRequest, target: CompileTarget, on_device: bool = False) -> None:
     """Refuse a search for schedules where nothing can measure the target's code.
 
+    For a GPU, the cost model ranks the plans where nothing measures them.
+
     Args:
         request: the request.
         target: its target.
@@ -218,6 +220,8 @@ def refuse_search(request: CompilationRequest, target: CompileTarget, on_device:
     Raises:
         JobError: ``target-not-runnable``.
     """
+    if target.gpu is not None:
+        return
     if request.searches and not ((target.is_native or on_device) and request.is_verified):
         name = target.resolved.name
         detail = (

@@ -78,13 +78,6 @@ BAD: tuple[tuple[dict[str, Any], str, str, str], ...] = (
     ({"kernels": {"linear": "openblas"}}, "request-invalid", "kernels", "are for processors"),
     ({"kernels": {"linear": "auto"}}, "request-invalid", "kernels", "are for processors"),
     ({"parameters": "separate"}, "request-invalid", "parameters", "set it to `bound`"),
-    ({"tune": {"trials": 8}}, "request-invalid", "tune.trials", "set it to 0"),
-    (
-        {"tune": {"trials": 8, "spaces": {"*": "course_matmul"}}},
-        "request-invalid",
-        "tune.trials",
-        "no search measures code for GPUs",
-    ),
     (BATCH, "dynamic-shapes-unsupported", "dimensions", "fixed sizes: fix 'batch'"),
     (
         {"entries": {"one": {}, "many": BATCH}},
