@@ -112,3 +112,15 @@ def test_each_failure_of_the_driver_is_told_in_words(
 def test_without_a_driver_the_program_says_so(built: Built, tmp_path: Path) -> None:
     run = Run(built, None, tmp_path)
     assert (run.status, NOT_INSTALLED in run.words) == (1, True), run.words
+
+
+def test_bfloat16_builds_for_a_gpu_without_it(tmp_path: Path) -> None:
+    target = resolve_target(PresetTarget(preset="cuda-sm_75"), "x86-64-v3", 2)
+    model = torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.Linear(64, 64), torch.nn.GELU())
+    context = make_context(tmp_path)
+    inputs = torch.randn(64, 64, dtype=torch.bfloat16)
+    captured = capture_module(model.to(torch.bfloat16), inputs, target=target)
+
+    built = build(tune(optimized(captured, context), context), context)
+
+    assert {kernel.arch for kernel in built.gpu_kernels} == {"sm_75"}
