@@ -68,9 +68,18 @@ def main() -> None:
         "cases": found,
         "products": measure_products(chosen.folder / "products"),
     }
-    chosen.results.write_text(json.dumps(document, indent=1) + "\n")
+    chosen.results.write_text(_in_lines(document))
     for case in found:
         print(_line(case))
+
+
+def _in_lines(document: dict[str, Any]) -> str:
+    """The document as JSON with a line for each case and each product."""
+    parts = []
+    for name, value in document.items():
+        rows = ",\n".join(f"  {json.dumps(one)}" for one in value) if isinstance(value, list) else ""
+        parts.append(f" {json.dumps(name)}: " + (f"[\n{rows}\n ]" if rows else json.dumps(value)))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _cases(folder: Path) -> list[str]:
