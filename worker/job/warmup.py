@@ -32,6 +32,7 @@ def import_everything() -> None:
     """Import the libraries and our own modules, warm up the compiler, and freeze the heap for the forks."""
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
+    _keep_progress_bars_without_a_thread()
     with quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -40,6 +41,12 @@ def import_everything() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def _keep_progress_bars_without_a_thread() -> None:
+    """torch.fx shows progress by tqdm where that is installed, whose monitor is a thread that forks lack."""
+    if importlib.util.find_spec("tqdm") is not None:
+        importlib.import_module("tqdm").tqdm.monitor_interval = 0
 
 
 def _import_ours() -> tuple[ModuleType, ...]:
