@@ -34,6 +34,8 @@ BadBundleError                the bundle is not one that a device unpacks
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py
 LinkError                     the linker failed                                  codegen/link.py
+GpuError                      the driver refused a step of a candidate's runs  candidates/gpu_timing.py
+WrongResultError              a candidate computes something else              candidates/gpu_timing.py
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
 NotPlannableError             the calls of a function cannot be made by C        standalone/plan.py
