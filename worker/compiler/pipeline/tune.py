@@ -32,9 +32,9 @@ from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
     BuilderSettings,
-    CandidateBuilder,
     CandidateRunner,
     RunnerSettings,
+    library_builder,
 )
 from worker.compiler.tuning.on_device import NoDeviceError, bench_of, device_tools
 from worker.compiler.tuning.on_gpu import BUILD_TIMEOUT_SECONDS as GPU_BUILD_SECONDS
@@ -221,7 +221,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         architectures = upload.target.resolved.gpus
         builder, runner, references = gpu_tools(candidates, settings, target, architectures, EVALUATION)
     elif bench is None:
-        builder = CandidateBuilder(candidates, settings)
+        builder = library_builder(candidates, settings)
         runner = CandidateRunner(candidates, RunnerSettings(threads, EVALUATION))
     else:
         builder, runner = device_tools(candidates, settings, bench, EVALUATION)

@@ -142,6 +142,25 @@ def same_sizes(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
     )
 
 
+def is_epilogue(epilogue: Block, block: Block) -> bool:
+    """Whether a block reads the result elementwise."""
+    output = block.body.writes[0].source
+    body = epilogue.body.body
+    if epilogue.reduced or not isinstance(body, tirx.BufferStore):
+        return False
+    reads = [load for load in nest.loads_of(body.value) if load.source.same_as(output)]
+    same = same_sizes(epilogue.axes, block.spatial)
+    return bool(reads) and same and all(are_axes(load.indices, epilogue.axes) for load in reads)
+
+
+def are_axes(indices: Any, axes: tuple[Axis, ...]) -> bool:
+    """Whether indices are the axes themselves, in order; an axis of extent 1 may be written as 0."""
+    return len(indices) == len(axes) and all(
+        axis.var.same_as(index) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
+        for index, axis in zip(indices, axes, strict=True)
+    )
+
+
 def has_dynamic_sizes(function: tirx.PrimFunc) -> bool:
     """Whether any argument of a function has a dynamic size."""
     shapes = (getattr(parameter, "shape", None) for parameter in function.params)

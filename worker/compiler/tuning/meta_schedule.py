@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,31 +42,40 @@ class BuilderSettings:
     timeout_seconds: float = BUILD_TIMEOUT_SECONDS
 
 
+Describe = Callable[[BuilderInput, int], BuildCandidate]
+"""What the candidate server does for a builder's input, which has a number."""
+
+
 @derived_object
 class CandidateBuilder(PyBuilder):
     """Compiles candidates in forked processes. A failed build is a result with an error."""
 
-    def __init__(self, candidates: CandidateClient, settings: BuilderSettings) -> None:
+    def __init__(self, candidates: CandidateClient, settings: BuilderSettings, describe: Describe) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings
+        self.describe = describe
         self.numbers = itertools.count()
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        """Build a shared library for each input."""
+        """Build each input."""
         batch = BuildBatch(
-            candidates=tuple(self.describe(build_input) for build_input in build_inputs),
+            candidates=tuple(self.describe(build_input, next(self.numbers)) for build_input in build_inputs),
             workers=self.settings.workers,
             timeout_seconds=self.settings.timeout_seconds,
         )
         outcomes = self.candidates.build_many(batch)
         return [BuilderResult(outcome.library, outcome.error) for outcome in outcomes]
 
-    def describe(self, build_input: BuilderInput) -> BuildCandidate:
-        """Convert an input for the candidate server."""
-        library = self.settings.folder / f"candidate-{next(self.numbers)}.so"
+
+def library_builder(candidates: CandidateClient, settings: BuilderSettings) -> CandidateBuilder:
+    """A builder of shared libraries for this machine."""
+
+    def describe(build_input: BuilderInput, number: int) -> BuildCandidate:
         build = partial(build_library, build_input.mod, build_input.target)
-        return BuildCandidate(payload=pickle.dumps(build), library=str(library))
+        return BuildCandidate(pickle.dumps(build), str(settings.folder / f"candidate-{number}.so"))
+
+    return CandidateBuilder(candidates, settings, describe)
 
 
 def build_library(module: tvm.IRModule, target: tvm.target.Target, library: str) -> None:

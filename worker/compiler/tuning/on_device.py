@@ -10,7 +10,6 @@ Emits, for each batch, ``candidates.tar.zst``::
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import pickle
 import tarfile
@@ -25,7 +24,7 @@ import numpy as np
 import tvm
 import zstandard
 from tvm.ir.utils import derived_object
-from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerInput
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
@@ -33,7 +32,7 @@ from bessemer.contract.device import MAX_CANDIDATES
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import SearchDevice
 from worker.candidates.client import CandidateClient
-from worker.candidates.requests import BuildBatch, BuildCandidate, Evaluation, MeasureOutcome
+from worker.candidates.requests import BuildCandidate, Evaluation, MeasureOutcome
 from worker.compiler.codegen.standalone.candidate import (
     CANDIDATE_LIBRARY,
     CANDIDATE_PROGRAM,
@@ -47,6 +46,7 @@ from worker.compiler.target import CompileTarget, device_features
 from worker.compiler.tuning.meta_schedule import (
     RUN_TIMEOUT_SECONDS,
     BuilderSettings,
+    CandidateBuilder,
     FinishedRun,
     describe_candidate,
 )
@@ -166,32 +166,16 @@ def write_inputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, storable, allow_pickle=False)
 
 
-@derived_object
-class DeviceCandidateBuilder(PyBuilder):
-    """Compiles candidates to libraries for devices in forked processes."""
+def device_builder(
+    candidates: CandidateClient, settings: BuilderSettings, parts: CandidateParts
+) -> CandidateBuilder:
+    """A builder of libraries for devices, each in a folder of its own."""
 
-    def __init__(self, candidates: CandidateClient, settings: BuilderSettings, parts: CandidateParts) -> None:
-        super().__init__()
-        self.candidates = candidates
-        self.settings = settings
-        self.parts = parts
-        self.numbers = itertools.count()
+    def describe(build_input: BuilderInput, number: int) -> BuildCandidate:
+        build = partial(build_for_device, build_input.mod, build_input.target, parts)
+        return BuildCandidate(pickle.dumps(build), str(settings.folder / str(number) / CANDIDATE_LIBRARY))
 
-    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        """Build a library for each input, each in a folder of its own."""
-        batch = BuildBatch(
-            candidates=tuple(self.describe(build_input) for build_input in build_inputs),
-            workers=self.settings.workers,
-            timeout_seconds=self.settings.timeout_seconds,
-        )
-        outcomes = self.candidates.build_many(batch)
-        return [BuilderResult(outcome.library, outcome.error) for outcome in outcomes]
-
-    def describe(self, build_input: BuilderInput) -> BuildCandidate:
-        """Convert an input for the candidate server."""
-        library = self.settings.folder / str(next(self.numbers)) / CANDIDATE_LIBRARY
-        build = partial(build_for_device, build_input.mod, build_input.target, self.parts)
-        return BuildCandidate(payload=pickle.dumps(build), library=str(library))
+    return CandidateBuilder(candidates, settings, describe)
 
 
 def build_for_device(
@@ -271,7 +255,7 @@ def device_tools(
     """
     parts = candidate_parts(bench.target.resolved.triple, settings.folder)
     return (
-        DeviceCandidateBuilder(candidates, settings, parts),
+        device_builder(candidates, settings, parts),
         DeviceCandidateRunner(bench, parts, evaluation),
     )
 

@@ -8,7 +8,6 @@ Emits, in a folder for each candidate::
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import shutil
 from collections.abc import Sequence
@@ -21,18 +20,23 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.utils import derived_object
-from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerInput
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from worker.candidates.client import CandidateClient
 from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_candidate
-from worker.candidates.requests import BuildBatch, BuildCandidate, Evaluation, MeasureBatch
+from worker.candidates.requests import BuildCandidate, Evaluation, MeasureBatch
 from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import compile_cuda
 from worker.compiler.schedules.default import default_schedule, follow_plans
 from worker.compiler.schedules.gpu.chips import gpu_in
-from worker.compiler.tuning.meta_schedule import BuilderSettings, FinishedRun, describe_candidate
+from worker.compiler.tuning.meta_schedule import (
+    BuilderSettings,
+    CandidateBuilder,
+    FinishedRun,
+    describe_candidate,
+)
 
 BUILD_TIMEOUT_SECONDS = 60.0
 RUN_TIMEOUT_SECONDS = 30.0
@@ -42,34 +46,16 @@ _CANDIDATE = "candidate.json"
 _ENTRY = "main"
 
 
-@derived_object
-class GpuCandidateBuilder(PyBuilder):
-    """Compiles candidates to machine code in forked processes. A failed build is a result with an error."""
+def gpu_builder(
+    candidates: CandidateClient, settings: BuilderSettings, architectures: tuple[str, ...]
+) -> CandidateBuilder:
+    """A builder of machine code for a GPU, each candidate in a folder of its own."""
 
-    def __init__(
-        self, candidates: CandidateClient, settings: BuilderSettings, architectures: tuple[str, ...]
-    ) -> None:
-        super().__init__()
-        self.candidates = candidates
-        self.settings = settings
-        self.architectures = architectures
-        self.numbers = itertools.count()
+    def describe(build_input: BuilderInput, number: int) -> BuildCandidate:
+        build = partial(build_for_gpu, build_input.mod, build_input.target, architectures)
+        return BuildCandidate(pickle.dumps(build), str(settings.folder / str(number) / _CANDIDATE))
 
-    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
-        """Build each input in a folder of its own."""
-        batch = BuildBatch(
-            candidates=tuple(self.describe(build_input) for build_input in build_inputs),
-            workers=self.settings.workers,
-            timeout_seconds=self.settings.timeout_seconds,
-        )
-        outcomes = self.candidates.build_many(batch)
-        return [BuilderResult(outcome.library, outcome.error) for outcome in outcomes]
-
-    def describe(self, build_input: BuilderInput) -> BuildCandidate:
-        """Convert an input for the candidate server."""
-        path = self.settings.folder / str(next(self.numbers)) / _CANDIDATE
-        build = partial(build_for_gpu, build_input.mod, build_input.target, self.architectures)
-        return BuildCandidate(payload=pickle.dumps(build), library=str(path))
+    return CandidateBuilder(candidates, settings, describe)
 
 
 def build_for_gpu(
@@ -193,6 +179,6 @@ def gpu_tools(
     evaluation: Evaluation,
 ) -> tuple[Any, Any, References]:
     """The builder, the runner and the references of a search on this machine's GPU."""
-    builder = GpuCandidateBuilder(candidates, settings, architectures)
+    builder = gpu_builder(candidates, settings, architectures)
     references = References(builder, target)
     return builder, GpuCandidateRunner(candidates, settings.workers, evaluation, references), references

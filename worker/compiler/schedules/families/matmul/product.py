@@ -15,10 +15,11 @@ from worker.compiler.schedules.blocks import (
     Axis,
     Block,
     Places,
+    are_axes,
     element_bits,
     has_branch,
+    is_epilogue,
     read_blocks,
-    same_sizes,
     uses,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
@@ -114,7 +115,7 @@ def find_product(schedule: s_tir.Schedule) -> Product | None:
     if len(blocks) not in (1, 2):
         return None
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
-    if epilogue is not None and not _is_epilogue(epilogue, block):
+    if epilogue is not None and not is_epilogue(epilogue, block):
         return None
     return _read_product(block, epilogue)
 
@@ -123,7 +124,7 @@ def _read_product(block: Block, epilogue: Block | None) -> Product | None:
     factors = _factors(block)
     if factors is None or len(block.reduced) != 1 or not block.spatial:
         return None
-    if not _are_axes(block.body.body.indices, block.spatial):
+    if not are_axes(block.body.body.indices, block.spatial):
         return None
     column, depth = block.spatial[-1], block.reduced[0]
     others = block.spatial[:-1]
@@ -147,25 +148,6 @@ def _factors(block: Block) -> tuple[Any, Any] | None:
     if not isinstance(previous, TensorLoad) or not previous.source.same_as(body.buffer):
         return None
     return total.b.a, total.b.b
-
-
-def _is_epilogue(epilogue: Block, block: Block) -> bool:
-    """Whether a block reads the result elementwise."""
-    output = block.body.writes[0].source
-    body = epilogue.body.body
-    if epilogue.reduced or not isinstance(body, tirx.BufferStore):
-        return False
-    reads = [load for load in nest.loads_of(body.value) if load.source.same_as(output)]
-    same = same_sizes(epilogue.axes, block.spatial)
-    return bool(reads) and same and all(_are_axes(load.indices, epilogue.axes) for load in reads)
-
-
-def _are_axes(indices: Any, axes: tuple[Axis, ...]) -> bool:
-    """Whether indices are the axes themselves, in order; an axis of extent 1 may be written as 0."""
-    return len(indices) == len(axes) and all(
-        axis.var.same_as(index) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
-        for index, axis in zip(indices, axes, strict=True)
-    )
 
 
 def _extent(axes: tuple[Axis, ...]) -> int:

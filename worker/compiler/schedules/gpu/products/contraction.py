@@ -30,12 +30,13 @@ from worker.compiler.schedules.blocks import (
     Axis,
     Block,
     Places,
+    are_axes,
     block_names,
     conditions_of,
     is_branch,
+    is_epilogue,
     read_block,
     read_blocks,
-    same_sizes,
     step_along,
     uses,
 )
@@ -271,10 +272,10 @@ def find_sum(schedule: s_tir.Schedule) -> Sum | None:
     if len(blocks) not in (1, 2) or not blocks[0].reduced:
         return None
     block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
-    if epilogue is not None and not _is_epilogue(epilogue, block):
+    if epilogue is not None and not is_epilogue(epilogue, block):
         return None
     factors = _factors(block)
-    if factors is None or not block.spatial or not _are_axes(block.body.body.indices, block.spatial):
+    if factors is None or not block.spatial or not are_axes(block.body.body.indices, block.spatial):
         return None
     return Sum(block, epilogue, factors)
 
@@ -355,25 +356,6 @@ def _factors(block: Block) -> tuple[Any, Any] | None:
     if not _is_zero(block.body.init.value):
         return None
     return total.b.a, total.b.b
-
-
-def _is_epilogue(epilogue: Block, block: Block) -> bool:
-    """Whether a block reads the result elementwise."""
-    output = block.body.writes[0].source
-    body = epilogue.body.body
-    if epilogue.reduced or not isinstance(body, tirx.BufferStore):
-        return False
-    reads = [load for load in nest.loads_of(body.value) if load.source.same_as(output)]
-    same = same_sizes(epilogue.axes, block.spatial)
-    return bool(reads) and same and all(_are_axes(load.indices, epilogue.axes) for load in reads)
-
-
-def _are_axes(indices: Any, axes: tuple[Axis, ...]) -> bool:
-    """Whether indices are the axes themselves, in order; an axis of extent 1 may be written as 0."""
-    return len(indices) == len(axes) and all(
-        axis.var.same_as(index) or (axis.extent == 1 and isinstance(index, tirx.IntImm))
-        for index, axis in zip(indices, axes, strict=True)
-    )
 
 
 def _run(load: Any, axes: tuple[Axis, ...]) -> int:
