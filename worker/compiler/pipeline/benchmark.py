@@ -77,7 +77,8 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     if not upload.request.is_verified:
         return Benchmarked(verified=verified, result=None)
     if upload.target.gpu is not None and upload.target.runs_here:
-        first, *others = [_measured_on_gpu(verified, context, entry) for entry in entries]
+        measured = [_measured_on_gpu(verified, context, entry) for entry in entries]
+        first, *others = with_tokens(entries, measured)
         return Benchmarked(verified=verified, result=first, other_results=tuple(others))
     if not upload.target.is_native:
         return Benchmarked(verified=verified, result=None)
