@@ -14,6 +14,7 @@ SECONDS ?= 60
 FUZZED ?= tests/unit/fuzz tests/integration/app/test_app_schema.py
 DATABASE ?= sqlite
 ARCH ?= sm_90
+BATCHES ?= 1
 PARTS ?= e2e integration stages contract unit
 
 .DEFAULT_GOAL := help
@@ -60,8 +61,8 @@ format: setup ## format the code
 bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement, keys and uploads
 	@$(BIN)/python -m benchmarks
 
-bench-models: $(PEERS) ## benchmark the example models against other runtimes; MODELS="bert mlp" selects
-	@$(BIN)/python -m benchmarks.models $(MODELS)
+bench-models: $(PEERS) $(SURVEY) ## benchmark models against other runtimes; MODELS="bert mlp" BATCHES="1 8" selects
+	@$(BIN)/python -W ignore -m benchmarks.models $(MODELS) --batches $(BATCHES)
 
 $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \

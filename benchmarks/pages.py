@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def figures_page(folder: Path = RESULTS) -> str:
 def chart_page(folder: Path = RESULTS) -> str | None:
     """The chart of the models; None without results."""
     results = models_results(folder)
-    return None if results is None else models_chart(results.models)
+    return None if results is None else models_chart([one for one in results.models if one.batch == 1])
 
 
 def load_chart_page(folder: Path = RESULTS) -> str | None:
@@ -81,8 +82,8 @@ def readme_section(folder: Path = RESULTS) -> str:
     lines = [
         f"![Latency of the example models relative to other runtimes](docs/{CHART})",
         "",
-        f"Without tuning, {_means(results)} ({describe_machine(results.machine)}, "
-        f"{results.threads} threads, float32, batch 1).",
+        f"Without tuning, {_means(results.models)} ({describe_machine(results.machine)}, "
+        f"{results.threads} threads, float32).",
         "See [all figures and how they were measured](docs/figures.md).",
     ]
     return "\n".join(lines) + "\n"
@@ -127,7 +128,7 @@ def _models(folder: Path) -> list[str]:
         "",
         f"![Latency by model and runtime, relative to torch eager]({CHART})",
         "",
-        f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results))}.",
+        f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results.models))}.",
         "",
         *_latency_tables(results),
         *_operators(results),
@@ -145,9 +146,10 @@ def _latency_tables(results: ModelsResults) -> list[str]:
         (model.name, *(_ratio(_side(model, name)) for name in names), _best(model))
         for model in results.models
     ]
-    means = (mean_ratio(results.models, name) for name in names)
-    best = mean_ratio_to_best(results.models)
-    mean = ("**geometric mean**", *("" if one is None else f"**{one:.2f}**" for one in means))
+    means = [
+        _mean_row(batch, list(alike), names)
+        for batch, alike in groupby(sorted(results.models, key=_batch), key=_batch)
+    ]
     versions = ", ".join(f"{side.name} {side.version}" for side in results.models[0].peers if side.version)
     return [
         "Median of single runs in milliseconds (best in parentheses):",
@@ -158,14 +160,18 @@ def _latency_tables(results: ModelsResults) -> list[str]:
         "Bessemer is faster. Each runtime has its own process. They take turns, and a process is stopped",
         "during the others' turns. Stock TVM ran alone:",
         "",
-        *table(
-            ("model", *names, "best other"), [*ratios, (*mean, "" if best is None else f"**{best:.2f}**")]
-        ),
+        *table(("model", *names, "best other"), [*ratios, *means]),
         "",
         f"{versions}.",
         *_notes(results.models),
         "",
     ]
+
+
+def _mean_row(batch: int, models: list[ModelResult], names: Sequence[str]) -> tuple[str, ...]:
+    means = (*(mean_ratio(models, name) for name in names), mean_ratio_to_best(models))
+    cells = ("" if mean is None else f"**{mean:.2f}**" for mean in means)
+    return (f"**geometric mean, batch {batch}**", *cells)
 
 
 def _operators(results: ModelsResults) -> list[str]:
@@ -256,14 +262,25 @@ def _notes(models: Sequence[ModelResult]) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def _means(results: ModelsResults) -> str:
-    eager, best = mean_ratio(results.models, "torch eager"), mean_ratio_to_best(results.models)
-    if eager is None or best is None:
-        return "nothing was compared"
+def _means(models: Sequence[ModelResult]) -> str:
+    by_batch = groupby(sorted(models, key=_batch), key=_batch)
     return (
-        f"the geometric mean of Bessemer's latency is {eager:.2f} of torch eager's, and {best:.2f} of the "
-        "fastest other runtime's on each model"
+        "; ".join(_mean_of_batch(batch, list(alike)) for batch, alike in by_batch) or "nothing was compared"
     )
+
+
+def _mean_of_batch(batch: int, models: list[ModelResult]) -> str:
+    eager, best = mean_ratio(models, "torch eager"), mean_ratio_to_best(models)
+    if eager is None or best is None:
+        return f"nothing was compared with batch {batch}"
+    return (
+        f"with batch {batch}, the geometric mean of Bessemer's latency is {eager:.2f} of torch eager's, "
+        f"and {best:.2f} of the fastest other runtime's on each of {len(models)} models"
+    )
+
+
+def _batch(model: ModelResult) -> int:
+    return model.batch
 
 
 def _peer_names(models: Sequence[ModelResult]) -> tuple[str, ...]:

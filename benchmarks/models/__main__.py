@@ -1,4 +1,4 @@
-"""Benchmarks the models against other runtimes: ``make bench-models``, ``… MODELS="bert resnet18"``."""
+"""Benchmarks models against other runtimes: ``make bench-models MODELS="bert resnet18" BATCHES="1 8"``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from benchmarks.models.compiling import (
 from benchmarks.models.display import Display
 from benchmarks.models.operators import profile, rate_operators
 from benchmarks.models.prepare import Prepared, prepare
+from benchmarks.models.published import published
 from benchmarks.models.results import (
+    BATCH_SEPARATOR,
     GrowthResult,
     ModelResult,
     ModelsResults,
@@ -168,13 +171,14 @@ class Suite:
 
 def main() -> None:
     """Run the suite and write the results."""
-    arguments = _arguments()
-    names = arguments.models or list(EXAMPLES)
-    unknown = [name for name in names if name not in EXAMPLES]
+    known = EXAMPLES | published()
+    arguments = _arguments(known)
+    names = arguments.models or list(known)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"unknown model {', '.join(unknown)}: choose from {', '.join(EXAMPLES)}")
+        raise SystemExit(f"unknown model {', '.join(unknown)}: choose from {', '.join(known)}")
     plan = Plan(
-        examples=tuple(EXAMPLES[name] for name in names),
+        examples=tuple(with_batch(known[name], batch) for batch in arguments.batches for name in names),
         rounds=arguments.rounds,
         threads=len(os.sched_getaffinity(0)),
         stock=not arguments.without_stock,
@@ -204,9 +208,18 @@ def main() -> None:
     console.print(f"written to {path}, after {results.minutes} minutes")
 
 
-def _arguments() -> argparse.Namespace:
+def with_batch(example: Example, batch: int) -> Example:
+    """The model with ``batch`` samples in each input; all have one sample."""
+    if batch == 1:
+        return example
+    inputs = tuple(replace(each, shape=(batch, *each.shape[1:])) for each in example.inputs)
+    return replace(example, name=f"{example.name}{BATCH_SEPARATOR}{batch}", inputs=inputs)
+
+
+def _arguments(known: Mapping[str, Example]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-models", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(EXAMPLES)}; default: all")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(known)}; default: all")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1], help="samples in each run; default: 1")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds")
     parser.add_argument("--without-stock", action="store_true", help="skip stock TVM")
     parser.add_argument("--stock-trials", type=int, default=0, help="trials of stock TVM's search")

@@ -10,6 +10,9 @@ from benchmarks.machine import Machine
 from bessemer.contract.report import Latency
 from bessemer.contract.stage import Stage
 
+BATCH_SEPARATOR = " x "
+"""Between a model's name and its batch, if that is above one."""
+
 
 class State(StrEnum):
     """The outcome of a side."""
@@ -75,6 +78,11 @@ class ModelResult(BaseModel):
     peers: list[SideResult]
     operators: list[OperatorResult]
     stages: dict[Stage, list[float]]
+
+    @property
+    def batch(self) -> int:
+        """The samples of one run."""
+        return int(self.name.partition(BATCH_SEPARATOR)[2] or 1)
 
     @property
     def measured_peers(self) -> dict[str, SideResult]:

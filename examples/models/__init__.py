@@ -23,8 +23,8 @@ class ExampleInput:
         """A random tensor of this shape and dtype."""
         if self.shows_clothes:
             drawings = tuple(clothes.DRAWINGS)
-            chosen = torch.randint(len(drawings), (), generator=generator)
-            return clothes.draw(drawings[int(chosen)]).reshape(self.shape)
+            chosen = torch.randint(len(drawings), self.shape[:1], generator=generator)
+            return torch.stack([clothes.draw(drawings[index]) for index in chosen]).reshape(self.shape)
         dtype = getattr(torch, self.dtype)
         if dtype.is_floating_point:
             return torch.randn(self.shape, generator=generator, dtype=dtype)
