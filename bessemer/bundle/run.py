@@ -643,7 +643,7 @@ class Sessions:
             session = self._idle.pop()
         except IndexError:
             session = self._start()
-        result = _with_helpers(session, *arguments)
+        result = session(*arguments)
         # after a failed call, the session is dropped
         self._idle.append(session)
         return result
@@ -683,17 +683,17 @@ class Plan:
 
 
 class Arena:
-    """A session of the C interface, on the runtime's threads: memory for a run, allocated once.
+    """A session of the C interface: threads, and memory for a run, allocated once.
 
     A run allocates nothing but its outputs.
     """
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, threads: int) -> None:
         self._run = library.bessemer_model_run_on
         self._error = library.bessemer_model_error
         self._error.restype = ctypes.c_char_p
         library.bessemer_model_open.restype = ctypes.c_void_p
-        model = library.bessemer_model_open(ctypes.c_int32(1))
+        model = library.bessemer_model_open(ctypes.c_int32(threads))
         if model is None:
             raise BundleError(f"the library failed: {self.message()}")
         self.model = ctypes.c_void_p(model)
@@ -760,7 +760,7 @@ class GpuSession:
 
     def __init__(self, library: ctypes.CDLL, entries: Sequence[Entry]) -> None:
         self._library = library
-        self._arena = Arena(library)
+        self._arena = Arena(library, threads=1)
         self._entries = {entry.name: (index, entry) for index, entry in enumerate(entries)}
         library.bessemer_model_make_output.restype = ctypes.c_void_p
 
@@ -832,7 +832,7 @@ def _on_gpu(spec: Spec, tensors: Mapping[str, Any]) -> Any:
     return tensor
 
 
-def planned_functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
+def planned_functions(library: ctypes.CDLL, threads: int) -> dict[str, Callable[..., Any]]:
     """The functions that run the entry points of the C interface, from any thread, by name; empty without it.
 
     They take the inputs, then the states, as runtime tensors, and return the outputs, then the states.
@@ -842,7 +842,7 @@ def planned_functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
     library.bessemer_model_entries.restype = ctypes.POINTER(_Entry)
     count = ctypes.c_int32()
     entries = library.bessemer_model_entries(ctypes.byref(count))
-    sessions = Sessions(lambda: Arena(library))
+    sessions = Sessions(lambda: Arena(library, threads))
     return {
         entries[index].name.decode(): partial(sessions.call, _plan(index, entries[index]))
         for index in range(count.value)
@@ -1254,7 +1254,7 @@ def load(
         exported = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
         _map_parameters(exported, huge_pages)
         prepared = _prepared_parameters(folder, manifest, library, parameters)
-        planned = planned_functions(exported)
+        planned = planned_functions(exported, threads)
         calls = [
             planned.get(str(each.get("name", "main"))) or _function(library, each["entry_point"], prepared)
             for each in documents
@@ -1385,7 +1385,7 @@ def _prepared_parameters(
 
 def _function(library: Any, name: str, prepared: tuple[Any, ...]) -> Callable[..., Any]:
     """The function that runs an entry point on its inputs, from any thread."""
-    call = Sessions(lambda: _start_machine(library)[name]).call
+    call = Sessions(lambda: partial(_with_helpers, _start_machine(library)[name])).call
     return (lambda *inputs: call(*inputs, *prepared)) if prepared else call
 
 

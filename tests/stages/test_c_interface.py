@@ -17,7 +17,9 @@ from torch import nn
 
 from bessemer.bundle.manifest import ARCHIVE, PROGRAM
 from worker.candidates.client import CandidateClient
+from worker.compiler.codegen.link import run_zig
 from worker.compiler.codegen.standalone.plan import Block, place_blocks
+from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.verify import verify
@@ -307,3 +309,10 @@ def test_blocks_share_memory_unless_they_are_in_use_together(blocks: tuple[Block
                 or starts[other] + blocks[other].size <= starts[one]
             )
             assert apart or not together
+
+
+def test_each_task_of_a_parallel_loop_runs_once(tmp_path: Path) -> None:
+    program, source = tmp_path / "loops", Path(__file__).with_name("parallel_loops.c")
+    run_zig("cc", "-O1", "-I", str(SOURCES), str(source), str(SOURCES / "threads.c"), "-o", str(program))
+
+    subprocess.run([str(program)], check=True)

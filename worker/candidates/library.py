@@ -155,7 +155,8 @@ class LoadedLibrary:
         self._tvm = tvm
         module = tvm.runtime.load_module(str(path))
         self._machine = tvm.relax.VirtualMachine(module, tvm.cpu())
-        self._planned = planned_functions(ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD))
+        threads = int(os.environ["TVM_NUM_THREADS"])
+        self._planned = planned_functions(ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD), threads)
         self._prepared = () if parameters is None else _prepared(self._machine, parameters)
         self._name = MAIN
         self._function = self._function_of(MAIN)

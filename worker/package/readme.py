@@ -66,10 +66,8 @@ the model share its parameters; `load(".", huge_pages=True)` copies large ones t
 {callers} Sessions share the library and its parameters: each takes the memory of a call's intermediate
 results.
 
-Each calling thread has its own pool of `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
-you load the model. To serve many calls at once, set it to 1 and use one calling thread per core. If you set
-it higher, also set `TVM_BIND_THREADS=0`: otherwise every pool binds its threads to the same first cores. Keep
-calling threads alive, for instance in a `ThreadPoolExecutor`: each new one starts a pool.
+Each concurrent call has its own `TVM_NUM_THREADS` threads: {cores}, unless you set the variable before
+you load the model. To serve many calls at once, set it to 1 and use one calling thread per core.{pools}
 
 ## Run it from C++
 
@@ -159,6 +157,10 @@ The library has several entry points: {names}. They share its parameters and sta
 _CALLERS = """\
 Any number of Python threads may call `model.run` at once. Each call takes a session from a small pool."""
 
+_POOLS = """ If you set
+it higher, also set `TVM_BIND_THREADS=0`: otherwise every pool binds its threads to the same first cores. Keep
+calling threads alive, for instance in a `ThreadPoolExecutor`: each new one starts a pool."""
+
 _CALLERS_WITH_STATE = """\
 Give each sequence of runs its own `model.session()`, which one thread uses at a time."""
 
@@ -229,6 +231,7 @@ def _python(manifest: Manifest) -> str:
         call=_call(manifest),
         entries=_entries(manifest),
         library=manifest.library,
+        pools="" if manifest.program else _POOLS,
         callers=_CALLERS_WITH_STATE if manifest.states else _CALLERS,
         state=_STATE.format(names=", ".join(f"`{spec}`" for spec in manifest.states))
         if manifest.states

@@ -205,6 +205,18 @@ static void copy_unless_there(void *to, const void *from, size_t bytes) {
   if (to != from) memmove(to, from, bytes);
 }
 
+static int run_calls(bessemer_model *model, const bessemer_plan *plan, const prepared_entry *entry) {
+  int failed = 0;
+  bessemer_pool_enter(model->pool);
+  for (int32_t i = 0; i < plan->call_count && !failed; i++) {
+    const bessemer_call *call = &plan->calls[i];
+    bessemer_argument result = {0};
+    failed = call->kernel(NULL, entry->arguments + call->first_argument, call->argument_count, &result);
+  }
+  bessemer_pool_leave();
+  return failed;
+}
+
 int32_t bessemer_model_run_on(bessemer_model *model, int32_t index, const void *const *inputs, void *const *outputs,
                               void *const *states) {
   if (!model || index < 0 || index >= bessemer_entry_count) return fail("there is no such entry point");
@@ -217,12 +229,7 @@ int32_t bessemer_model_run_on(bessemer_model *model, int32_t index, const void *
     if (plan->direct[i])
       entry->tensors[tensor].data = is_aligned(outputs[i]) ? outputs[i] : place(model, &plan->tensors[tensor]);
   }
-  bessemer_pool_enter(model->pool);
-  for (int32_t i = 0; i < plan->call_count; i++) {
-    const bessemer_call *call = &plan->calls[i];
-    bessemer_argument result = {0};
-    if (call->kernel(NULL, entry->arguments + call->first_argument, call->argument_count, &result)) return -1;
-  }
+  if (run_calls(model, plan, entry)) return -1;
   for (int32_t i = 0; i < described->output_count; i++)
     copy_unless_there(outputs[i], entry->tensors[plan->outputs[i]].data, described->outputs[i].bytes);
   for (int32_t i = 0; i < plan->state_count; i++) {

@@ -115,6 +115,7 @@ extern const char bessemer_cuda_version[];
 typedef struct bessemer_pool bessemer_pool;
 bessemer_pool *bessemer_pool_open(int32_t threads);
 void bessemer_pool_enter(bessemer_pool *pool);
+void bessemer_pool_leave(void);
 void bessemer_pool_close(bessemer_pool *pool);
 void bessemer_connect_kernels(void);
 void bessemer_set_error(const char *kind, const char *const *parts, int32_t count);

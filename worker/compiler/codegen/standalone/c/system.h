@@ -42,6 +42,9 @@ static inline void system_wait(system_condition *condition, system_mutex *mutex)
   SleepConditionVariableSRW(condition, mutex, INFINITE, 0);
 }
 
+static inline void system_yield(void) { SwitchToThread(); }
+static inline int system_process(void) { return 0; }
+
 static inline int32_t system_processors(void) {
   SYSTEM_INFO system;
   GetSystemInfo(&system);
@@ -61,6 +64,7 @@ static inline double system_now_ms(void) {
 
 #else
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,6 +98,9 @@ static inline void system_wake_all(system_condition *condition) { pthread_cond_b
 static inline void system_wait(system_condition *condition, system_mutex *mutex) {
   pthread_cond_wait(condition, mutex);
 }
+
+static inline void system_yield(void) { sched_yield(); }
+static inline int system_process(void) { return (int)getpid(); }
 
 static inline int32_t system_processors(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
 

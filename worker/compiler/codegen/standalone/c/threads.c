@@ -2,10 +2,14 @@
  *
  * A parallel loop is one task for each thread of the session that runs:
  *
- *   caller:   number += 1, wake the others; run task 0; wait until all others are done
- *   others:   wait for a new number; run their task; say that it is done
+ *   caller:   number += 1, wake the others; run task 0
+ *             for each other task: if nothing has claimed it, claim it and run it
+ *             wait until the tasks that others claimed are done
+ *   others:   wait for a new number; if the own task is not claimed, claim it, run it, say that it is done
  *
- * Threads spin for a while before they sleep, since the kernels of a run follow each other within microseconds.
+ * So a thread that the system does not schedule is not waited for: on a busy machine, a run takes at most as long as
+ * on one thread, and the rest of a task that was interrupted. Threads spin for a while before they sleep, since the
+ * kernels of a run follow each other within microseconds.
  */
 #include "plan.h"
 #include "system.h"
@@ -13,6 +17,7 @@
 #include <string.h>
 
 #define SPINS 20000
+#define SPINS_BEFORE_YIELDING 20000
 #define ERROR_BYTES 1024
 #define MAX_THREADS 256
 #define WORKSPACES 16
@@ -27,12 +32,14 @@ typedef int (*parallel_task)(int, parallel_environment *, void *);
 typedef struct {
   bessemer_pool *pool;
   int32_t task;
+  unsigned claimed; /* the number of the last parallel loop whose task was claimed */
   system_thread thread;
 } worker;
 
 struct bessemer_pool {
   int32_t threads;
   int32_t started;
+  int process; /* that the threads belong to: a fork has none of them */
   worker *workers;
   system_mutex mutex;
   system_condition wake;
@@ -46,6 +53,7 @@ struct bessemer_pool {
 };
 
 static _Thread_local bessemer_pool *current_pool;
+static _Thread_local int runs_task;
 static _Thread_local char last_error[ERROR_BYTES];
 
 static void pause_briefly(void) {
@@ -123,6 +131,21 @@ static unsigned await_number(bessemer_pool *pool, unsigned seen) {
   return number;
 }
 
+/* Whether the caller is the first to claim a worker's task of a parallel loop. Numbers may wrap. */
+static int claim(worker *owner, unsigned number) {
+  unsigned last = __atomic_load_n(&owner->claimed, __ATOMIC_RELAXED);
+  return (int)(number - last) > 0 &&
+         __atomic_compare_exchange_n(&owner->claimed, &last, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* A parallel loop inside a task runs alone. */
+static void run_task(bessemer_pool *pool, int32_t index) {
+  parallel_environment environment = {NULL, pool->threads};
+  runs_task = 1;
+  if (pool->task(index, &environment, pool->data)) __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
+  runs_task = 0;
+}
+
 SYSTEM_THREAD(work) {
   worker *self = argument;
   bessemer_pool *pool = self->pool;
@@ -130,12 +153,25 @@ SYSTEM_THREAD(work) {
   for (;;) {
     seen = await_number(pool, seen);
     if (__atomic_load_n(&pool->stop, __ATOMIC_ACQUIRE)) break;
-    parallel_environment environment = {NULL, pool->threads};
-    if (pool->task(self->task, &environment, pool->data)) __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
+    if (!claim(self, seen)) continue;
+    run_task(pool, self->task);
     __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELEASE);
   }
   release_workspaces();
   return (system_result)0;
+}
+
+static void start_workers(bessemer_pool *pool) {
+  pool->process = system_process();
+  pool->started = pool->sleeping = 0;
+  system_prepare(&pool->mutex, &pool->wake);
+  for (int32_t i = 1; i < pool->threads; i++) {
+    worker *one = &pool->workers[i];
+    one->pool = pool;
+    one->task = i;
+    if (system_start(&one->thread, work, one)) break;
+    pool->started = i;
+  }
 }
 
 bessemer_pool *bessemer_pool_open(int32_t threads) {
@@ -145,15 +181,8 @@ bessemer_pool *bessemer_pool_open(int32_t threads) {
   bessemer_pool *pool = calloc(1, sizeof(bessemer_pool));
   if (!pool) return NULL;
   pool->threads = threads;
-  system_prepare(&pool->mutex, &pool->wake);
   pool->workers = calloc((size_t)threads, sizeof(worker));
-  for (int32_t i = 1; pool->workers && i < threads; i++) {
-    worker *one = &pool->workers[i];
-    one->pool = pool;
-    one->task = i;
-    if (system_start(&one->thread, work, one)) break;
-    pool->started = i;
-  }
+  if (pool->workers) start_workers(pool);
   if (!pool->workers || pool->started != threads - 1) {
     bessemer_pool_close(pool);
     return NULL;
@@ -169,42 +198,65 @@ static void wake_workers(bessemer_pool *pool) {
 
 void bessemer_pool_close(bessemer_pool *pool) {
   if (!pool) return;
-  __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
-  wake_workers(pool);
-  for (int32_t i = 1; i <= pool->started; i++) system_join(pool->workers[i].thread);
-  system_discard(&pool->mutex, &pool->wake);
+  if (pool->workers && pool->process == system_process()) {
+    __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
+    wake_workers(pool);
+    for (int32_t i = 1; i <= pool->started; i++) system_join(pool->workers[i].thread);
+    system_discard(&pool->mutex, &pool->wake);
+  }
   free(pool->workers);
   free(pool);
   release_workspaces();
 }
 
-void bessemer_pool_enter(bessemer_pool *pool) { current_pool = pool; }
+/* If a thread of a fork's does not start, the caller runs its tasks. */
+void bessemer_pool_enter(bessemer_pool *pool) {
+  if (pool->process != system_process()) start_workers(pool);
+  current_pool = pool;
+}
+
+void bessemer_pool_leave(void) { current_pool = NULL; }
 
 static int run_alone(parallel_task task, void *data) {
   parallel_environment environment = {NULL, 1};
   return task(0, &environment, data);
 }
 
+static void await_others(bessemer_pool *pool) {
+  for (int i = 0; __atomic_load_n(&pool->pending, __ATOMIC_ACQUIRE); i++) {
+    if (i < SPINS_BEFORE_YIELDING)
+      pause_briefly();
+    else
+      system_yield();
+  }
+}
+
+/* What kernels call outside of a session, where TVM runs them. */
+static int (*launch_of_tvm)(parallel_task, void *, int);
+
 static int launch(parallel_task task, void *data, int tasks) {
   bessemer_pool *pool = current_pool;
-  if (!pool || pool->threads == 1 || (tasks > 0 && tasks < pool->threads)) return run_alone(task, data);
+  if (!pool && !runs_task && launch_of_tvm) return launch_of_tvm(task, data, tasks);
+  if (!pool || runs_task || pool->threads == 1 || (tasks > 0 && tasks < pool->threads)) return run_alone(task, data);
   pool->task = task;
   pool->data = data;
   pool->failed = 0;
   __atomic_store_n(&pool->pending, pool->threads - 1, __ATOMIC_RELAXED);
   system_lock(&pool->mutex);
-  __atomic_add_fetch(&pool->number, 1, __ATOMIC_RELEASE);
+  unsigned number = __atomic_add_fetch(&pool->number, 1, __ATOMIC_RELEASE);
   if (pool->sleeping) system_wake_all(&pool->wake);
   system_unlock(&pool->mutex);
-  parallel_environment environment = {NULL, pool->threads};
-  current_pool = NULL; /* a parallel loop inside this one runs alone */
-  int failed = task(0, &environment, data);
-  current_pool = pool;
-  while (__atomic_load_n(&pool->pending, __ATOMIC_ACQUIRE)) pause_briefly();
-  return failed || pool->failed ? -1 : 0;
+  run_task(pool, 0);
+  for (int32_t i = pool->threads - 1; i > 0; i--) {
+    if (!claim(&pool->workers[i], number)) continue;
+    run_task(pool, i);
+    __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELAXED);
+  }
+  await_others(pool);
+  return pool->failed ? -1 : 0;
 }
 
-/* Kernels call these through pointers, which TVM's loader sets where TVM runs the library. A library may have no
+/* Kernels call these through pointers, which TVM's loader has set if it opened the library. A library may have no
  * kernels that do; where its format has no symbols that may be missing, it has the pointers here as well. */
 #if defined(__ELF__)
 #define POINTER extern __attribute__((weak))
@@ -220,7 +272,11 @@ static void point_to(void **pointer, void *function) {
 }
 
 void bessemer_connect_kernels(void) {
-  point_to(&__TVMBackendParallelLaunch, (void *)launch);
+  void **pointer = &__TVMBackendParallelLaunch;
+  if (pointer && *pointer != (void *)launch) {
+    launch_of_tvm = (int (*)(parallel_task, void *, int)) * pointer;
+    *pointer = (void *)launch;
+  }
   point_to(&__TVMBackendAllocWorkspace, (void *)take_workspace);
   point_to(&__TVMBackendFreeWorkspace, (void *)return_workspace);
 }
