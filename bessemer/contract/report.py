@@ -203,6 +203,12 @@ class BenchmarkResult(Document):
         description="Why the latency is unreliable: the library stalled, or one measurement took more than "
         "1.5 times as long as another. Empty if the latency is reliable.",
     )
+    drift: str = Field(
+        default="",
+        description="How the latency changed while it was measured: what the first runs, of up to a second, "
+        "and the later ones took, where their ranges (10th to 90th percentile) don't overlap. Empty if they "
+        "do.",
+    )
     tokens: int | None = Field(
         default=None,
         description="For a decoder, how many tokens a run takes: 1 writes the next, more read a prompt. Null "

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from worker.measure.samples import FEW_RUNS, LEAST_RUNS, take_sample, why_undecided, why_unsteady
+from worker.measure.samples import (
+    FEW_RUNS,
+    LEAST_RUNS,
+    Sample,
+    drift,
+    take_sample,
+    why_undecided,
+    why_unsteady,
+)
 from worker.measure.timed import timed
 
 FAST, SLOW, STALLED = (0.0001,) * 20, (0.0002,) * 20, (0.0001,) + (0.026,) * 19
@@ -70,6 +78,22 @@ def test_samples_that_differ_or_stall_are_unsteady(
     samples: tuple[tuple[float, ...], ...], reason: str
 ) -> None:
     assert why_unsteady("torch eager", samples) == reason
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "told"),
+    [
+        (FAST, FAST, ""),
+        (FAST, SLOW, "0.1 ms and the later ones 0.2 ms: the processor lowered its clock"),
+        (SLOW, FAST, "0.2 ms and the later ones 0.1 ms: the processor raised its clock"),
+        (FAST, (*FAST, *SLOW), ""),
+        (FAST[:3], SLOW, ""),
+    ],
+    ids=["equal", "slower", "faster", "overlapping", "few runs"],
+)
+def test_runs_that_get_slower_for_good_are_told(early: Sample, late: Sample, told: str) -> None:
+    assert told in drift(early, late)
+    assert bool(drift(early, late)) == bool(told)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from worker.measure.rounds import Side
+from worker.measure.statistics import percentile
 from worker.measure.timed import WARM_UP_SECONDS
 
 Sample = tuple[float, ...]
@@ -61,6 +62,23 @@ def why_unsteady(name: str, samples: Sequence[Sample]) -> str:
     if median(runs) > STALLS_BEYOND * min(runs):
         return f"{name} stalled: its fastest run took {_ms(min(runs))}, its median run {_ms(median(runs))}"
     return ""
+
+
+def drift(early: Sample, late: Sample) -> str:
+    """How a side changed while it was measured, as when the processor lowers its clock; empty if it did not.
+
+    Args:
+        early: the first runs, of up to a second.
+        late: the runs after them.
+    """
+    (early_low, early_high), (late_low, late_high) = (
+        (percentile(sample, 10), percentile(sample, 90)) for sample in (early, late)
+    )
+    if min(len(early), len(late)) < LEAST_RUNS or (early_high >= late_low and late_high >= early_low):
+        return ""
+    then, now = median(early), median(late)
+    cause = "lowered its clock" if now > then else "raised its clock"
+    return f"the first runs took {_ms(then)} and the later ones {_ms(now)}: the processor {cause}, or other work changed"
 
 
 def why_undecided(name: str, chosen: int, samples: dict[int, Sample]) -> str:

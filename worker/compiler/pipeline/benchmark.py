@@ -39,7 +39,7 @@ from worker.compiler.values import (
 )
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
-from worker.measure.samples import Sample, take_sample, why_undecided, why_unsteady
+from worker.measure.samples import Sample, drift, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import choose_profile, latency, round_ratios
 from worker.measure.timed import timed
 from worker.package.archive import write_arrays
@@ -198,6 +198,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
+            drift=drift(ours.first, (*ours.rounds, *ours.second)),
             threads=threads,
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
