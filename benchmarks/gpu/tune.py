@@ -12,7 +12,6 @@ import argparse
 import fcntl
 import json
 import multiprocessing
-import os
 import time
 import traceback
 from collections.abc import Iterator
@@ -111,7 +110,6 @@ def _in_processes(chosen: argparse.Namespace) -> None:
 
 
 def _tune(case: Case, chosen: argparse.Namespace) -> None:
-    os.sched_setaffinity(0, _cores_of(case, chosen))
     target, tuned = target_of(chosen.arch), chosen.folder / "tuned" / case.name
     options = {"trials": chosen.trials, "seconds": chosen.seconds, "search": chosen.search}
     tuned.parent.mkdir(parents=True, exist_ok=True)
@@ -126,14 +124,6 @@ def _tune(case: Case, chosen: argparse.Namespace) -> None:
     result["wall_seconds"] = time.perf_counter() - observer.started
     tuned.with_name(f"{case.name}.json").write_text(json.dumps(result), encoding="utf-8")
     print("\n".join([f"{case.name}:", *_lines(result)]), flush=True)
-
-
-def _cores_of(case: Case, chosen: argparse.Namespace) -> set[int]:
-    """This case's share of the cores."""
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // chosen.at_once)
-    place = chosen.cases.index(case) % chosen.at_once * share
-    return set(cores[place : place + share]) or set(cores)
 
 
 def _lines(tuned: dict[str, Any]) -> list[str]:
