@@ -1,8 +1,11 @@
 """Measures prepared bundles beside torch: ``python -m benchmarks.gpu.measure FOLDER RESULTS.json``.
 
-``FOLDER/cases`` has the bundles, ``FOLDER/products`` the products of ``benchmarks.gpu.products``.
-Runs where the GPU is; needs torch with CUDA, numpy and apache-tvm-ffi, and no compiler of ours. Every case
-is a process of its own, which compiles its peers while others do; then they measure one after the other.
+``FOLDER/cases`` has the bundles, ``FOLDER/tuned`` those of searches (``benchmarks.gpu.tune``) and
+``FOLDER/products`` the products of ``benchmarks.gpu.products``. Runs where the GPU is; needs torch with CUDA,
+numpy and apache-tvm-ffi, and no compiler of ours. Every case is a process of its own: they start together and
+measure one after the other. With ``--compile``, each starts when the one before has ended, since
+``max-autotune`` uses all cores and times kernels; a compilation that exceeds its time is left out. The
+results are written after every case, into the file if it exists. A second run measures what is missing.
 
 A time is the median of events around single runs. Between cold runs, a write of twice the second-level cache
 replaces its contents; the sides take turns.
@@ -14,7 +17,7 @@ import argparse
 import fcntl
 import importlib.util
 import json
-import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,7 +38,10 @@ from benchmarks.gpu.measure_products import measure_products
 Runs = dict[str, Callable[[], object]]
 
 _ROUNDS, _RUNS, _WARM_UP = 10, 20, 5
-_GRAPH = "torch, CUDA graph"
+_GRAPH, _COMPILED = "torch, CUDA graph", "torch.compile(max-autotune)"
+_OURS, _TUNED = "Bessemer", "Bessemer, tuned"
+_LATE = 2
+"""A process is ended after this many times the seconds of its compilation."""
 
 
 def main() -> None:
@@ -44,33 +50,66 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--compile", action="store_true", help="also measure torch.compile(max-autotune)")
     parser.add_argument("--seconds", type=float, default=300, help="stop waiting for peers after this time")
+    parser.add_argument("--compile-seconds", type=float, default=120, help="of torch.compile, for each case")
+    parser.add_argument("--only", nargs="*", help="these cases, in this order")
     parser.add_argument("--case")
     chosen = parser.parse_args()
     if chosen.case:
         _measure_case(chosen)
         return
-    cases = _cases(chosen.folder)
     work = chosen.results.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu.measure", *sys.argv[1:]]
-    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    started = [
-        subprocess.Popen([*command, "--case", case], env=environment, stdout=(work / f"{case}.log").open("w"),
-                         stderr=subprocess.STDOUT)
-        for case in cases
-    ]  # fmt: skip
-    for process in started:
-        process.wait()
-    found = [json.loads(path.read_text()) for path in sorted(work.glob("*.json"))]
-    document = {
-        "measured_at": datetime.now(UTC).isoformat(),
-        "machine": {**_machine(), **_ceilings()},
-        "cases": found,
-        "products": measure_products(chosen.folder / "products"),
-    }
-    chosen.results.write_text(_in_lines(document))
-    for case in found:
-        print(_line(case))
+    document: dict[str, Any] = {"measured_at": "", "machine": {}, "cases": [], "products": []}
+    if chosen.results.exists():
+        document |= json.loads(chosen.results.read_text())
+    document |= {"measured_at": datetime.now(UTC).isoformat(), "machine": {**_machine(), **_ceilings()}}
+    _write(document, chosen.results)
+    cases = [case for case in _cases(chosen) if not _is_measured(work / f"{case}.json")]
+    if chosen.compile:
+        for case in cases:
+            _start(case, work).wait(_LATE * chosen.compile_seconds)
+            _add(document, work, chosen.results)
+    else:
+        for process in [_start(case, work) for case in cases]:
+            process.wait()
+            _add(document, work, chosen.results)
+    products = measure_products(chosen.folder / "products")
+    _write(document | ({"products": products} if products else {}), chosen.results)
+
+
+class _Running(subprocess.Popen[bytes]):
+    def wait(self, timeout: float | None = None) -> int:
+        """End it if it takes longer."""
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return super().wait()
+
+
+def _start(case: str, work: Path) -> _Running:
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu.measure", *sys.argv[1:], "--case", case]
+    return _Running(command, stdout=(work / f"{case}.log").open("w"), stderr=subprocess.STDOUT)
+
+
+def _is_measured(path: Path) -> bool:
+    return path.exists() and "times" in json.loads(path.read_text())
+
+
+def _add(document: dict[str, Any], work: Path, results: Path) -> None:
+    """Put the measured cases in place of their earlier results, and write the file."""
+    found = {case["case"]: case for case in document["cases"]}
+    for path in sorted(work.glob("*.json")):
+        case = json.loads(path.read_text())
+        if found.get(case["case"]) != case:
+            print(_line(case), flush=True)
+        found[case["case"]] = case
+    document["cases"] = [found[name] for name in sorted(found)]
+    _write(document, results)
+
+
+def _write(document: dict[str, Any], results: Path) -> None:
+    results.write_text(_in_lines(document))
 
 
 def _in_lines(document: dict[str, Any]) -> str:
@@ -82,8 +121,9 @@ def _in_lines(document: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _cases(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob("cases/*/manifest.json"))
+def _cases(chosen: argparse.Namespace) -> list[str]:
+    there = sorted(path.parent.name for path in chosen.folder.glob("cases/*/manifest.json"))
+    return there if chosen.only is None else [case for case in chosen.only if case in there]
 
 
 def _ceilings() -> dict[str, float]:
@@ -130,6 +170,7 @@ def _measure_case(chosen: argparse.Namespace) -> None:
 
 def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> None:
     case, bundle = parse(chosen.case), chosen.folder / "cases" / chosen.case
+    tuned = chosen.folder / "tuned" / chosen.case
     torch.set_num_threads(2)
     module, inputs = case.build().cuda(), tuple(one.cuda() for one in case.inputs())
     runner = _runner(bundle)
@@ -137,9 +178,10 @@ def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> Non
         runs: Runs = {"torch eager": lambda: module(*inputs)}
         _warm(runs)
         if chosen.compile:
-            compiled = torch.compile(module, mode="max-autotune")
-            runs["torch.compile(max-autotune)"] = lambda: compiled(*inputs)
-            _warm(runs)
+            started = time.perf_counter()
+            compiled = _compiled(module, inputs, chosen.compile_seconds)
+            result["compile_seconds"] = time.perf_counter() - started
+            runs |= {} if compiled is None else {_COMPILED: compiled}
         (work / f"{chosen.case}.ready").touch()
         _await_all(chosen, work)
         with _alone(work):
@@ -156,11 +198,52 @@ def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> Non
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
                 runs[_GRAPH] = _graph(lambda: module(*inputs))
-                runs["Bessemer"], _ = session.bind(given, outputs, stream.cuda_stream)
+                runs[_OURS], _ = session.bind(given, outputs, stream.cuda_stream)
+                if (tuned / "manifest.json").exists():
+                    runs[_TUNED] = _tuned(tuned, runner, given, result, stream.cuda_stream)
                 _warm(runs)
                 result["times"] = _times(runs)
             result["functions"] = _functions(bundle, lambda: session.run(given))
             result["clocks"] = _machine()["gpu"]
+
+
+class _TooLong(BaseException):
+    """No ``Exception``, which the compiler would take for a failure of one of its candidates."""
+
+
+def _compiled(
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], seconds: float
+) -> Callable[[], object] | None:
+    """The model compiled by torch; None if that takes longer."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise _TooLong
+
+    compiled = torch.compile(module, mode="max-autotune")
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        _warm({_COMPILED: lambda: compiled(*inputs)})
+    except (Exception, _TooLong):
+        traceback.print_exc()
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return lambda: compiled(*inputs)
+
+
+def _tuned(
+    bundle: Path, runner: Any, given: dict[str, torch.Tensor], result: dict[str, Any], stream: int
+) -> Callable[[], object]:
+    """The bundle of a search, bound to outputs of its own."""
+    model = runner.load(bundle)
+    session = model.gpu_session()
+    outputs = {name: torch.from_dlpack(made) for name, made in session.run(given).items()}
+    torch.cuda.synchronize()
+    result["tuned_verdict"] = _compare(model, outputs)
+    result["trials"] = json.loads((bundle / "report.json").read_text())["tune"]["trials"]
+    run, _ = session.bind(given, outputs, stream)
+    return run  # type: ignore[no-any-return]
 
 
 def _runner(bundle: Path) -> Any:
@@ -284,7 +367,9 @@ def _functions(bundle: Path, run: Callable[[], object]) -> list[dict[str, Any]]:
 
 
 def _await_all(chosen: argparse.Namespace, work: Path) -> None:
-    count = len(_cases(chosen.folder))
+    if chosen.compile:
+        return
+    count = len(_cases(chosen))
     end = time.monotonic() + chosen.seconds
     while len(list(work.glob("*.ready"))) < count and time.monotonic() < end:
         time.sleep(0.1)

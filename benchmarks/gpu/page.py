@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.tables import newest, table
 from worker.report.words import percent, three_digits
 
-_OURS = "Bessemer"
+_OURS, _TUNED = "Bessemer", "Bessemer, tuned"
 _PEERS = ("torch eager", "torch, CUDA graph", "torch.compile(max-autotune)")
 _SHOWN_FUNCTIONS = 3
 _MATCHING = 0.02
@@ -50,6 +50,7 @@ def section(folder: Path) -> list[str]:
         *_means(cases),
         *(f"- {case['case']} failed: {case['error'].strip()} ({case.get('note', '')})" for case in failed),
         "",
+        *_tuned_section(cases, peers),
         "In float32, torch multiplies the factors of convolutions in tf32, with 10 bits of mantissa, which "
         "shows in its error; Bessemer's are exact.",
         "",
@@ -81,9 +82,9 @@ def _parts(case: dict[str, Any]) -> tuple[str, str, str]:
     return model, batch, precision
 
 
-def _ratio(case: dict[str, Any]) -> float:
+def _ratio(case: dict[str, Any], ours: str = _OURS) -> float:
     times = case["times"]
-    return float(times[_OURS]["warm_ms"]) / min(times[peer]["warm_ms"] for peer in _PEERS if peer in times)
+    return float(times[ours]["warm_ms"]) / min(times[peer]["warm_ms"] for peer in _PEERS if peer in times)
 
 
 def _row(case: dict[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
@@ -97,13 +98,45 @@ def _row(case: dict[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
 def _means(cases: list[dict[str, Any]]) -> list[str]:
     lines = []
     for batch, precision in sorted({_parts(case)[1:] for case in cases}):
-        ratios = [_ratio(case) for case in cases if _parts(case)[1:] == (batch, precision)]
-        mean = exp(sum(map(log, ratios)) / len(ratios))
-        lines.append(
-            f"- batch {batch}, {precision}: the geometric mean of the ratios is **{mean:.2f}** "
-            f"({len(ratios)} models)"
-        )
+        group = [case for case in cases if _parts(case)[1:] == (batch, precision)]
+        mean = f"**{_mean(group, _OURS):.2f}** ({len(group)} models)"
+        lines.append(f"- batch {batch}, {precision}: the geometric mean of the ratios is {mean}")
     return lines
+
+
+def _tuned_section(cases: list[dict[str, Any]], peers: Sequence[str]) -> list[str]:
+    """The models whose tuned library was timed in turns with the one without trials."""
+    tuned = [case for case in cases if _TUNED in case["times"]]
+    if not tuned:
+        return []
+    return [
+        "### Tuned",
+        "",
+        "The same model after a search on this GPU, in turns with the library without trials and with torch:",
+        "",
+        *table(
+            ("model", "batch", "precision", "trials", "tuned", "no trials", *peers, "ratio", "of no trials"),
+            [_tuned_row(case, peers) for case in tuned],
+        ),
+        "",
+        f"- the geometric mean of the ratios to the fastest other is **{_mean(tuned, _TUNED):.2f}**; without "
+        f"trials, that of the same models is {_mean(tuned, _OURS):.2f}",
+        "",
+    ]
+
+
+def _tuned_row(case: dict[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
+    times = case["times"]
+    shown = (
+        three_digits(times[side]["warm_ms"]) if side in times else "" for side in (_TUNED, _OURS, *peers)
+    )
+    gain = times[_TUNED]["warm_ms"] / times[_OURS]["warm_ms"]
+    trials = str(case.get("trials", ""))
+    return (*_parts(case), trials, *shown, f"{_ratio(case, _TUNED):.2f}", f"{gain:.2f}")
+
+
+def _mean(cases: Sequence[dict[str, Any]], ours: str) -> float:
+    return exp(sum(log(_ratio(case, ours)) for case in cases) / len(cases))
 
 
 def _product(found: dict[str, Any]) -> tuple[str, ...]:

@@ -1,60 +1,78 @@
 """Tunes models on this machine's GPU: ``python -m benchmarks.gpu.tune FOLDER resnet50-32-bf16 … --trials N``.
 
-Each tuned bundle lies in the folder by its case's name, with ``tuning.json`` beside it. A case that fails is
-printed, and the next one follows.
+The folder ``cases`` gets the bundle of each case without trials, ``tuned`` that of its search, which
+``benchmarks.gpu.measure`` then times in turns. Beside a tuned bundle lie the search's log, its records and
+``NAME.json``, its result. Each case has a process of its own; those that search at the same time measure in
+turns. A case that fails is printed, and the next one follows.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
-import os
-import shutil
-import tempfile
+import multiprocessing
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.gpu.cases import Case, parse
-from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.request import CompilationRequest
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
+from benchmarks.gpu.prepare import compile_case, target_of
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import PresetTarget, resolve_target
-from worker.candidates.server import fork_server
-from worker.compiler.pipeline.pipeline import run_pipeline
-from worker.compiler.target import compile_target
-from worker.compiler.values import StageContext, Upload
 from worker.job.warmup import import_everything
 from worker.measure.gpus import gpus_here
 from worker.protocol.observer import JobObserver
 
-_PRINT_SECONDS = 3.0
+_PRINT_SECONDS = 5.0
 
 
 @dataclass
 class Printed(JobObserver):
     """Prints stages, and progress every few seconds."""
 
+    name: str
     started: float = field(default_factory=time.perf_counter)
     _last: float = 0.0
 
     def stage_finished(self, stage: Stage, seconds: float) -> None:
         """See ``JobObserver``."""
-        self._print(f"{stage.value}: {seconds:.1f} s")
+        if seconds >= 1.0:
+            self._print(f"{stage.value}: {seconds:.1f} s")
 
     def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
         """See ``JobObserver``."""
-        if time.perf_counter() - self._last >= _PRINT_SECONDS:
+        if stage is Stage.TUNE and time.perf_counter() - self._last >= _PRINT_SECONDS:
             self._last = time.perf_counter()
             self._print(f"{stage.value}: {done} of {total} {detail}")
 
     def _print(self, text: str) -> None:
-        print(f"  {time.perf_counter() - self.started:6.1f} s  {text}", flush=True)
+        print(f"  {self.name} {time.perf_counter() - self.started:6.1f} s  {text}", flush=True)
+
+
+class LockedTurns:
+    """Turns by a locked file, for processes that measure on one GPU."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._depth = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """See ``Turns.turn``."""
+        self._depth += 1
+        try:
+            if self._depth > 1:
+                yield
+                return
+            with self._path.open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        finally:
+            self._depth -= 1
 
 
 def main() -> None:
@@ -64,57 +82,48 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=64, help="for each case")
     parser.add_argument("--seconds", type=float, default=60.0, help="of searching, for each case")
     parser.add_argument("--search", choices=("both", "plans", "metaschedule"), default="both")
+    parser.add_argument("--at-once", type=int, default=1, help="how many cases search at the same time")
     parser.add_argument("--arch", help="such as sm_90; this machine's GPU by default")
     chosen = parser.parse_args()
     import_everything()
     found = gpus_here()
     for gpu in found:
         print(f"{gpu.name} ({gpu.arch}), driver for CUDA {gpu.cuda}", flush=True)
-    arch = chosen.arch or (found[0].arch if found else "sm_90")
-    for case in chosen.cases:
-        print(f"{case.name}:", flush=True)
-        try:
-            _tune(case, arch, chosen)
-        except Exception:
-            traceback.print_exc()
-
-
-def _tune(case: Case, arch: str, chosen: argparse.Namespace) -> None:
-    output = chosen.folder / case.name
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    options = {"trials": chosen.trials, "seconds": chosen.seconds, "search": chosen.search}
-    preset = f"cuda-{arch}"
-    request = CompilationRequest.model_validate(
-        {"model": "0" * 64, "target": preset, "verification": "none", "tune": options}
-    )
-    cores = len(os.sched_getaffinity(0))
-    target = compile_target(resolve_target(PresetTarget(preset=preset), "x86-64-v3", cores))
-    if not target.has_gpu:
-        print(f"  no GPU here runs {preset} with this driver: nothing will be measured", flush=True)
-    with tempfile.TemporaryDirectory() as made, fork_server(Path(made)) as candidates:
-        model = Path(made) / "model.pt2"
-        with torch.inference_mode():
-            torch.export.save(torch.export.export(case.build(), case.inputs()), model)
-        context = StageContext(
-            scratch=Path(made),
-            output=output,
-            candidates=candidates,
-            sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-            finished_stages=lambda: (),
-            left_seconds=lambda: 1800.0,
-            observer=Printed(),
+    chosen.arch = chosen.arch or (found[0].arch if found else "sm_90")
+    if not target_of(chosen.arch).has_gpu:
+        print(
+            f"no GPU here runs code for {chosen.arch} with this driver: nothing will be measured", flush=True
         )
-        try:
-            run_pipeline(Upload(model, request, target), context)
-        finally:
-            log = Path(made) / "tune.log"
-            if log.exists():
-                shutil.copy(log, chosen.folder / f"{case.name}.log")
-    (output / ARCHIVE).unlink(missing_ok=True)
-    tuned = json.loads((output / "report.json").read_text(encoding="utf-8"))["tune"]
-    (output / "tuning.json").write_text(json.dumps(tuned, indent=1), encoding="utf-8")
-    print("\n".join(_lines(tuned)), flush=True)
+    _in_processes(chosen)
+
+
+def _in_processes(chosen: argparse.Namespace) -> None:
+    """A forked process for each case, some at a time."""
+    forking, waiting = multiprocessing.get_context("fork"), list(chosen.cases)
+    running: list[Any] = []
+    while waiting or running:
+        running = [process for process in running if process.is_alive()]
+        while waiting and len(running) < chosen.at_once:
+            running.append(forking.Process(target=_tune, args=(waiting.pop(0), chosen)))
+            running[-1].start()
+        time.sleep(0.1)
+
+
+def _tune(case: Case, chosen: argparse.Namespace) -> None:
+    target, tuned = target_of(chosen.arch), chosen.folder / "tuned" / case.name
+    options = {"trials": chosen.trials, "seconds": chosen.seconds, "search": chosen.search}
+    tuned.parent.mkdir(parents=True, exist_ok=True)
+    observer = Printed(case.name)
+    try:
+        compile_case(case, target, chosen.folder / "cases" / case.name)
+        compile_case(case, target, tuned, options, observer, LockedTurns(chosen.folder / "lock"))
+    except Exception:
+        traceback.print_exc()
+        return
+    result = json.loads((tuned / "report.json").read_text(encoding="utf-8"))["tune"]
+    result["wall_seconds"] = time.perf_counter() - observer.started
+    tuned.with_name(f"{case.name}.json").write_text(json.dumps(result), encoding="utf-8")
+    print("\n".join([f"{case.name}:", *_lines(result)]), flush=True)
 
 
 def _lines(tuned: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler import source_locations as places
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.source_locations import author_frame
+from worker.compiler.translation.importer import Importer
 from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.values import StageContext
 from worker.errors import JobError, OperatorsUnsupportedError
@@ -162,3 +163,12 @@ def test_the_place_in_the_source_is_the_authors_innermost_line(
     trace: str, expected: tuple[str | None, int | None]
 ) -> None:
     assert author_frame(trace) == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_weight_whose_memory_is_not_aligned_is_copied(dtype: torch.dtype) -> None:
+    weight = torch.arange(9).to(dtype)[1:]
+
+    made = Importer._convert_pytorch_tensor_to_tvm(weight)
+
+    assert torch.equal(torch.from_dlpack(made), weight)

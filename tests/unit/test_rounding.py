@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bessemer.contract.options import Tolerance
-from worker.compiler.checking.compare import own_rounding, scale_of, widen
+from worker.compiler.checking.compare import highest_ceiling, is_as_exact, own_rounding, scale_of, widen
 
 NAN, INF = float("nan"), float("inf")
 FLOAT32 = Tolerance(relative=1e-4, absolute=1e-5)
@@ -52,11 +52,37 @@ def test_the_absolute_part_is_as_wide_as_the_reference_is_rounded(
     assert widened.absolute == pytest.approx(absolute)
 
 
-@pytest.mark.parametrize(("rounding", "absolute"), [(0.02, 0.08), (0.9, 1e-2)])
-def test_narrow_types_are_not_widened_beyond_a_hundredth_of_the_largest(
-    rounding: float, absolute: float
+@pytest.mark.parametrize(
+    ("dtype", "rounding", "absolute"),
+    [
+        ("float16", 0.02, 0.08),
+        ("float16", 0.03, 1e-2),
+        ("bfloat16", 0.02, 0.08),
+        ("bfloat16", 0.19, 0.76),
+        ("bfloat16", 0.21, 1e-2),
+    ],
+)
+def test_narrow_types_are_widened_by_ten_distances_of_the_largest_number_at_most(
+    dtype: str, rounding: float, absolute: float
 ) -> None:
-    assert widen(Tolerance(relative=4e-2, absolute=1e-2), rounding, 10.0).absolute == absolute
+    widened = widen(Tolerance(relative=4e-2, absolute=1e-2), rounding, 10.0, highest_ceiling(dtype))
+    assert widened.absolute == absolute
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "expected"),
+    [
+        pytest.param([1.1, 2.0], [1.0, 2.1], True, id="errors of the same size elsewhere"),
+        pytest.param([1.1, 2.3], [1.0, 2.1], False, id="errors three times as large"),
+        pytest.param([1.0, 2.0], [1.0, 2.0], True, id="no errors"),
+        pytest.param([1.1, 2.0], [1.0, 2.0], False, id="errors where the model has none"),
+        pytest.param([NAN, 2.0], [1.0, 2.1], False, id="no number"),
+    ],
+)
+def test_an_output_is_as_exact_as_its_reference_if_their_errors_are_alike(
+    output: list[float], reference: list[float], expected: bool
+) -> None:
+    assert is_as_exact(np.array(output), np.array(reference), np.array([1.0, 2.0])) is expected
 
 
 @pytest.mark.parametrize(

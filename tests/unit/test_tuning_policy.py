@@ -11,6 +11,7 @@ from worker.compiler.tuning.trial_budget import (
     best_so_far,
     next_task,
     round_size,
+    round_trials,
     search_end,
     share_seconds,
     shown_scope,
@@ -188,3 +189,9 @@ def test_progress_shows_the_default_beside_the_best(
     options: TuneOptions, standings: list[Standing], words: str
 ) -> None:
     assert shown_search(options, 6.2, standings, "f") == words
+
+
+@pytest.mark.parametrize(("builders", "expected"), [(1, ROUND_TRIALS), (16, 16), (96, 32)])
+def test_a_round_on_a_gpu_keeps_all_builders_busy(builders: int, expected: int) -> None:
+    assert round_trials(builders) == expected
+    assert round_size(1000, [standing()], round_trials(builders)) == expected

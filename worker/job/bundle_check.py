@@ -24,7 +24,7 @@ from bessemer.contract.report import Latency
 from worker.candidates.execute import ProgramFailedError
 from worker.candidates.process import use_threads
 from worker.candidates.program import Program
-from worker.compiler.checking.compare import ALLOWED, scale_of, widen
+from worker.compiler.checking.compare import ALLOWED, highest_ceiling, scale_of, widen
 from worker.compiler.target import CompileTarget, compile_target, refuse_unrunnable
 from worker.errors import JobError, failure_of
 from worker.job.extensions import load_extensions
@@ -155,7 +155,8 @@ def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, options: 
         asked = options.tolerance(dtypes[claimed.name])
         if options.absolute is None:
             reference = run.as_numbers(references[claimed.name], dtypes[claimed.name])
-            asked = widen(asked, claimed.absolute / ALLOWED, scale_of(reference))
+            highest = highest_ceiling(dtypes[claimed.name])
+            asked = widen(asked, claimed.absolute / ALLOWED, scale_of(reference), highest)
         if _exceeds(claimed.relative, asked.relative) or _exceeds(claimed.absolute, asked.absolute):
             raise JobError(ErrorCode.VERIFY_MISMATCH, _describe(claimed))
 

@@ -23,6 +23,12 @@ CEILING = 10.0
 HIGHEST_CEILING = 0.01
 """Share of the largest exact element, for types with a wide relative tolerance."""
 
+BFLOAT16_CEILING = 0.08
+"""The same share for bfloat16: about ten distances between neighboring numbers, as 0.01 is for float16."""
+
+AS_EXACT = 2.0
+"""Multiples of the reference's root mean square error that a library as exact as it may have."""
+
 
 class _Worst(NamedTuple):
     place: tuple[int, ...] = ()
@@ -125,20 +131,43 @@ def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
     return max(float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0)), 0.0)
 
 
-def widen(tolerance: Tolerance, rounding: float, scale: float) -> Tolerance:
+def highest_ceiling(dtype: str) -> float:
+    """The share of the largest exact element that rounding in this type may reach."""
+    return BFLOAT16_CEILING if dtype == "bfloat16" else HIGHEST_CEILING
+
+
+def is_as_exact(output: Array, reference: Array, exact: Array) -> bool:
+    """Whether an output's errors are about as large as its reference's.
+
+    Args:
+        output: the library's output; the reference's shape.
+        reference: the model's output in its own type.
+        exact: the model's output in float64.
+    """
+    is_finite = np.isfinite(exact)
+    ours, theirs = (_mean_square(each.astype(np.float64) - exact, is_finite) for each in (output, reference))
+    return ours <= AS_EXACT**2 * theirs
+
+
+def _mean_square(errors: Array, where: Array) -> float:
+    return float(np.square(errors[where]).mean()) if where.any() else 0.0
+
+
+def widen(tolerance: Tolerance, rounding: float, scale: float, highest: float = HIGHEST_CEILING) -> Tolerance:
     """Widen a tolerance for a reference with a rounding error.
 
     The absolute part grows to ``ALLOWED`` times the error, unless that exceeds ``CEILING`` relative
-    tolerances, or ``HIGHEST_CEILING``, of the largest element. Beyond that, the model is sensitive to
+    tolerances, or the share ``highest``, of the largest element. Beyond that, the model is sensitive to
     more than rounding (a branch, a sort, an ``argmax``), and the float64 result cannot judge the library.
 
     Args:
         tolerance: the tolerance to widen.
         rounding: the error; see ``own_rounding``.
         scale: the largest magnitude of the exact result's finite elements.
+        highest: a share of the scale; see ``highest_ceiling``.
     """
     absolute = ALLOWED * rounding
-    ceiling = min(CEILING * tolerance.relative, HIGHEST_CEILING) * scale
+    ceiling = min(CEILING * tolerance.relative, highest) * scale
     if absolute <= tolerance.absolute or absolute > ceiling:
         return tolerance
     return Tolerance(relative=tolerance.relative, absolute=absolute)

@@ -56,9 +56,11 @@ from worker.compiler.tuning.session import (
 )
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
+    ROUND_TRIALS,
     best_so_far,
     next_task,
     round_size,
+    round_trials,
     search_end,
     share_seconds,
     shown_scope,
@@ -235,6 +237,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         options=options,
         bench=bench,
         references=references,
+        round_trials=ROUND_TRIALS if references is None else round_trials(threads),
     )
 
 
@@ -283,7 +286,8 @@ def _search(
         context.observer.progress(Stage.TUNE, done, total, detail)
         index = next_task(standings)
         assert index is not None
-        done += tasks[index].advance(round_size(options.trials - done, standings))
+        most = tasks[index].session.round_trials
+        done += tasks[index].advance(round_size(options.trials - done, standings, most))
         note = tasks[index].name
         standings = [task.standing for task in tasks]
     note = options.limit_reached(end) if tasks else scope

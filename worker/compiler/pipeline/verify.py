@@ -20,7 +20,16 @@ from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError
 from worker.candidates.execute import ProgramFailedError
 from worker.candidates.program import ProgramCall
-from worker.compiler.checking.compare import Array, compare, own_rounding, scale_of, widen
+from worker.compiler.checking.compare import (
+    HIGHEST_CEILING,
+    Array,
+    compare,
+    highest_ceiling,
+    is_as_exact,
+    own_rounding,
+    scale_of,
+    widen,
+)
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.neighbors import neighbors
 from worker.compiler.target import refuse_unrunnable
@@ -101,7 +110,8 @@ def _tolerances(captured: Captured) -> tuple[OutputTolerance, ...]:
 def _widened(tolerance: Tolerance, reference: Array, exact: Array) -> Tolerance:
     if exact.dtype != np.float64 or exact.shape != reference.shape:
         return tolerance
-    return widen(tolerance, own_rounding(reference, exact, tolerance), scale_of(exact))
+    rounding, highest = own_rounding(reference, exact, tolerance), highest_ceiling(str(reference.dtype))
+    return widen(tolerance, rounding, scale_of(exact), highest)
 
 
 def _no_program(built: Built) -> JobError:
@@ -259,7 +269,9 @@ def _compare_rounded(
     if exact.dtype != np.float64:
         return found
     rounding = own_rounding(reference, exact, found.tolerance)
-    tolerance = widen(found.tolerance, rounding, scale_of(exact))
+    is_exact = output.shape == reference.shape and is_as_exact(output, reference, exact)
+    highest = highest_ceiling(str(reference.dtype)) if is_exact else HIGHEST_CEILING
+    tolerance = widen(found.tolerance, rounding, scale_of(exact), highest)
     return compare(found.name, output, reference, tolerance).model_copy(update={"rounding": rounding})
 
 

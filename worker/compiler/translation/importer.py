@@ -23,6 +23,7 @@ from worker.compiler.translation.module_calls import ModuleCall
 from worker.compiler.translation.names import is_complex, operator_name, rule_name
 from worker.compiler.translation.registry import rule_book
 from worker.compiler.translation.symbolic_shapes import SymbolicShapes, is_size, substituted, variables_in
+from worker.tensors import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -236,9 +237,13 @@ class Importer(ExportedProgramImporter):
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
-        """A contiguous copy: TVM ignores a tensor's strides."""
+        """Contiguous, since TVM ignores a tensor's strides; copied if its memory is not aligned for TVM."""
         dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
-        return ExportedProgramImporter._convert_pytorch_tensor_to_tvm(dense.contiguous())
+        plain = dense.detach().contiguous()
+        try:
+            return tvm.runtime.from_dlpack(plain)
+        except (RuntimeError, BufferError):
+            return tvm.runtime.tensor(as_array(plain))
 
     def _check_unsupported_func_type(self, nodes: Iterable[Node]) -> None:
         """Do nothing: ``refuse_unsupported`` already checked, with source locations."""

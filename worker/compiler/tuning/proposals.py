@@ -26,7 +26,7 @@ from worker.compiler.schedules.plans import numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.strategies import Strategy, strategy_book
-from worker.compiler.tuning.trial_budget import ROUND_TRIALS, best_of, next_plans
+from worker.compiler.tuning.trial_budget import best_of, next_plans
 from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
 from worker.quick_stack import quick_stack
 
@@ -118,7 +118,7 @@ class StockProposals:
         with _naming(self._strategy):
             self._context.pre_tuning(
                 max_trials=options.trials,
-                num_trials_per_iter=ROUND_TRIALS,
+                num_trials_per_iter=session.round_trials,
                 database=self._database,
                 cost_model=self._cost_model,
             )

@@ -24,6 +24,7 @@ from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
+from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 
 WARM_UP_SAMPLES = 16
 """Measurements that the cost model needs before it predicts."""
@@ -40,6 +41,7 @@ class TuningSession:
         builder: of candidates; None, as is ``runner``, if nothing can time them.
         bench: the devices that measure; None if this machine does.
         references: what candidates for a GPU are checked against; None for processors.
+        round_trials: the candidates of a round.
     """
 
     target: tvm.target.Target
@@ -51,6 +53,7 @@ class TuningSession:
     options: TuneOptions
     bench: DeviceBench | None = None
     references: References | None = None
+    round_trials: int = ROUND_TRIALS
 
     @property
     def measures(self) -> bool:

@@ -12,6 +12,8 @@ from bessemer.contract.options import SearchEnd, TuneOptions
 ROUND_TRIALS = 8
 """Candidates per round: few enough to learn between rounds, enough to keep the builders busy."""
 
+_MOST_ROUND_TRIALS = 32
+
 MEASURED_ROUNDS = 3
 """How often a candidate is timed."""
 
@@ -92,10 +94,15 @@ def search_end(
     return SearchEnd.SECONDS if limit is not None and elapsed_seconds >= limit else None
 
 
-def round_size(trials_left: int, standings: Sequence[Standing]) -> int:
-    """How many candidates the next round measures. Named tasks share scarce trials."""
+def round_trials(builders: int) -> int:
+    """Candidates per round where measuring takes less time than building: one for each builder."""
+    return min(max(ROUND_TRIALS, builders), _MOST_ROUND_TRIALS)
+
+
+def round_size(trials_left: int, standings: Sequence[Standing], most: int = ROUND_TRIALS) -> int:
+    """How many candidates the next round measures, up to ``most``. Named tasks share scarce trials."""
     waiting = sum(_is_waiting(standing) for standing in standings)
-    return min(ROUND_TRIALS, max(1, trials_left // max(1, waiting)), trials_left)
+    return min(most, max(1, trials_left // max(1, waiting)), trials_left)
 
 
 def next_plans(
