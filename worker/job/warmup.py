@@ -33,6 +33,7 @@ def import_everything() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
     _keep_progress_bars_without_a_thread()
+    _keep_torch_off_gpus()
     with quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -41,6 +42,15 @@ def import_everything() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def _keep_torch_off_gpus() -> None:
+    """A process that has started CUDA cannot fork one that uses it. torch computes on the processor here."""
+    importlib.import_module("torch").cuda.is_available = _offers_no_gpu
+
+
+def _offers_no_gpu() -> bool:
+    return False
 
 
 def _keep_progress_bars_without_a_thread() -> None:

@@ -78,7 +78,8 @@ def drift(early: Sample, late: Sample) -> str:
         return ""
     then, now = median(early), median(late)
     cause = "lowered its clock" if now > then else "raised its clock"
-    return f"the first runs took {_ms(then)} and the later ones {_ms(now)}: the processor {cause}, or other work changed"
+    times = f"the first runs took {_ms(then)} and the later ones {_ms(now)}"
+    return f"{times}: the processor {cause}, or other work changed"
 
 
 def why_undecided(name: str, chosen: int, samples: dict[int, Sample]) -> str:
