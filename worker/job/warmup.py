@@ -7,7 +7,11 @@ import importlib
 import importlib.util
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from worker.quick_stack import quick_stack
 
@@ -24,6 +28,7 @@ LIBRARIES = (
     "tvm.relax.frontend.torch",
     "tvm.s_tir.meta_schedule",
 )
+TVM_FOR_CUDA = "tvm_runtime_cuda"
 INTRINSICS = "tvm.s_tir.tensor_intrin"
 INTRINSICS_OF_TARGETS = ("x86", "arm_cpu")
 
@@ -33,7 +38,7 @@ def import_everything() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
     _keep_progress_bars_without_a_thread()
-    _keep_torch_off_gpus()
+    _keep_off_gpus()
     with quick_stack():
         for name in LIBRARIES:
             importlib.import_module(name)
@@ -44,13 +49,27 @@ def import_everything() -> None:
     gc.enable()
 
 
-def _keep_torch_off_gpus() -> None:
-    """A process that has started CUDA cannot fork one that uses it. torch computes on the processor here."""
+def _keep_off_gpus() -> None:
+    """Let neither torch nor TVM start CUDA: a process that has cannot fork one that uses a GPU.
+
+    torch computes on the processor here, and libraries open the driver themselves. TVM's part for CUDA loads
+    where a build of torch for CUDA has loaded CUDA's runtime.
+    """
     importlib.import_module("torch").cuda.is_available = _offers_no_gpu
+    libraries: Any = importlib.import_module("tvm_ffi.libinfo")
+    libraries.load_lib_ctypes = partial(_load_unless_for_cuda, libraries.load_lib_ctypes)
 
 
 def _offers_no_gpu() -> bool:
     return False
+
+
+def _load_unless_for_cuda(
+    load: Callable[..., object], package: str, target_name: str, mode: str, extra_lib_paths: list[Path]
+) -> object:
+    if target_name == TVM_FOR_CUDA:
+        raise OSError(f"{target_name} is not used")
+    return load(package, target_name, mode, extra_lib_paths)
 
 
 def _keep_progress_bars_without_a_thread() -> None:
