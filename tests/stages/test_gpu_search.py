@@ -16,7 +16,6 @@ from bessemer.contract.capability import Gpu
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import Schedules
 from bessemer.contract.target import PresetTarget, resolve_target
-from worker.candidates import gpu_timing
 from worker.candidates.client import CandidateClient
 from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_candidate
 from worker.candidates.requests import Evaluation, MeasureBatch, MeasureCandidate, TensorArgument
@@ -48,7 +47,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CandidateClient]:
     """A candidate server whose processes have the driver."""
-    monkeypatch.setattr(gpu_timing, "LIBRARIES", (str(driver / "libcuda.so.1"),))
     monkeypatch.setattr("worker.compiler.target.gpus_here", lambda: (FAKE,))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("FAKE_CUDA_STILL", "1")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from worker.candidates.gpu_timing import GpuError, GpuTimer
-from worker.candidates.process import ForkedProcess, Work, fork_process, send_value, use_threads, wait_any
+from worker.candidates.process import (
+    ForkedProcess,
+    fork_process,
+    receive_value,
+    run_module,
+    send_value,
+    use_threads,
+    wait_any,
+)
 from worker.candidates.requests import (
     Evaluation,
     MeasureBatch,
@@ -39,7 +50,7 @@ def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...
     """
     outcomes: list[MeasureOutcome] = []
     while len(outcomes) < len(batch.candidates):
-        process = fork_process(_measure_work(batch, len(outcomes)))
+        process = _start(batch, len(outcomes))
         outcomes += _outcomes_of(process, batch, len(batch.candidates) - len(outcomes), parent)
     return tuple(outcomes)
 
@@ -69,23 +80,40 @@ def _failed(error: str) -> MeasureOutcome:
     return MeasureOutcome(seconds=(), error=error)
 
 
-def _measure_work(batch: MeasureBatch, first: int) -> Work:
-    def work(_reader: int, writer: int) -> None:
-        use_threads(batch.threads)
-        timer: CandidateTimer | GpuTimer | None = None
-        for candidate in batch.candidates[first:]:
-            try:
-                if timer is None:
-                    timer = (GpuTimer if batch.on_gpu else CandidateTimer)(batch.evaluation)
-                outcome = MeasureOutcome(seconds=timer.measure(candidate), error=None)
-            except Exception as error:
-                is_lost = isinstance(error, GpuError)
-                outcome = MeasureOutcome((), short_message(error), ends_process=is_lost)
-            send_value(writer, outcome)
-            if outcome.ends_process:
-                return
+def _start(batch: MeasureBatch, first: int) -> ForkedProcess:
+    """A process that times the candidates from the ``first`` on.
 
-    return work
+    For a GPU, it runs a new interpreter: in a fork, the driver refuses to work if a library has started it in
+    a parent, as builds of torch for CUDA do.
+    """
+    candidates = batch.candidates[first:]
+    if not batch.on_gpu:
+        return fork_process(partial(_measure_here, batch, candidates))
+    process = fork_process(partial(run_module, __name__))
+    process.send((batch.evaluation, candidates))
+    return process
+
+
+def _measure_here(
+    batch: MeasureBatch, candidates: Sequence[MeasureCandidate], _reader: int, writer: int
+) -> None:
+    use_threads(batch.threads)
+    _measure_each(partial(CandidateTimer, batch.evaluation), candidates, writer)
+
+
+def _measure_each(
+    make: Callable[[], CandidateTimer | GpuTimer], candidates: Sequence[MeasureCandidate], writer: int
+) -> None:
+    timer: CandidateTimer | GpuTimer | None = None
+    for candidate in candidates:
+        try:
+            timer = timer or make()
+            outcome = MeasureOutcome(seconds=timer.measure(candidate), error=None)
+        except Exception as error:
+            outcome = MeasureOutcome((), short_message(error), ends_process=isinstance(error, GpuError))
+        send_value(writer, outcome)
+        if outcome.ends_process:
+            return
 
 
 @dataclass(frozen=True)
@@ -150,3 +178,14 @@ def fill(argument: TensorArgument) -> Any:
     values = np.random.default_rng(0).standard_normal(argument.shape, dtype="float32")
     dtype = ml_dtypes.bfloat16 if argument.dtype == "bfloat16" else argument.dtype
     return tvm.runtime.tensor(values.astype(dtype))
+
+
+def main() -> None:
+    """Time candidates on this machine's GPU, in a new interpreter."""
+    reader, writer = map(int, sys.argv[1:])
+    evaluation, candidates = receive_value(reader)
+    _measure_each(partial(GpuTimer, evaluation), candidates, writer)
+
+
+if __name__ == "__main__":
+    main()

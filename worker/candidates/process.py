@@ -107,6 +107,15 @@ def fork_process(work: Work) -> ForkedProcess:
     return ForkedProcess(pid=pid, writer=parent_writes, reader=parent_reads)
 
 
+def run_module(name: str, reader: int, writer: int) -> None:
+    """Become a new interpreter that runs a module, with the descriptors as its arguments."""
+    for descriptor in (reader, writer):
+        os.set_inheritable(descriptor, True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", name, str(reader), str(writer)]
+    os.execve(sys.executable, command, environment)
+
+
 def _wait_or_kill(pid: int) -> int:
     deadline = time.monotonic() + _GRACE_SECONDS
     while time.monotonic() < deadline:
