@@ -15,9 +15,10 @@ before the products of the current tile and written after them.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 import tvm
 from tvm import tirx
@@ -25,7 +26,6 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.products import threads as gpu_threads
 from worker.compiler.schedules.gpu.products.contraction import Factor
-from worker.compiler.schedules.gpu.products.plan import TilePlan
 from worker.compiler.schedules.gpu.products.threads import INT, number
 
 CHUNK_BYTES = 16
@@ -156,6 +156,12 @@ class Copies:
             (tile.pieces_per_thread * tile.width,), tile.factor.dtype, f"{tile.name}_held"
         )
 
+    def at(self, outer_start: Any) -> Copies:
+        """The copies of tiles that begin at another row (or column), through the same registers."""
+        moved = copy(self)
+        moved._outer_start = outer_start
+        return moved
+
     def allocations(self) -> tuple[tirx.Stmt, ...]:
         """The registers that pieces pass, if they do."""
         return () if self.tile.is_async else (nest.declare(self._held),)
@@ -269,10 +275,21 @@ class Copies:
         )
 
 
+class TileSizes(Protocol):
+    """What all tiles of a kernel share: the depth, the stages and the threads that copy."""
+
+    @property
+    def depth(self) -> int: ...  # noqa: D102
+    @property
+    def stages(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
+
+
 def make_tile(
     factor: Factor,
     outer: int,
-    plan: TilePlan,
+    plan: TileSizes,
     name: str,
     start: int,
     can_copy_async: bool,
