@@ -58,9 +58,17 @@ def _pair_of(dtype: str) -> Callable[..., np.ndarray]:
     return pair
 
 
+def _round_to_tf32(value: np.ndarray) -> np.ndarray:
+    """Halves go away from zero; infinities and NaN stay."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(value), rounded, bits).view(np.float32)
+
+
 _OWN_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "settle": lambda value: value,
     "power_of_two": np.exp2,
+    "round_to_tf32": _round_to_tf32,
     "pair_of_float16": _pair_of("float16"),
     "pair_of_bfloat16": _pair_of("bfloat16"),
 }

@@ -16,6 +16,7 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.relax import BlockBuilder
@@ -27,8 +28,8 @@ Array = NDArray[Any]
 
 _MOST_CHANNELS = 3
 _LEAST_COLUMNS = 16
-_VECTOR = 8
-"""The elements of half precision that a thread copies at once."""
+_VECTOR_BITS = 128
+"""What a thread copies at once."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class FewChannels:
         strides: along rows and columns.
         border: rows above and columns to the left.
         result: rows, columns and channels of the result.
+        vector: the elements that a thread copies at once.
     """
 
     image: tuple[int, int, int, int]
@@ -48,6 +50,7 @@ class FewChannels:
     strides: tuple[int, int]
     border: tuple[int, int]
     result: tuple[int, int, int]
+    vector: int
 
     @property
     def lanes(self) -> int:
@@ -57,7 +60,7 @@ class FewChannels:
     @property
     def taps(self) -> int:
         """The elements of a row of a window, filled up to vectors."""
-        vector = min(_VECTOR, self.strides[1] * self.lanes)
+        vector = min(self.vector, self.strides[1] * self.lanes)
         return ceil(self.window[1] * self.lanes / vector) * vector
 
     @property
@@ -69,7 +72,7 @@ class FewChannels:
     def columns(self) -> int:
         """The elements of a row of the packed image."""
         used = (self.result[1] - 1) * self.strides[1] * self.lanes + self.taps
-        return ceil(used / _VECTOR) * _VECTOR
+        return ceil(used / self.vector) * self.vector
 
     def packed(self, image: te.Tensor, channels_last: bool) -> te.Tensor:
         """The packed image."""
@@ -118,14 +121,17 @@ def few_channels(call: relax.Call) -> FewChannels | None:
     if gpu is None or data is None or weights is None or result is None:
         return None
     dtype = str(call.args[0].ty.dtype)
-    is_multiplied = dtype == "float16" or (dtype == "bfloat16" and gpu.has_bfloat16)
+    is_multiplied = dtype == "float16" or (
+        gpu.has_bfloat16 and (dtype == "bfloat16" or (dtype == "float32" and gpu.tf32))
+    )
+    vector = _VECTOR_BITS // int(tvm.DataType(dtype).bits)
     is_plain = int(attributes.groups) == 1 and all(int(dilation) == 1 for dilation in attributes.dilation)
     if not is_multiplied or not is_plain or str(call.ty.dtype) != "float32":
         return None
     if data[1] > _MOST_CHANNELS or weights[0] < _LEAST_COLUMNS or weights[3] == 1:
         return None
     strides, padding = tuple(map(int, attributes.strides)), tuple(map(int, attributes.padding))
-    if not any(padding) and (strides[1] * data[1]) % _VECTOR == 0 and (data[3] * data[1]) % _VECTOR == 0:
+    if not any(padding) and (strides[1] * data[1]) % vector == 0 and (data[3] * data[1]) % vector == 0:
         return None  # windows begin where vectors may
     return FewChannels(
         image=(data[0], data[1], data[2], data[3]),
@@ -133,6 +139,7 @@ def few_channels(call: relax.Call) -> FewChannels | None:
         strides=(strides[0], strides[-1]),
         border=(padding[0], padding[1]),
         result=(result[2], result[3], result[1]),
+        vector=vector,
     )
 
 

@@ -64,6 +64,8 @@ class Tile:
         width: the elements of a piece.
         loads_singles: whether threads read single elements of four rows at once.
         has_panels: whether rows of more than 8 chunks are cut, and all rows' first 8 chunks come first.
+        is_rounded: whether each thread rounds what it has copied to tf32: tensor cores would cut it, and the
+            sums of a network's layers would shrink one after the other.
     """
 
     factor: Factor
@@ -76,6 +78,7 @@ class Tile:
     width: int
     loads_singles: bool = False
     has_panels: bool = False
+    is_rounded: bool = False
     name: str = "tile"
     start: int = 0
 
@@ -178,6 +181,26 @@ class Copies:
         """Write a tile from registers."""
         return self._each(lambda at: self._write(at, slot))
 
+    def round(self, slot: Any) -> tirx.Stmt:
+        """Round this thread's part of a tile that has arrived."""
+        width = self.tile.width
+        near = nest.registers((width,), self.tile.factor.dtype, f"{self.tile.name}_near")
+
+        def one(position: Any) -> tirx.Stmt:
+            target = self._target(position, slot)
+            return nest.sequence(
+                nest.declare(near),
+                nest.vectorized(
+                    width, lambda lane: nest.store(near, self.buffer[target + lane], lane), INT
+                ),
+                *_rounded(near, 0, width),
+                nest.vectorized(
+                    width, lambda lane: nest.store(self.buffer, near[lane], target + lane), INT
+                ),
+            )
+
+        return self._each(one)
+
     def _each(self, body: Any) -> tirx.Stmt:
         tile = self.tile
         unroll = gpu_threads.unrolled if tile.is_async else gpu_threads.unrolled_by_compiler
@@ -268,11 +291,21 @@ class Copies:
 
     def _write(self, position: Any, slot: Any) -> tirx.Stmt:
         width, target = self.tile.width, self._target(position, slot)
-        return nest.vectorized(
-            width,
-            lambda lane: nest.store(self.buffer, self._held[position * width + lane], target + lane),
-            INT,
+        return nest.sequence(
+            *(_rounded(self._held, position * width, width) if self.tile.is_rounded else ()),
+            nest.vectorized(
+                width,
+                lambda lane: nest.store(self.buffer, self._held[position * width + lane], target + lane),
+                INT,
+            ),
         )
+
+
+def _rounded(registers: Any, first: Any, count: int) -> list[tirx.Stmt]:
+    return [
+        nest.store(registers, gpu_threads.round_to_tf32(registers[first + lane]), first + lane)
+        for lane in range(count)
+    ]
 
 
 class TileSizes(Protocol):
@@ -295,6 +328,7 @@ def make_tile(
     can_copy_async: bool,
     loads_singles: bool = False,
     has_panels: bool = False,
+    is_rounded: bool = False,
 ) -> Tile:
     """The tile of a factor that is copied by the widest pieces.
 
@@ -307,6 +341,7 @@ def make_tile(
         can_copy_async: whether the GPU copies without registers.
         loads_singles: whether threads load single elements where rows do not hold the depth.
         has_panels: as in ``Tile``.
+        is_rounded: as in ``Tile``.
     """
     along_depth = factor.is_along_depth
     group = factor.depth if along_depth else factor.outer
@@ -324,6 +359,7 @@ def make_tile(
         width=min(width, lanes),
         loads_singles=loads_singles and not along_depth,
         has_panels=has_panels,
+        is_rounded=is_rounded,
         name=name,
         start=start,
     )
