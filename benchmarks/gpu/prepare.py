@@ -40,7 +40,15 @@ def _compile(case: Case, arch: str, output: Path) -> None:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     preset = f"cuda-{arch}"
-    request = CompilationRequest.model_validate({"model": "0" * 64, "target": preset, "verification": "none"})
+    products = "tf32" if case.precision == "tf32" else "exact"
+    request = CompilationRequest.model_validate(
+        {
+            "model": "0" * 64,
+            "target": preset,
+            "verification": "none",
+            "optimize": {"float32_products": products},
+        }
+    )
     target = compile_target(resolve_target(PresetTarget(preset=preset), "x86-64-v3", 1))
     with tempfile.TemporaryDirectory() as made, fork_server(Path(made)) as candidates:
         model = Path(made) / "model.pt2"

@@ -340,8 +340,8 @@ class Submission(Document):
         for target in given if isinstance(given, tuple) else (given,):
             if not gpus_of(target):
                 raise ValueError(
-                    f"`float32_products` must be `exact` for the target '{target_name(target)}', which has no "
-                    "tensor cores"
+                    f"`float32_products` must be `exact` for the target '{target_name(target)}', which is "
+                    "not a GPU"
                 )
         return optimize
 

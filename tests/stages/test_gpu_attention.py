@@ -150,7 +150,9 @@ def test_every_plan_computes_the_same() -> None:
 
 @pytest.mark.parametrize("mask", [-3.3e38, -np.inf])
 def test_a_query_without_keys_is_what_the_model_says(mask: float) -> None:
-    function = attention(Sizes(heads=1, queries=3, keys=20, depth=16, width=16, dtype="bfloat16", masked=True))
+    function = attention(
+        Sizes(heads=1, queries=3, keys=20, depth=16, width=16, dtype="bfloat16", masked=True)
+    )
     shapes = [tuple(map(int, parameter.shape)) for parameter in function.params[:4]]
     inputs = random_arrays(shapes, ["bfloat16"] * 4)
     inputs[0][..., 1, :] = np.array(mask, inputs[0].dtype)  # the mask comes first

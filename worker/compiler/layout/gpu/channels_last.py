@@ -10,7 +10,9 @@ Neighboring threads then read neighboring channels, in vectors of 16 bytes, for 
 A convolution starts a region with channels last; ``RULES`` names the operators that stay in it. The pass
 transposes only at the region's borders, once per tensor. Constant weights are transposed at compile time.
 
-``few_channels`` packs images of up to three channels instead. A transposed convolution whose windows do not overlap is a linear layer at each pixel::
+``few_channels`` packs images of up to three channels instead.
+
+A transposed convolution whose windows do not overlap is a linear layer at each pixel::
 
     y = nn.conv2d_transpose(x, W), strides = kernel     →      lv = matmul(x, W')           [N, H, W, kh kw O]
                                                                y  = its pixels in windows of kh by kw

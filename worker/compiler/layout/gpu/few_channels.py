@@ -156,9 +156,7 @@ def convolve_few_channels(
         builder: of the new graph.
     """
     packed = builder.emit(
-        builder.call_te(
-            lambda x: plan.packed(x, channels_last), image, primfunc_name_hint="packed_image"
-        )
+        builder.call_te(lambda x: plan.packed(x, channels_last), image, primfunc_name_hint="packed_image")
     )
     return builder.emit(
         builder.call_te(

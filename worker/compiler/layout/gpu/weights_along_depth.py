@@ -1,6 +1,6 @@
 """Lay weights of linear layers along the depth, as ``wgmma`` reads factors of tf32.
 
-    y = matmul(x, W)     →     y[..., n] = sum over k of x[..., k] * W'[n, k]
+y = matmul(x, W)     →     y[..., n] = sum over k of x[..., k] * W'[n, k]
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def attention_plans(blocks: AttentionBlocks, gpu: Gpu) -> tuple[AttentionPlan, .
 
 
 def _cycles(plan: AttentionPlan, shape: AttentionShape, gpu: Gpu) -> float:
-    """The cycles of a multiprocessor: what its blocks need together, or what each must wait for, if longer."""
+    """The cycles of a multiprocessor: of its blocks together, or what each waits, if that is longer."""
     groups = ceil(shape.queries / plan.queries)
     tiles = ceil(shape.keys / plan.keys)
     rounds = ceil(shape.batches * groups / gpu.multiprocessors)
@@ -246,12 +246,10 @@ class TensorCoreAttention:
         return gt.bound("blockIdx.x", blocks.shape.batches * groups, block)
 
     def _of_thread(self, places: Places, group: Any, thread: Any) -> tirx.Stmt:
-        plan, blocks = self.plan, self.blocks
+        plan = self.plan
         first = group * plan.queries
         in_block = tirx.floordiv(thread, WARP)
-        warp = Warp(
-            in_block, tirx.floormod(thread, WARP), in_block * (plan.fragments * _ROWS), number(0)
-        )
+        warp = Warp(in_block, tirx.floormod(thread, WARP), in_block * (plan.fragments * _ROWS), number(0))
         buffers = self._buffers
         query = Copies(self._query, buffers[id(self._query)], thread, places, first)
         value = Copies(self._value, buffers[id(self._value)], thread, places, number(0))
@@ -306,9 +304,7 @@ class TensorCoreAttention:
             *write(number(0)),
             gt.cleared(self._result),
             gt.cleared(self._total),
-            gt.unrolled(
-                2 * plan.fragments, lambda row: nest.store(self._highest, _float(-inf), row)
-            ),
+            gt.unrolled(2 * plan.fragments, lambda row: nest.store(self._highest, _float(-inf), row)),
             *([gt.wait_for_copies(1)] if has_copies else []),
             gt.barrier(),
             *self._load_queries(warp),
@@ -584,14 +580,9 @@ class TensorCoreAttention:
             statements.append(nest.store(total, share, at))
 
             def divide(column: Any, row: int = row) -> tirx.Stmt:
-                own = [
-                    (row // 2 * plan.width // 8 + column) * 4 + (row % 2 * 2 + one) for one in range(2)
-                ]
+                own = [(row // 2 * plan.width // 8 + column) * 4 + (row % 2 * 2 + one) for one in range(2)]
                 return nest.sequence(
-                    *(
-                        nest.store(self._result, self._result[one] * total[number(row)], one)
-                        for one in own
-                    )
+                    *(nest.store(self._result, self._result[one] * total[number(row)], one) for one in own)
                 )
 
             statements.append(gt.unrolled_by_compiler(plan.width // _COLUMNS, divide))
@@ -609,12 +600,8 @@ class TensorCoreAttention:
 
             return gt.when_all(conditions, nest.vectorized(vector, one, INT))
 
-        fragments = Fragments(
-            self._result, plan.fragments, plan.width, lambda at: warp.row + at * _ROWS
-        )
-        return nest.sequence(
-            *statements, store_fragments(fragments, self._shared, warp, self._vector, store)
-        )
+        fragments = Fragments(self._result, plan.fragments, plan.width, lambda at: warp.row + at * _ROWS)
+        return nest.sequence(*statements, store_fragments(fragments, self._shared, warp, self._vector, store))
 
     @property
     def _vector(self) -> int:

@@ -147,8 +147,7 @@ def _contraction_plans(contraction: Contraction, gpu: Gpu, precision: Precision)
         is_tensor=is_tensor,
         streams_depth=streams_depth,
         width=width,
-        has_warpgroups=gpu.has_warpgroups
-        and (dtype != "float32" or _are_along_depth(contraction)),
+        has_warpgroups=gpu.has_warpgroups and (dtype != "float32" or _are_along_depth(contraction)),
         copies_async=gpu.has_async_copies
         and contraction.left.can_copy_async
         and contraction.right.can_copy_async,

@@ -71,9 +71,7 @@ def load_left(
     if tile.bits == _SINGLE:
         return nest.sequence(
             *(
-                _load_one(
-                    tile, buffer, into[at], slot, start, 8 * (at % 2), step * 8 + 4 * (at // 2), lane
-                )
+                _load_one(tile, buffer, into[at], slot, start, 8 * (at % 2), step * 8 + 4 * (at // 2), lane)
                 for at in range(4)
             )
         )
@@ -93,9 +91,7 @@ def load_right(
     if tile.bits == _SINGLE:
         return nest.sequence(
             *(
-                _load_one(
-                    tile, buffer, into[at], slot, start, 8 * (at // 2), step * 8 + 4 * (at % 2), lane
-                )
+                _load_one(tile, buffer, into[at], slot, start, 8 * (at // 2), step * 8 + 4 * (at % 2), lane)
                 for at in range(4)
             )
         )

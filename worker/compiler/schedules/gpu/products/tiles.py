@@ -190,13 +190,9 @@ class Copies:
             target = self._target(position, slot)
             return nest.sequence(
                 nest.declare(near),
-                nest.vectorized(
-                    width, lambda lane: nest.store(near, self.buffer[target + lane], lane), INT
-                ),
+                nest.vectorized(width, lambda lane: nest.store(near, self.buffer[target + lane], lane), INT),
                 *_rounded(near, 0, width),
-                nest.vectorized(
-                    width, lambda lane: nest.store(self.buffer, near[lane], target + lane), INT
-                ),
+                nest.vectorized(width, lambda lane: nest.store(self.buffer, near[lane], target + lane), INT),
             )
 
         return self._each(one)
