@@ -9,7 +9,7 @@ from torch import nn
 
 from examples.models import EXAMPLES
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 _VALUES = (-1.3, -0.5, 0.5, 1.3)
 """Random weights of four values, in standard deviations: they compress, so bundles travel fast."""
 
@@ -28,7 +28,8 @@ class Case:
         return f"{self.model}-{self.batch}-{self.precision}"
 
     def build(self) -> nn.Module:
-        """The model, with seeded weights."""
+        """The model, with seeded weights; torch multiplies its matrices in tf32 from now on, or not."""
+        torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
         torch.manual_seed(0)
         module = EXAMPLES[self.model].build().eval()
         generator = torch.Generator().manual_seed(0)

@@ -5,6 +5,7 @@ Needs torch with CUDA and ``cuda.bindings``. Factors rotate among copies that to
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ import torch
 from cuda.bindings import driver
 
 _ROUNDS, _RUNS = 5, 10
-_CACHE_BYTES = 120 << 20
+CACHE_BYTES = 120 << 20
 
 
 def measure_products(folder: Path) -> list[dict[str, Any]]:
@@ -51,13 +52,14 @@ def _measure(path: Path) -> dict[str, Any]:
     torch.backends.cuda.matmul.allow_tf32 = shape["dtype"] == "tf32"
     size = torch.tensor([], dtype=dtype).element_size()
     bytes_of_one = size * shape["depth"] * (shape["rows"] + shape["columns"])
-    copies = max(2, min(16, _CACHE_BYTES // bytes_of_one + 1))
+    copies = max(2, min(16, CACHE_BYTES // bytes_of_one + 1))
     lefts = [torch.randn(shape["rows"], shape["depth"], device="cuda").to(dtype) for _ in range(copies)]
     rights = [torch.randn(shape["depth"], shape["columns"], device="cuda").to(dtype) for _ in range(copies)]
+    own = [right.t().contiguous() for right in rights] if shape.get("transposed") else rights
     exact = lefts[0].double() @ rights[0].double()
     theirs = torch.empty(shape["rows"], shape["columns"], device="cuda", dtype=dtype)
     result = torch.empty_like(theirs, dtype=getattr(torch, shape.get("result", str(dtype)[6:])))
-    (module,) = _checked(driver.cuModuleLoadData((next(path.glob("*.cubin"))).read_bytes()))
+    (module,) = checked(driver.cuModuleLoadData((next(path.glob("*.cubin"))).read_bytes()))
     runs: dict[str, Callable[[int], object]] = {
         "cublas": lambda index: torch.matmul(lefts[index], rights[index], out=theirs)
     }
@@ -65,46 +67,40 @@ def _measure(path: Path) -> dict[str, Any]:
     for name, plan in document["plans"].items():
         result.fill_(float("nan"))
         try:
-            launch = _launcher(module, plan, result)
-            launch(lefts[0], rights[0])
+            launch = launcher(module, plan)
+            launch(lefts[0], own[0], result)
             torch.cuda.synchronize()
         except RuntimeError as error:
             plans[name] = {"plan": plan["plan"], "ms": 0.0, "error": 9.0, "failure": str(error)}
             continue
         error = float((result.double() - exact).norm() / exact.norm())
         plans[name] = {"plan": plan["plan"], "error": error if error == error else 9.0}
-        runs[name] = lambda index, launch=launch: launch(lefts[index], rights[index])
-    times = _times(runs, copies)
+        runs[name] = lambda index, launch=launch: launch(lefts[index], own[index], result)
+    times = times_of(runs, copies)
     for name in plans:
         plans[name].setdefault("ms", times.get(name, 0.0))
     return {"shape": shape, "cublas_ms": times["cublas"], "plans": plans, "usage": document["usage"]}
 
 
-def _launcher(module: Any, plan: dict[str, Any], result: torch.Tensor) -> Callable[..., None]:
+def launcher(module: Any, plan: dict[str, Any]) -> Callable[..., None]:
+    """What starts a plan's kernels on the tensors of a call."""
     spaces = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in plan["workspaces"]]
     steps = []
     for launch in plan["launches"]:
-        (function,) = _checked(driver.cuModuleGetFunction(module, launch["kernel"].encode()))
+        (function,) = checked(driver.cuModuleGetFunction(module, launch["kernel"].encode()))
         if launch["shared_bytes"] > 48 << 10:
             limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(driver.cuFuncSetAttribute(function, limit, launch["shared_bytes"]))
+            checked(driver.cuFuncSetAttribute(function, limit, launch["shared_bytes"]))
         steps.append((function, launch))
 
-    def run(left: torch.Tensor, right: torch.Tensor) -> None:
-        import ctypes
-
-        memory = [
-            left.data_ptr(),
-            right.data_ptr(),
-            result.data_ptr(),
-            *(space.data_ptr() for space in spaces),
-        ]
+    def run(*tensors: torch.Tensor) -> None:
+        memory = [tensor.data_ptr() for tensor in (*tensors, *spaces)]
         stream = torch.cuda.current_stream().cuda_stream
         for function, launch in steps:
             values = tuple(memory[index] for index in launch["arguments"])
             kinds = tuple(ctypes.c_void_p for _ in values)
             shared = launch["shared_bytes"]
-            _checked(
+            checked(
                 driver.cuLaunchKernel(
                     function, *launch["grid"], *launch["block"], shared, stream, (values, kinds), 0
                 )
@@ -113,13 +109,14 @@ def _launcher(module: Any, plan: dict[str, Any], result: torch.Tensor) -> Callab
     return run
 
 
-def _checked(answer: Sequence[Any]) -> Sequence[Any]:
+def checked(answer: Sequence[Any]) -> Sequence[Any]:
+    """What a call of the driver returned besides its status."""
     if int(answer[0]) != 0:
         raise RuntimeError(str(answer[0]))
     return answer[1:]
 
 
-def _times(runs: dict[str, Callable[[int], object]], copies: int) -> dict[str, float]:
+def times_of(runs: dict[str, Callable[[int], object]], copies: int) -> dict[str, float]:
     """Median milliseconds of a run among ten in a row, the sides in turns."""
     seen: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(_ROUNDS):

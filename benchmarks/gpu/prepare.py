@@ -72,6 +72,7 @@ def compile_case(
             "model": "0" * 64,
             "target": target.resolved.name,
             "verification": "none",
+            "optimize": {"float32_products": "tf32" if case.precision == "tf32" else "exact"},
             "tune": dict(tuning or {}),
         }
     )

@@ -15,6 +15,7 @@ from tvm import relax, s_tir, tirx
 
 from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import compile_cuda
+from worker.compiler.layout.gpu.weights_along_depth import multiplied
 from worker.compiler.pipeline.optimize import legalize_by_rules
 from worker.compiler.schedules.gpu.chips import Gpu, gpu_of
 from worker.compiler.schedules.gpu.products import Precision, product_plans, write_product
@@ -22,7 +23,7 @@ from worker.compiler.schedules.gpu.products import Precision, product_plans, wri
 
 @dataclass(frozen=True)
 class Shape:
-    """``left[rows, depth] * right[depth, columns]``."""
+    """``left[rows, depth] * right[depth, columns]``; in tf32 the right factor is stored transposed."""
 
     rows: int
     columns: int
@@ -33,6 +34,11 @@ class Shape:
     def name(self) -> str:
         """The shape as a name of a file."""
         return f"{self.dtype}-{self.rows}x{self.columns}x{self.depth}"
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the right factor has its columns first, as the compiler lays it out."""
+        return self.dtype == "tf32"
 
 
 _HALF = (
@@ -93,7 +99,7 @@ def _prepare(shape: Shape, gpu: Gpu, most: int, folder: Path) -> int:
     code = lower_for_gpu(functions, gpu)
     binary = compile_cuda(code.source, (gpu.arch,), folder)
     document = {
-        "shape": asdict(shape),
+        "shape": {**asdict(shape), "transposed": shape.is_transposed},
         "plans": {
             name: {
                 "plan": str(plans[int(name[4:])]),
@@ -114,10 +120,14 @@ def _legalized(shape: Shape) -> tirx.PrimFunc:
     """The function as the compiler makes it of a linear layer without a bias."""
     dtype = "float32" if shape.dtype == "tf32" else shape.dtype
     left = relax.Var("left", relax.TensorType((shape.rows, shape.depth), dtype))
-    right = relax.Var("right", relax.TensorType((shape.depth, shape.columns), dtype))
+    sizes = (shape.columns, shape.depth) if shape.is_transposed else (shape.depth, shape.columns)
+    right = relax.Var("right", relax.TensorType(sizes, dtype))
     builder = relax.BlockBuilder()
     with builder.function("main", [left, right]):
-        builder.emit_func_output(builder.emit(relax.op.matmul(left, right)))
+        product = (
+            builder.call_te(multiplied, left, right) if shape.is_transposed else relax.op.matmul(left, right)
+        )
+        builder.emit_func_output(builder.emit(product))
     module = relax.transform.LegalizeOps()(legalize_by_rules(builder.get()))
     return next(one for one in module.functions.values() if isinstance(one, tirx.PrimFunc))
 

@@ -141,6 +141,13 @@ class Convolutions(GrowingEnum):
     DIRECT = "direct"
 
 
+class Float32Products(GrowingEnum):
+    """How exactly GPUs multiply numbers of float32 in matrix products and convolutions."""
+
+    EXACT = "exact"
+    TF32 = "tf32"
+
+
 RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
@@ -167,6 +174,13 @@ class OptimizeOptions(Document):
         description="`automatic`: compute a convolution of 3x3 taps by Winograd's algorithm where the "
         "processor's model expects it to be faster and its error with the layer's weights is at most a tenth "
         "of the relative tolerance. `direct`: compute every convolution directly.",
+    )
+    float32_products: Float32Products = Field(
+        default=Float32Products.EXACT,
+        description="For a GPU. `exact`: multiply numbers of float32 as they are. `tf32`: round the factors "
+        "of matrix products and convolutions to 10 bits of mantissa for tensor cores, as torch does for "
+        "convolutions by default; sums stay float32. The default tolerance of float32 outputs is then that "
+        "of float16.",
     )
 
     @model_validator(mode="after")
@@ -367,9 +381,12 @@ class VerifyOptions(Document):
         "any, else the function `reference` if there is one, else the lowering.",
     )
 
-    def tolerance(self, dtype: DType) -> Tolerance:
-        """The tolerance for outputs of a dtype."""
-        default = DEFAULT_TOLERANCES.get(dtype.part, Tolerance(relative=0, absolute=0))
+    def tolerance(self, dtype: DType, products: Float32Products = Float32Products.EXACT) -> Tolerance:
+        """The tolerance for outputs of a dtype, where numbers of float32 are multiplied so."""
+        part = dtype.part
+        if part is DType.FLOAT32 and products is Float32Products.TF32:
+            part = DType.FLOAT16
+        default = DEFAULT_TOLERANCES.get(part, Tolerance(relative=0, absolute=0))
         return Tolerance(
             relative=default.relative if self.relative is None else self.relative,
             absolute=default.absolute if self.absolute is None else self.absolute,

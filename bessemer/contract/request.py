@@ -23,16 +23,18 @@ from bessemer.contract.extension import MAX_EXTENSIONS
 from bessemer.contract.names import MAX_LABELS, DeviceName, LabelKey, LabelValue, Name
 from bessemer.contract.options import (
     BenchmarkOptions,
+    Float32Products,
     InspectOptions,
     OptimizeOptions,
+    Tolerance,
     TranslateOptions,
     TuneOptions,
     VerifyOptions,
 )
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import HOST, Target, resolve_target, target_name
+from bessemer.contract.target import HOST, Target, gpus_of, resolve_target, target_name
 from bessemer.contract.target_names import read_target
-from bessemer.contract.tensor import MAX_INPUTS, DimensionName, InputSpec, TensorName
+from bessemer.contract.tensor import MAX_INPUTS, DimensionName, DType, InputSpec, TensorName
 
 
 class Parameters(GrowingEnum):
@@ -329,6 +331,20 @@ class Submission(Document):
             raise ValueError("a device runs the bundle: leave out `stop_after`")
         return device
 
+    @field_validator("optimize")
+    @classmethod
+    def _check_products(cls, optimize: OptimizeOptions, info: ValidationInfo) -> OptimizeOptions:
+        if optimize.float32_products is Float32Products.EXACT or "target" not in info.data:
+            return optimize
+        given = info.data["target"]
+        for target in given if isinstance(given, tuple) else (given,):
+            if not gpus_of(target):
+                raise ValueError(
+                    f"`float32_products` must be `exact` for the target '{target_name(target)}', which is "
+                    "not a GPU"
+                )
+        return optimize
+
     def for_entry(self, name: str) -> Self:
         """The request for one of its entries alone."""
         entry = self.entries[name]
@@ -371,6 +387,10 @@ class Submission(Document):
     def makes_bundle(self) -> bool:
         """Whether the request runs all stages."""
         return self.stop_after in (None, Stage.PACKAGE)
+
+    def tolerance(self, dtype: DType) -> Tolerance:
+        """How close outputs of a dtype must be to the model's."""
+        return self.verify.tolerance(dtype, self.optimize.float32_products)
 
     @property
     def searches(self) -> bool:

@@ -13,7 +13,7 @@ from tests.gpu import tensor_cores as tc
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.intrinsics import intrinsic
 from tests.gpu.lanes import WARP, Lanes, spread
-from tests.gpu.memory import Pointer
+from tests.gpu.memory import Pointer, numpy_dtype
 
 
 def _modifiers(node: Any) -> list[str]:
@@ -48,12 +48,41 @@ def _order(translator: Any, node: Any) -> ex.Evaluate:
     return lambda lanes: None
 
 
+def _pair_of(dtype: str) -> Callable[..., np.ndarray]:
+    """Two numbers rounded to half precision, in one register."""
+
+    def pair(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        halves = np.stack([low, high], axis=-1).astype(numpy_dtype(dtype))
+        return np.ascontiguousarray(halves).view(np.uint32)[..., 0]
+
+    return pair
+
+
+def _round_to_tf32(value: np.ndarray) -> np.ndarray:
+    """Halves go away from zero; infinities and NaN stay."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(value), rounded, bits).view(np.float32)
+
+
+_OWN_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "settle": lambda value: value,
+    "power_of_two": np.exp2,
+    "round_to_tf32": _round_to_tf32,
+    "pair_of_float16": _pair_of("float16"),
+    "pair_of_bfloat16": _pair_of("bfloat16"),
+}
+
+
 @intrinsic("cuda.func_call")
-def _settle(translator: Any, node: Any) -> ex.Evaluate:
-    """A call of a function that the kernel brings with it: only the one that does nothing is known."""
-    if str(node.args[0].value) != "settle":
+def _own_function(translator: Any, node: Any) -> ex.Evaluate:
+    """A call of a function that the kernel brings with it, by its definition here."""
+    name = str(node.args[0].value)
+    if name not in _OWN_FUNCTIONS:
         raise KernelFault(Fault.UNSUPPORTED, f"a call of {node.args[0]}")
-    return lambda lanes: None
+    compute = _OWN_FUNCTIONS[name]
+    arguments = [translator.expression(argument) for argument in node.args[1:-1]]
+    return lambda lanes: compute(*(spread(argument(lanes), lanes.count) for argument in arguments))
 
 
 @intrinsic("ptx.wgmma_f16_ss", "ptx.wgmma_bf16_ss", "ptx.wgmma_tf32_ss")

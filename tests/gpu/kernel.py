@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tests.gpu import expressions as ex
 from tests.gpu.faults import Fault, KernelFault
 from tests.gpu.intrinsics import INTRINSICS, commit_group, wait_group
-from tests.gpu.lanes import Batch, Clock, Lanes, Shape, Value, is_varying, spread
+from tests.gpu.lanes import Batch, Clock, Lanes, Shape, Value, is_varying, pick, spread
 from tests.gpu.memory import Fragments, GlobalArray, LocalArray, Pointer, SharedArray
 
 Execute = Callable[[Lanes], None]
@@ -120,7 +120,7 @@ class Translator:
             number, end = 0, spread(count, lanes.count)
             while (going := number < end).any():
                 active = lanes.where(going)
-                active.bind(slot, ex.pick(first, active.picked) + number)
+                active.bind(slot, pick(first, active.picked) + number)
                 body(active)
                 number += int(stride)
 

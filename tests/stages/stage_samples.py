@@ -14,7 +14,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import TuneResult
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.target import PresetTarget, ResolvedTarget
+from bessemer.contract.target import HOST, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.frontend.outputs import flatten_outputs
@@ -64,7 +64,7 @@ def capture_module(
         outputs = flatten_outputs(module(*inputs))
     program = torch.export.export(module, inputs)
     wanted = CompilationRequest.model_validate(
-        {"model": "0" * 64, "target": PresetTarget(preset="host"), **request}
+        {"model": "0" * 64, "target": PresetTarget(preset=target.name if target.gpus else HOST), **request}
     )
     return Captured(
         upload=Upload(path=Path("unused"), request=wanted, target=compile_target(target)),

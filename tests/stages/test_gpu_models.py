@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from stage_samples import capture_module, make_context, optimized
 from torch import nn
+from tvm import tirx
 
+import tests.gpu.instructions  # noqa: F401
 from bessemer.contract.target import PresetTarget, resolve_target
 from examples.models import EXAMPLES
-from tests.gpu.run import assert_close, execute
+from tests.gpu.run import GPU, assert_close, execute
+from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.pipeline.tune import tune
 
 TARGET = resolve_target(PresetTarget(preset="cuda-sm_90"), "", 1)
@@ -78,3 +83,78 @@ def test_a_model_computes_what_torch_computes(name: str, tmp_path: Path) -> None
     outputs = execute(tuned.module, captured.inputs)
     for found, expected in zip(outputs, captured.references, strict=True):
         assert_close(found, expected, 1e-4)
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A model in a precision, what kernels must contain, and the error that may remain (root mean square)."""
+
+    model: str
+    dtype: torch.dtype = torch.float32
+    contains: str = "mma"
+    error: float = 5e-4
+
+
+class Stem(nn.Module):
+    """The first layers of a ResNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Gray(nn.Module):
+    """A convolution of one channel, and one of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 16, (3, 5), (1, 2), (1, 2)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+ROUNDED_MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = {
+    **MODELS,
+    "stem": (Stem, lambda: torch.randn(1, 3, 30, 26)),
+    "gray": (Gray, lambda: torch.randn(2, 1, 9, 14)),
+}
+ROUNDED = {
+    "residual in bfloat16": Rounded("residual", torch.bfloat16, "packed_image", 5e-3),
+    "encoder in bfloat16": Rounded("encoder", torch.bfloat16, error=2e-2),
+    "stem in float16": Rounded("stem", torch.float16, "packed_image"),
+    "gray in float16": Rounded("gray", torch.float16, "packed_image"),
+    "residual in tf32": Rounded("residual", contains="packed_image"),
+    "encoder in tf32": Rounded("encoder", contains="tf32"),
+    "gray in tf32": Rounded("gray", contains="packed_image"),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_rounded_model_stays_close_to_float64(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    case = ROUNDED[name]
+    build, draw = ROUNDED_MODELS[case.model]
+    module, x = build().eval().to(case.dtype), draw()
+    x = x.to(case.dtype) if x.is_floating_point() else x
+    products = "tf32" if case.dtype is torch.float32 else "exact"
+    context = make_context(tmp_path)
+    captured = capture_module(module, x, target=TARGET, optimize={"float32_products": products})
+    tuned = tune(optimized(captured, context), context)
+    (found,) = execute(tuned.module, captured.inputs)
+    with torch.inference_mode():
+        exact = module.double()(x.double() if x.is_floating_point() else x).numpy()
+
+    functions = {
+        str(variable.name_hint): function
+        for variable, function in tuned.module.functions_items()
+        if isinstance(function, tirx.PrimFunc)
+    }
+    assert case.contains in lower_for_gpu(functions, GPU).source
+    error = np.linalg.norm(found.astype(np.float64) - exact) / np.linalg.norm(exact)
+    assert error < case.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -325,6 +326,35 @@ def test_a_folded_batch_norm_scales_weights_and_bias() -> None:
     weights, bias = (one.value.numpy() for one in constants_of(module))
     np.testing.assert_allclose(weights, array(3, 2) * [1, 2])
     np.testing.assert_allclose(bias, array(2) * [1, 2] - [1, 4])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("layer", "after"),
+    [
+        (
+            'c = R.nn.conv2d(x, W, out_dtype="float32")\ny = R.astype(c, "{0}")',
+            'c = R.nn.conv2d(x, const(2, 2, 1, 1), out_dtype="float32")\nlv = R.multiply(c, const(2, 1, 1))\n'
+            'lv1 = R.add(lv, const(2, 1, 1))\nout = R.astype(lv1, dtype="{0}")',
+        ),
+        (
+            "y = R.nn.relu(x)",
+            'y = R.nn.relu(x)\nlv = R.astype(y, dtype="float32")\nlv1 = R.multiply(lv, const(2, 1, 1))\n'
+            'lv2 = R.add(lv1, const(2, 1, 1))\nout = R.astype(lv2, dtype="{0}")',
+        ),
+    ],
+    ids=["convolution", "other"],
+)
+def test_a_batch_norm_of_half_precision_is_computed_in_float32(dtype: str, layer: str, after: str) -> None:
+    narrow = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    check(
+        fold_batch_norm,
+        f"x: (1, 2, 4, 4) {dtype}",
+        before=layer.format(dtype) + BATCH_NORM.replace("\n    ", "\n"),
+        after=after.format(dtype),
+        W=array(2, 2, 1, 1).astype(narrow),
+        **{name: values.astype(narrow) for name, values in STATISTICS.items()},
+    )
 
 
 def constants_of(module: tvm.IRModule) -> list[relax.Expr]:

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from bessemer.bundle import run
 from bessemer.bundle.manifest import EntryPoint, Manifest, OutputTolerance
 from bessemer.contract.job import BundleCheck
-from bessemer.contract.options import VerifyOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from worker.candidates.execute import ProgramFailedError
@@ -63,10 +62,10 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     target = compile_target(manifest.target)
     refuse_unrunnable(target, work.by_device)
     if not target.runs_here:
-        _refuse_tolerances(bundle, manifest, work.verify)
+        _refuse_tolerances(bundle, manifest, work)
         return Checked(check=None)
     if not target.is_native:
-        return Checked(check=_checked_by_program(bundle, manifest, target, work.verify))
+        return Checked(check=_checked_by_program(bundle, manifest, target, work))
     use_threads(target.threads)
     try:
         model = run.load(bundle)
@@ -77,7 +76,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
             model.reset()
             outputs = model.run(model.reference_inputs(entry.name), entry.name)
             comparisons += model.compare(outputs, entry.name)
-        _refuse_tolerances(bundle, manifest, work.verify)
+        _refuse_tolerances(bundle, manifest, work)
     except Exception as error:
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, f"in a fresh process: {error}") from error
     _refuse_mismatches(comparisons)
@@ -101,13 +100,13 @@ def report_files(bundle: Path, sender: Sender) -> None:
 
 
 def _checked_by_program(
-    bundle: Path, manifest: Manifest, target: CompileTarget, options: VerifyOptions
+    bundle: Path, manifest: Manifest, target: CompileTarget, work: CheckWork
 ) -> BundleCheck:
     """Run the bundle's program on the reference inputs; it compares the outputs itself."""
     program = None if manifest.program is None else target.program(bundle / manifest.program)
     if program is None:
         raise JobError(ErrorCode.VERIFY_CRASHED, "the bundle has no program that this machine can run")
-    _refuse_tolerances(bundle, manifest, options)
+    _refuse_tolerances(bundle, manifest, work)
     return BundleCheck(latency=None, max_absolute_error=_compared(program))
 
 
@@ -138,22 +137,22 @@ def _refuse_mismatches(comparisons: Iterable[run.Comparison]) -> None:
             raise JobError(ErrorCode.VERIFY_MISMATCH, detail)
 
 
-def _refuse_tolerances(bundle: Path, manifest: Manifest, options: VerifyOptions) -> None:
+def _refuse_tolerances(bundle: Path, manifest: Manifest, work: CheckWork) -> None:
     try:
         references = [run.load_arrays(bundle / point.reference.outputs) for point in manifest.entry_points]
     except Exception as error:  # NumPy raises many kinds for damaged bytes
         detail = f"the bundle's references cannot be read: {error}"
         raise failure_of(ErrorCode.VERIFY_CRASHED, error, detail) from error
     for point, arrays in zip(manifest.entry_points, references, strict=True):
-        _refuse_wide_tolerances(point, arrays, options)
+        _refuse_wide_tolerances(point, arrays, work)
 
 
-def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, options: VerifyOptions) -> None:
+def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, work: CheckWork) -> None:
     """Refuse tolerances beyond those of the request, as far as ``widen`` may widen them."""
     dtypes = {spec.name: spec.dtype for spec in point.outputs}
     for claimed in point.tolerances:
-        asked = options.tolerance(dtypes[claimed.name])
-        if options.absolute is None:
+        asked = work.verify.tolerance(dtypes[claimed.name], work.float32_products)
+        if work.verify.absolute is None:
             reference = run.as_numbers(references[claimed.name], dtypes[claimed.name])
             highest = highest_ceiling(dtypes[claimed.name])
             asked = widen(asked, claimed.absolute / ALLOWED, scale_of(reference), highest)

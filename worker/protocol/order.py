@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
-from bessemer.contract.options import VerifyOptions
+from bessemer.contract.options import Float32Products, VerifyOptions
 from bessemer.contract.report import DeviceRun, SearchDevice
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
@@ -92,6 +92,7 @@ class CheckWork(Document):
     model: Digest = Field(description="The model that the bundle must name.")
     extensions: Extensions = ()
     verify: VerifyOptions
+    float32_products: Float32Products = Float32Products.EXACT
     runs: bool = Field(default=True, description="Whether to run the library; else the files are read only.")
     by_device: bool = Field(
         default=False, description="Whether a device runs a bundle that this machine cannot run."

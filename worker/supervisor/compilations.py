@@ -120,6 +120,7 @@ class CompilationTask(RowTask[Compilation]):
             work = CheckWork(
                 model=row.request.model,
                 verify=row.request.verify,
+                float32_products=row.request.optimize.float32_products,
                 extensions=extensions,
                 runs=row.request.is_verified,
                 by_device=compiled.left_to_device,

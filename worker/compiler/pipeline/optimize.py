@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tvm
+from tvm import tirx
 from tvm.relax import backend, transform
 
-from bessemer.contract.options import Convolutions, Fusion, OptimizeOptions, VerifyOptions
+from bessemer.contract.options import Convolutions, Float32Products, Fusion, OptimizeOptions, VerifyOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice, PassTime
 from bessemer.contract.stage import Stage
@@ -26,6 +27,7 @@ from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.gpu.channels_last import channels_last
 from worker.compiler.layout.gpu.early_slices import early_slices
 from worker.compiler.layout.gpu.processor_calls import refuse_processor_calls
+from worker.compiler.layout.gpu.weights_along_depth import weights_along_depth
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
@@ -40,14 +42,15 @@ from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
+from worker.compiler.schedules.annotations import TF32
 from worker.compiler.schedules.default import schedule_rest
-from worker.compiler.schedules.gpu.chips import Gpu, writing_for
+from worker.compiler.schedules.gpu.chips import Gpu, current_gpu, writing_for
 from worker.compiler.schedules.processors import Machine
 from worker.compiler.values import Optimized, StageContext, Translated, Upload
 from worker.errors import JobError, failure_of, in_entry, short_message
 from worker.parameters import PREPARE
 
-GPU_LAYOUT = (early_slices, channels_last)
+GPU_LAYOUT = (early_slices, channels_last, weights_along_depth)
 """The passes of the phase ``layout`` for GPUs."""
 
 REWRITE, KERNELS = "rewrite", "kernels"
@@ -77,6 +80,19 @@ def remove_unreached(module: tvm.IRModule, _context: tvm.transform.PassContext) 
 def legalize_by_rules(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
     """``LegalizeOps`` with the rules of installed packages and the built-in rules before TVM's."""
     return transform.LegalizeOps(legalization_map())(module)
+
+
+@tvm.transform.module_pass(opt_level=0, name="AllowTf32")
+def allow_tf32(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    """Note on every function that tensor cores may round its factors, where the request allows it."""
+    gpu = current_gpu()
+    if gpu is None or not gpu.tf32:
+        return module
+    noted = tvm.IRModule(module.functions, attrs=module.attrs)
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            noted.update_func(variable, function.with_attr(TF32, True))
+    return noted
 
 
 def optimization_phases(
@@ -161,6 +177,7 @@ def optimization_phases(
                 separate_states,
                 update_state_in_place(machine),
                 remove_unreached,
+                *(() if gpu is None else (allow_tf32,)),
             ),
         ),
     )
@@ -246,7 +263,7 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
-    with upload.target.llvm, writing_for(upload.target.gpu), tvm.transform.PassContext(opt_level=3):
+    with upload.target.llvm, writing_for(_gpu_of(upload)), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
             start = time.perf_counter()
@@ -270,6 +287,12 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
         kernels=kernels.finish(),
         nodes=translated.nodes,
     )
+
+
+def _gpu_of(upload: Upload) -> Gpu | None:
+    """The target's GPU, as exact as the request asks for."""
+    gpu = upload.target.gpu
+    return gpu and replace(gpu, tf32=upload.request.optimize.float32_products is Float32Products.TF32)
 
 
 def _steps(phases: tuple[Phase, ...]) -> Iterator[tuple[Phase, tvm.transform.Pass]]:

@@ -95,9 +95,9 @@ def _not_run(built: Built) -> Verified:
 
 def _tolerances(captured: Captured) -> tuple[OutputTolerance, ...]:
     """The request's tolerances, widened by the references' own rounding: a device cannot ask for it later."""
-    options, sample = captured.upload.request.verify, captured.example
-    given = [options.tolerance(spec.dtype) for spec in captured.output_specs]
-    exact = None if options.absolute is not None else _exact(captured, sample)
+    request, sample = captured.upload.request, captured.example
+    given = [request.tolerance(spec.dtype) for spec in captured.output_specs]
+    exact = None if request.verify.absolute is not None else _exact(captured, sample)
     if exact is not None:
         exact, _ = _order_ties(exact, captured, sample)
         given = [_widened(*each) for each in zip(given, sample.references, exact, strict=True)]
@@ -205,15 +205,15 @@ def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tupl
 
 
 def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
-    options = captured.upload.request.verify
+    request = captured.upload.request
     outputs, reordered = _order_ties(outputs, captured, sample)
     comparisons = tuple(
-        compare(spec.name, output, reference, options.tolerance(spec.dtype)).model_copy(
+        compare(spec.name, output, reference, request.tolerance(spec.dtype)).model_copy(
             update={"reordered": reordered.get(spec.name, 0)}
         )
         for spec, output, reference in zip(captured.output_specs, outputs, sample.references, strict=True)
     )
-    if options.absolute is not None or not any(one.mismatches for one in comparisons):
+    if request.verify.absolute is not None or not any(one.mismatches for one in comparisons):
         return comparisons
     exact = _exact(captured, sample)
     if exact is None:
@@ -235,7 +235,7 @@ def _exact(captured: Captured, sample: Sample) -> Arrays | None:
 
 def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arrays, dict[str, int]]:
     """The arrays with results that tie in the order of the references, and how many rows of each moved."""
-    options = captured.upload.request.verify
+    request = captured.upload.request
     specs = {spec.name: spec for spec in captured.output_specs}
     found = dict(zip(specs, arrays, strict=True))
     references = dict(zip(specs, sample.references, strict=True))
@@ -247,7 +247,7 @@ def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arr
             Column(
                 _as_numbers(found[name]),
                 _as_numbers(references[name]),
-                **options.tolerance(specs[name].dtype).model_dump(),
+                **request.tolerance(specs[name].dtype).model_dump(),
             )
             for name in names
         ]

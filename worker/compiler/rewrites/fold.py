@@ -8,6 +8,10 @@
 
 numpy computes them: TVM would compile a function for each constant. The scale goes into the weights of a
 convolution or a product if these are constant and nothing else reads its result; the bias may be missing.
+
+Half precision stays beside the weights, which would be rounded once more, and is computed in float32::
+
+    batch_norm(astype(conv2d(x, W) + b, "bfloat16"))[0]  →  astype(conv2d(x, W) * scale + shift, "bfloat16")
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ WEIGHT_CHANNEL_AXIS = {
 """The axis of the weights that runs over output channels: the importer's layouts are OI… and (K, N)."""
 
 CHANNEL_AXIS = 1
+_HALVES = ("float16", "bfloat16")
+_SINGLE = "float32"
 
 
 class Affine(NamedTuple):
@@ -154,14 +160,17 @@ class _BatchNormFolder(_Mutator):
     def _affine(self, norm: relax.Expr) -> Affine | None:
         if operator_of(norm) != "nn.batch_norm" or norm.attrs.training or norm.attrs.axis != CHANNEL_AXIS:
             return None
-        values = [self.constant(argument) for argument in norm.args[1:]]
-        if any(value is None for value in values):
+        values = [self.binding(argument) for argument in norm.args[1:]]
+        if not all(isinstance(value, GenericConst) for value in values):
             return None
-        gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in values)
+        gamma, beta, mean, variance = (array_of(value).astype(np.float64) for value in values)
         scale = gamma / np.sqrt(variance + norm.attrs.epsilon)
         return Affine(scale, beta - mean * scale)
 
     def _applied(self, data: relax.Expr, affine: Affine) -> relax.Expr:
+        dtype = str(data.ty.dtype)
+        if dtype in _HALVES:
+            return relax.op.astype(self.builder_.emit(self._in_single(data, affine)), dtype)
         producer, bias = self._without_bias(data)
         weighted = self._scaled_weights(producer, affine.scale)
         if weighted is None:
@@ -169,6 +178,19 @@ class _BatchNormFolder(_Mutator):
             return relax.op.add(self.builder_.emit(weighted), _per_channel(affine.shift, data))
         shift = affine.shift if bias is None else affine.shift + bias * affine.scale
         return relax.op.add(self.builder_.emit(weighted), _per_channel(shift, data))
+
+    def _in_single(self, data: relax.Expr, affine: Affine) -> relax.Expr:
+        """The norm of half precision in float32, of what was rounded to ``data`` if nothing else reads it."""
+        rounded = self.binding(data)
+        is_single = operator_of(rounded) == "astype" and str(rounded.args[0].ty.dtype) == _SINGLE
+        if is_single and self._alone(data):
+            wide = rounded.args[0]
+        else:
+            wide = self.builder_.emit(relax.op.astype(data, _SINGLE))
+        producer, bias = self._without_bias(wide)
+        shift = affine.shift if bias is None else affine.shift + bias * affine.scale
+        scaled = self.builder_.emit(relax.op.multiply(producer, _per_channel(affine.scale, producer)))
+        return relax.op.add(scaled, _per_channel(shift, producer))
 
     def _without_bias(self, data: relax.Expr) -> tuple[relax.Expr, Array | None]:
         """The operand of the bias that computes ``data``, and the bias; ``data`` itself without one."""

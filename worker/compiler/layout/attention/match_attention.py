@@ -238,7 +238,7 @@ def _is_weight(operand: relax.Expr, graph: Graph) -> bool:
 
 def is_masked(values: Any) -> Any:
     """Whether a score of this value, or with this value added, gets no weight beside ordinary scores."""
-    return values <= _LEAST
+    return np.asarray(values, np.float64) <= _LEAST
 
 
 _LEAST = -1e30

@@ -10,6 +10,8 @@ Neighboring threads then read neighboring channels, in vectors of 16 bytes, for 
 A convolution starts a region with channels last; ``RULES`` names the operators that stay in it. The pass
 transposes only at the region's borders, once per tensor. Constant weights are transposed at compile time.
 
+``few_channels`` packs images of up to three channels instead.
+
 A transposed convolution whose windows do not overlap is a linear layer at each pixel::
 
     y = nn.conv2d_transpose(x, W), strides = kernel     →      lv = matmul(x, W')           [N, H, W, kh kw O]
@@ -32,6 +34,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.blocked.operator_rules import ELEMENTWISE
 from worker.compiler.layout.constants import array_of, constant_of
+from worker.compiler.layout.gpu.few_channels import convolve_few_channels, few_channels
 from worker.compiler.layout.relax_graph import static_shape
 
 Array = NDArray[Any]
@@ -160,6 +163,12 @@ def _convolve(call: relax.Call, graph: ChannelsLastGraph) -> relax.Var | None:
     attributes = call.attrs
     if str(attributes.data_layout) != "NCHW" or str(attributes.kernel_layout) != "OIHW":
         return None
+    packed = few_channels(call) if isinstance(call.args[1], GenericConst) else None
+    if packed is not None:
+        weights = _constant(packed.weights(array_of(call.args[1])), call.args[1])
+        ready = graph.ready(call.args[0])
+        image = graph.plain(call.args[0]) if ready is None else ready
+        return convolve_few_channels(packed, image, ready is not None, weights, graph.builder_)
     data = graph.image(call.args[0])
     if data is None or static_shape(call) is None:
         return None

@@ -55,7 +55,7 @@ def _in_one_way(write: Callable[[s_tir.Schedule, Gpu], tirx.PrimFunc | None]) ->
 
 
 GPU_FAMILIES: tuple[GpuFamily, ...] = (
-    GpuFamily("attention", _in_one_way(write_attention)),
+    GpuFamily("attention", write_attention),
     GpuFamily("products", write_chosen_product),
     GpuFamily("rows", _in_one_way(write_rows)),
     GpuFamily("windows", _in_one_way(write_windows)),

@@ -22,6 +22,7 @@ class Gpu:
         shared_bytes: the shared memory that one block can have, of which more than 48 KiB must be dynamic.
         shared_bytes_per_multiprocessor: what the blocks on one multiprocessor share.
         threads_per_multiprocessor: the most threads that can be resident.
+        tf32: whether the request lets tensor cores cut factors of float32 to 10 bits of mantissa.
 
     Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
@@ -34,6 +35,7 @@ class Gpu:
     warp: int = 32
     threads_per_block: int = 1024
     registers_per_multiprocessor: int = 64 * KIB
+    tf32: bool = False
 
     @property
     def capability(self) -> int:
@@ -49,6 +51,11 @@ class Gpu:
     def has_bfloat16(self) -> bool:
         """Whether tensor cores multiply bfloat16 and tf32."""
         return self.capability >= 80
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether tensor cores read both factors from shared memory (``wgmma``), which only one can."""
+        return self.capability == 90
 
     @property
     def target(self) -> tvm.target.Target:

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import TF32
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products.blocked import BlockedProduct
 from worker.compiler.schedules.gpu.products.contraction import Contraction, Sum, as_contraction, find_sum
@@ -31,9 +32,6 @@ from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.schedules.plans import PlanChooser
 
 _NAME = "main"
-
-_WARPGROUPS = 90
-"""The only capability with ``wgmma``."""
 
 _FEW_PRODUCTS = 64
 """The products of a sum up to which one thread computes it, if results share no factors."""
@@ -97,14 +95,15 @@ def _loops(found: Sum, plan: Plan, gpu: Gpu) -> tirx.Stmt | None:
     return BlockedProduct(contraction, plan, gpu).statement()
 
 
-def write_chosen_product(
-    schedule: s_tir.Schedule, gpu: Gpu, choose: PlanChooser, precision: Precision = EXACT
-) -> tirx.PrimFunc | None:
+def write_chosen_product(schedule: s_tir.Schedule, gpu: Gpu, choose: PlanChooser) -> tirx.PrimFunc | None:
     """The same for the plan that is chosen among all of the product's, as a search notes them.
+
+    It is as exact as the function notes.
 
     Raises:
         NoSuchPlanError: the wanted plan is not among them.
     """
+    precision = Precision(tf32=bool((schedule.mod[_NAME].attrs or {}).get(TF32, False)))
     found = find_sum(schedule)
     plans = () if found is None else _plans(found, gpu, precision)
     if not plans:
@@ -148,8 +147,7 @@ def _contraction_plans(contraction: Contraction, gpu: Gpu, precision: Precision)
         is_tensor=is_tensor,
         streams_depth=streams_depth,
         width=width,
-        has_warpgroups=gpu.capability == _WARPGROUPS
-        and (dtype != "float32" or _are_along_depth(contraction)),
+        has_warpgroups=gpu.has_warpgroups and (dtype != "float32" or _are_along_depth(contraction)),
         copies_async=gpu.has_async_copies
         and contraction.left.can_copy_async
         and contraction.right.can_copy_async,

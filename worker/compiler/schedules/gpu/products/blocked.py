@@ -129,6 +129,7 @@ class BlockedProduct:
         commit = [gt.commit_copies()] if direct else []
         ahead_by = stages - 1 - self._unit.lag
         wait = [gt.wait_for_copies(ahead_by - 1)] if direct else []
+        rounded = [copies for copies in direct if copies.tile.is_rounded]
 
         def fetch(tile: Any, slot: Any) -> list[tirx.Stmt]:
             depth = first + tile * plan.depth
@@ -148,6 +149,7 @@ class BlockedProduct:
             write = [gt.when(is_any, nest.sequence(*(copies.write(slot) for copies in held)))] if held else []
             return nest.sequence(
                 *wait,
+                *(copies.round(tirx.floormod(tile, stages)) for copies in rounded),
                 *self._unit.arrive(),
                 gt.barrier(),
                 gt.when(is_any, nest.sequence(*fetch(ahead, slot))),
@@ -195,12 +197,21 @@ def _unit(operands: Operands, gpu: Gpu) -> Unit:
 def _operands(contraction: Contraction, plan: TilePlan, gpu: Gpu) -> Operands:
     """Both tiles one after the other in shared memory."""
     dtype = contraction.left.dtype
-    is_single = plan.unit is plans.Unit.TENSOR and dtype == "float32"
+    is_rounded = plan.unit is not plans.Unit.FMA and dtype == "float32"
+    is_single = plan.unit is plans.Unit.TENSOR and is_rounded
     has_panels = plan.unit is plans.Unit.WARPGROUP
 
     def tile(factor: Factor, outer: int, name: str, start: int) -> Tile:
         return make_tile(
-            factor, outer, plan, name, start, gpu.has_async_copies, is_single, has_panels=has_panels
+            factor,
+            outer,
+            plan,
+            name,
+            start,
+            gpu.has_async_copies,
+            is_single,
+            has_panels=has_panels,
+            is_rounded=is_rounded,
         )
 
     left = tile(contraction.left, plan.rows, "left_tile", 0)

@@ -16,6 +16,7 @@ Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -38,6 +39,79 @@ _FULL_DEPTH = 80
 """The first capability whose tensor cores multiply 16 steps of half precision at once."""
 
 _ROWS, _COLUMNS = 16, 8
+_SINGLE = 32
+"""Bits of an element of tf32."""
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """The instruction that adds 16 rows by 16 steps (8 of tf32) times 8 columns to sums."""
+
+    name: str
+    is_full: bool
+
+    def __call__(self, sums: list[Any], left: list[Any], right: list[Any]) -> tirx.Stmt:
+        """Add the product of two fragments."""
+        return (gt.multiply if self.is_full else gt.multiply_halves)(self.name, sums, left, right)
+
+
+def multiply_of(dtype: str, gpu: Gpu) -> Multiply:
+    """The instruction of a GPU for factors of a dtype."""
+    is_full = gpu.capability >= _FULL_DEPTH
+    return Multiply((_INSTRUCTIONS if is_full else _HALF_INSTRUCTIONS)[dtype], is_full)
+
+
+def load_left(
+    tile: Tile, buffer: Any, into: list[Any], slot: Any, start: Any, step: int, lane: Any
+) -> tirx.Stmt:
+    """Load 16 rows and two chunks of the depth: 8 rows and one chunk per register, rows first."""
+    low, high = tirx.floormod(lane, 16), tirx.floordiv(lane, 16)
+    if tile.along_depth:
+        return _load(tile, buffer, into, slot, start + low, step * 2 + high)
+    if tile.bits == _SINGLE:
+        return nest.sequence(
+            *(
+                _load_one(tile, buffer, into[at], slot, start, 8 * (at % 2), step * 8 + 4 * (at // 2), lane)
+                for at in range(4)
+            )
+        )
+    row = step * 16 + high * 8 + tirx.floormod(lane, 8)
+    chunk = tirx.floordiv(start, 8) + tirx.floormod(tirx.floordiv(lane, 8), 2)
+    return _load(tile, buffer, into, slot, row, chunk)
+
+
+def load_right(
+    tile: Tile, buffer: Any, into: list[Any], slot: Any, start: Any, step: int, lane: Any
+) -> tirx.Stmt:
+    """Load 16 columns and two chunks of the depth: 8 columns and one chunk per register, chunks first."""
+    inside, half = tirx.floormod(lane, 8), tirx.floormod(tirx.floordiv(lane, 8), 2)
+    high = tirx.floordiv(lane, 16)
+    if tile.along_depth:
+        return _load(tile, buffer, into, slot, start + high * 8 + inside, step * 2 + half)
+    if tile.bits == _SINGLE:
+        return nest.sequence(
+            *(
+                _load_one(tile, buffer, into[at], slot, start, 8 * (at // 2), step * 8 + 4 * (at % 2), lane)
+                for at in range(4)
+            )
+        )
+    row = step * 16 + half * 8 + inside
+    return _load(tile, buffer, into, slot, row, tirx.floordiv(start, 8) + high)
+
+
+def _load(tile: Tile, buffer: Any, into: list[Any], slot: Any, row: Any, chunk: Any) -> tirx.Stmt:
+    return gt.load_matrices(into, buffer[tile.place(slot, row, chunk)], transposed=not tile.along_depth)
+
+
+def _load_one(
+    tile: Tile, buffer: Any, register: Any, slot: Any, start: Any, outer: int, depth: int, lane: Any
+) -> tirx.Stmt:
+    """Load an element of 32 bits of a tile whose rows hold rows or columns of the product."""
+    place = start + outer + tirx.floordiv(lane, 4)
+    row = depth + tirx.floormod(lane, 4)
+    chunk, inside = tirx.floordiv(place, tile.lanes), tirx.floormod(place, tile.lanes)
+    value = buffer[tile.place(slot, row, chunk) + inside]
+    return nest.store(register.source, tirx.reinterpret("uint32", value), *register.indices)
 
 
 class TensorCores:
@@ -49,8 +123,7 @@ class TensorCores:
         plan = operands.plan
         self.operands, self.plan = operands, plan
         dtype = operands.left.factor.dtype
-        self._is_full = gpu.capability >= _FULL_DEPTH
-        self._instruction = (_INSTRUCTIONS if self._is_full else _HALF_INSTRUCTIONS)[dtype]
+        self._multiply = multiply_of(dtype, gpu)
         self._row_fragments = plan.warp_rows // _ROWS
         self._column_fragments = plan.warp_columns // _COLUMNS
         self.sums = nest.registers((plan.warp_rows * plan.warp_columns // WARP,), "float32", "sums")
@@ -61,13 +134,35 @@ class TensorCores:
 
     def multiply(self, slot: Any, warp: Warp) -> tirx.Stmt:
         """Add the products of the tiles of a stage to the sums."""
+        operands = self.operands
         left = nest.registers((self._row_fragments * 4,), "uint32", "left_fragments")
         right = nest.registers((self._column_fragments * 2,), "uint32", "right_fragments")
 
         def step(index: int) -> tirx.Stmt:
-            loads = [self._load_left(left, at, slot, warp, index) for at in range(self._row_fragments)]
-            pairs = range(self._column_fragments // 2)
-            loads += [self._load_right(right, pair, slot, warp, index) for pair in pairs]
+            loads = [
+                load_left(
+                    operands.left,
+                    operands.left_buffer,
+                    elements(left, at * 4, 4),
+                    slot,
+                    warp.row + at * _ROWS,
+                    index,
+                    warp.lane,
+                )
+                for at in range(self._row_fragments)
+            ]
+            loads += [
+                load_right(
+                    operands.right,
+                    operands.right_buffer,
+                    elements(right, pair * 4, 4),
+                    slot,
+                    warp.column + pair * 2 * _COLUMNS,
+                    index,
+                    warp.lane,
+                )
+                for pair in range(self._column_fragments // 2)
+            ]
             products = [
                 self._add_product(row, column, left, right)
                 for row in range(self._row_fragments)
@@ -79,73 +174,11 @@ class TensorCores:
         return nest.sequence(nest.declare(left), nest.declare(right), steps)
 
     def _add_product(self, row: int, column: int, left: Any, right: Any) -> tirx.Stmt:
-        multiply = gt.multiply if self._is_full else gt.multiply_halves
-        return multiply(
-            self._instruction,
-            _elements(self.sums, (row * self._column_fragments + column) * 4, 4),
-            _elements(left, row * 4, 4),
-            _elements(right, column * 2, 2),
+        return self._multiply(
+            elements(self.sums, (row * self._column_fragments + column) * 4, 4),
+            elements(left, row * 4, 4),
+            elements(right, column * 2, 2),
         )
-
-    def _load_left(self, registers: Any, fragment: int, slot: Any, warp: Warp, step: int) -> tirx.Stmt:
-        """Load 16 rows and two chunks of the depth: 8 rows and one chunk per register, rows first."""
-        tile, lane = self.operands.left, warp.lane
-        start = warp.row + fragment * _ROWS
-        low, high = tirx.floormod(lane, 16), tirx.floordiv(lane, 16)
-        into = _elements(registers, fragment * 4, 4)
-        if tile.along_depth:
-            return self._load(tile, into, slot, start + low, step * 2 + high)
-        if self._is_single:
-            return nest.sequence(
-                *(
-                    self._load_one(tile, into[at], slot, start, 8 * (at % 2), step * 8 + 4 * (at // 2), lane)
-                    for at in range(4)
-                )
-            )
-        row = step * 16 + high * 8 + tirx.floormod(lane, 8)
-        chunk = tirx.floordiv(start, 8) + tirx.floormod(tirx.floordiv(lane, 8), 2)
-        return self._load(tile, into, slot, row, chunk)
-
-    def _load_right(self, registers: Any, pair: int, slot: Any, warp: Warp, step: int) -> tirx.Stmt:
-        """Load 16 columns and two chunks of the depth: 8 columns and one chunk per register, chunks first."""
-        tile, lane = self.operands.right, warp.lane
-        start = warp.column + pair * 2 * _COLUMNS
-        inside, half = tirx.floormod(lane, 8), tirx.floormod(tirx.floordiv(lane, 8), 2)
-        high = tirx.floordiv(lane, 16)
-        into = _elements(registers, pair * 4, 4)
-        if tile.along_depth:
-            return self._load(tile, into, slot, start + high * 8 + inside, step * 2 + half)
-        if self._is_single:
-            return nest.sequence(
-                *(
-                    self._load_one(tile, into[at], slot, start, 8 * (at // 2), step * 8 + 4 * (at % 2), lane)
-                    for at in range(4)
-                )
-            )
-        row = step * 16 + half * 8 + inside
-        return self._load(tile, into, slot, row, tirx.floordiv(start, 8) + high)
-
-    @property
-    def _is_single(self) -> bool:
-        return self.operands.left.factor.dtype == "float32"
-
-    def _buffer(self, tile: Tile) -> Any:
-        operands = self.operands
-        return operands.left_buffer if tile is operands.left else operands.right_buffer
-
-    def _load(self, tile: Tile, into: list[Any], slot: Any, row: Any, chunk: Any) -> tirx.Stmt:
-        place = self._buffer(tile)[tile.place(slot, row, chunk)]
-        return gt.load_matrices(into, place, transposed=not tile.along_depth)
-
-    def _load_one(
-        self, tile: Tile, register: Any, slot: Any, start: Any, outer: int, depth: int, lane: Any
-    ) -> tirx.Stmt:
-        """Load an element of 32 bits of a tile whose rows hold rows or columns of the product."""
-        place = start + outer + tirx.floordiv(lane, 4)
-        row = depth + tirx.floormod(lane, 4)
-        chunk, inside = tirx.floordiv(place, tile.lanes), tirx.floormod(place, tile.lanes)
-        value = self._buffer(tile)[tile.place(slot, row, chunk) + inside]
-        return nest.store(register.source, tirx.reinterpret("uint32", value), *register.indices)
 
     def finish(self, warp: Warp, vector: int, store: Store) -> tirx.Stmt:
         """Store the sums, 16 rows at a time, through shared memory."""
@@ -155,5 +188,6 @@ class TensorCores:
         return store_fragments(fragments, self.operands.shared, warp, vector, store)
 
 
-def _elements(buffer: Any, start: int, count: int) -> list[Any]:
+def elements(buffer: Any, start: int, count: int) -> list[Any]:
+    """Some registers of a buffer."""
     return [buffer[number(start + index)] for index in range(count)]

@@ -144,6 +144,20 @@ def settle(register: Any) -> tirx.Stmt:
     return tirx.Evaluate(T.cuda.func_call("settle", register, source_code=_SETTLE))
 
 
+_ROUND = """
+__forceinline__ __device__ float round_to_tf32(float value) {
+  unsigned rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+  return __uint_as_float(rounded);
+}
+"""
+
+
+def round_to_tf32(value: Any) -> Any:
+    """The nearest number with 10 bits of mantissa."""
+    return T.cuda.func_call("round_to_tf32", value, source_code=_ROUND, return_type="float32")
+
+
 def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:
     """Copy ``size`` bytes from global to shared memory without registers; zeros if the source is outside."""
     cache = "cg" if size == 16 else "ca"

@@ -15,9 +15,10 @@ before the products of the current tile and written after them.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 import tvm
 from tvm import tirx
@@ -25,7 +26,6 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.products import threads as gpu_threads
 from worker.compiler.schedules.gpu.products.contraction import Factor
-from worker.compiler.schedules.gpu.products.plan import TilePlan
 from worker.compiler.schedules.gpu.products.threads import INT, number
 
 CHUNK_BYTES = 16
@@ -64,6 +64,8 @@ class Tile:
         width: the elements of a piece.
         loads_singles: whether threads read single elements of four rows at once.
         has_panels: whether rows of more than 8 chunks are cut, and all rows' first 8 chunks come first.
+        is_rounded: whether each thread rounds what it has copied to tf32: tensor cores would cut it, and the
+            sums of a network's layers would shrink one after the other.
     """
 
     factor: Factor
@@ -76,6 +78,7 @@ class Tile:
     width: int
     loads_singles: bool = False
     has_panels: bool = False
+    is_rounded: bool = False
     name: str = "tile"
     start: int = 0
 
@@ -156,6 +159,12 @@ class Copies:
             (tile.pieces_per_thread * tile.width,), tile.factor.dtype, f"{tile.name}_held"
         )
 
+    def at(self, outer_start: Any) -> Copies:
+        """The copies of tiles that begin at another row (or column), through the same registers."""
+        moved = copy(self)
+        moved._outer_start = outer_start
+        return moved
+
     def allocations(self) -> tuple[tirx.Stmt, ...]:
         """The registers that pieces pass, if they do."""
         return () if self.tile.is_async else (nest.declare(self._held),)
@@ -171,6 +180,22 @@ class Copies:
     def write(self, slot: Any) -> tirx.Stmt:
         """Write a tile from registers."""
         return self._each(lambda at: self._write(at, slot))
+
+    def round(self, slot: Any) -> tirx.Stmt:
+        """Round this thread's part of a tile that has arrived."""
+        width = self.tile.width
+        near = nest.registers((width,), self.tile.factor.dtype, f"{self.tile.name}_near")
+
+        def one(position: Any) -> tirx.Stmt:
+            target = self._target(position, slot)
+            return nest.sequence(
+                nest.declare(near),
+                nest.vectorized(width, lambda lane: nest.store(near, self.buffer[target + lane], lane), INT),
+                *_rounded(near, 0, width),
+                nest.vectorized(width, lambda lane: nest.store(self.buffer, near[lane], target + lane), INT),
+            )
+
+        return self._each(one)
 
     def _each(self, body: Any) -> tirx.Stmt:
         tile = self.tile
@@ -262,22 +287,44 @@ class Copies:
 
     def _write(self, position: Any, slot: Any) -> tirx.Stmt:
         width, target = self.tile.width, self._target(position, slot)
-        return nest.vectorized(
-            width,
-            lambda lane: nest.store(self.buffer, self._held[position * width + lane], target + lane),
-            INT,
+        return nest.sequence(
+            *(_rounded(self._held, position * width, width) if self.tile.is_rounded else ()),
+            nest.vectorized(
+                width,
+                lambda lane: nest.store(self.buffer, self._held[position * width + lane], target + lane),
+                INT,
+            ),
         )
+
+
+def _rounded(registers: Any, first: Any, count: int) -> list[tirx.Stmt]:
+    return [
+        nest.store(registers, gpu_threads.round_to_tf32(registers[first + lane]), first + lane)
+        for lane in range(count)
+    ]
+
+
+class TileSizes(Protocol):
+    """What all tiles of a kernel share: the depth, the stages and the threads that copy."""
+
+    @property
+    def depth(self) -> int: ...  # noqa: D102
+    @property
+    def stages(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
 
 
 def make_tile(
     factor: Factor,
     outer: int,
-    plan: TilePlan,
+    plan: TileSizes,
     name: str,
     start: int,
     can_copy_async: bool,
     loads_singles: bool = False,
     has_panels: bool = False,
+    is_rounded: bool = False,
 ) -> Tile:
     """The tile of a factor that is copied by the widest pieces.
 
@@ -290,6 +337,7 @@ def make_tile(
         can_copy_async: whether the GPU copies without registers.
         loads_singles: whether threads load single elements where rows do not hold the depth.
         has_panels: as in ``Tile``.
+        is_rounded: as in ``Tile``.
     """
     along_depth = factor.is_along_depth
     group = factor.depth if along_depth else factor.outer
@@ -307,6 +355,7 @@ def make_tile(
         width=min(width, lanes),
         loads_singles=loads_singles and not along_depth,
         has_panels=has_panels,
+        is_rounded=is_rounded,
         name=name,
         start=start,
     )

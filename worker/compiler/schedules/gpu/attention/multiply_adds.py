@@ -1,6 +1,4 @@
-"""Attention, ``softmax(f(QK))V``, in one kernel: no score ever leaves the multiprocessor.
-
-Claims the functions that ``layout.attention`` makes::
+"""Attention, ``softmax(f(QK))V``, by multiply-adds of float32: no score ever leaves the multiprocessor::
 
     for block = (batch and head, tile of 16 * r queries), thread (x, y) of 16 by 16:
         queries[tile, depth] → shared memory; highest[r] = -inf; total[r] = 0; result[r, features] = 0
@@ -37,12 +35,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.sym import Analyzer
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Axis, Places
-from worker.compiler.schedules.families.attention.blocks import AttentionBlocks, find_attention
+from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
 from worker.compiler.schedules.gpu.chips import KIB, Gpu
 from worker.compiler.schedules.gpu.threads import (
     Lane,
@@ -72,15 +70,12 @@ _STATIC_BYTES = 48 * KIB
 _FLOAT = "float32"
 
 
-def write_attention(schedule: s_tir.Schedule, gpu: Gpu) -> tirx.PrimFunc | None:
-    """Write the kernel of a function that ``layout.attention`` made; None for others, or if no tile fits."""
-    blocks = find_attention(schedule)
-    if blocks is None or blocks.is_dynamic or not blocks.dtype.endswith(("float16", "float32")):
-        return None
+def write_by_multiply_adds(
+    function: tirx.PrimFunc, blocks: AttentionBlocks, gpu: Gpu
+) -> tirx.PrimFunc | None:
+    """Write the kernel; None if no tile fits."""
     plan = _plan(blocks, gpu)
-    if plan is None:
-        return None
-    return nest.with_loops(schedule.mod["main"], _Writer(blocks, plan).loops())
+    return None if plan is None else nest.with_loops(function, _Writer(blocks, plan).loops())
 
 
 @dataclass(frozen=True)
