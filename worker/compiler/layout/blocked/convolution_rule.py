@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -32,6 +32,7 @@ from worker.compiler.layout.blocked.weight_packing import (
     pack_depthwise,
     pack_depthwise_tensor,
     pack_tensor,
+    spread_channels,
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
@@ -39,8 +40,12 @@ from worker.compiler.schedules.families.convolution.conv2d import ConvolutionSha
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
+from worker.compiler.schedules.processors import Machine
 
 AnyWindow = Window | TransposedWindow
+
+_GATHER_CYCLES = 3
+"""Cycles for each vector that ``gather`` writes: two loads and a shuffle or two, and the store."""
 
 _LAYOUTS = {
     1: ("NCW", ("OIW", "IOW")),
@@ -76,16 +81,19 @@ def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     conv = _read(call)
     if conv is None or not _fits(conv):
         return None
-    variable = _depthwise(conv, graph) if conv.is_depthwise else _dense(conv, graph)
-    return None if variable is None else Blocked(variable, conv.output.channels, conv.output.sizes)
+    if conv.is_depthwise:
+        return _depthwise(conv, graph)
+    return Blocked(_dense(conv, graph), conv.output.channels, conv.output.sizes)
 
 
-def _depthwise(conv: _Convolution, graph: BlockedGraph) -> relax.Var | None:
-    data = graph.block(conv.data)
+def _depthwise(conv: _Convolution, graph: BlockedGraph) -> Blocked | None:
+    constant = graph.constant(conv.weights)
+    data = (graph.compact(conv.data) if constant is not None else None) or graph.block(conv.data)
     if data is None:
         return None
     lanes, dtype = graph.lanes(conv.output.dtype), conv.output.dtype
-    constant = graph.constant(conv.weights)
+    if constant is not None and data.slots is not None:
+        constant = spread_channels(constant, 0, data.slots, data.blocks * lanes)
     weights = (
         graph.kernel(pack_depthwise_tensor(lanes, dtype), "pack_weights", conv.weights)
         if constant is None
@@ -96,13 +104,15 @@ def _depthwise(conv: _Convolution, graph: BlockedGraph) -> relax.Var | None:
         if isinstance(conv.window, TransposedWindow)
         else compute.depthwise(conv.window)
     )
-    return graph.kernel(kernel, _name(conv, "depthwise_"), _cast(data.variable, dtype, graph), weights)
+    result = graph.kernel(kernel, _name(conv, "depthwise_"), _cast(data.variable, dtype, graph), weights)
+    return Blocked(result, conv.output.channels, conv.output.sizes, data.slots)
 
 
 def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
+    conv = _with_gaps(conv, graph)
     dtype, groups = conv.output.dtype, conv.groups
     lanes = graph.lanes(dtype)
-    blocked = graph.blocked(conv.data)
+    blocked = graph.spread(conv.data)
     if blocked is None and (conv.image.channels >= 2 * lanes):
         blocked = graph.block(conv.data)
     merged = merged_groups(groups, lanes, blocked is not None)
@@ -111,6 +121,36 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     data = blocked.variable if blocked else _plain_rows(conv, graph)
     packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, dtype)
     return _call_dense(conv, data, packing, graph)
+
+
+def _with_gaps(conv: _Convolution, graph: BlockedGraph) -> _Convolution:
+    """A convolution that reads all slots of its image, if multiplying gaps by zero is cheaper than a copy.
+
+    Otherwise the image is without gaps.
+    """
+    data, weights = graph.spread(conv.data), graph.constant(conv.weights)
+    if data is None or data.slots is None:
+        return conv
+    if weights is None or conv.groups.count > 1 or conv.is_transposed or _copies(conv, data, graph.machine):
+        graph.blocked(conv.data)
+        return conv
+    slots = data.blocks * data.lanes
+    spread = spread_channels(weights, 1, data.slots, slots)
+    return replace(
+        conv,
+        weights=relax.const(spread, str(spread.dtype)),
+        image=conv.image._replace(channels=slots),
+        groups=replace(conv.groups, inputs=slots),
+    )
+
+
+def _copies(conv: _Convolution, data: Blocked, machine: Machine) -> bool:
+    """Whether collecting the channels takes less time than multiplying the gaps between them."""
+    if not data.spare_blocks:
+        return False
+    blocks = -(-conv.output.channels // data.lanes)
+    added = data.spare_blocks * data.lanes * prod(conv.window.kernel) * blocks * prod(conv.output.sizes)
+    return added / machine.fma_ports > _GATHER_CYCLES * (data.blocks - data.spare_blocks) * prod(data.sizes)
 
 
 def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
