@@ -25,10 +25,13 @@ from worker.compiler.layout.images import Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
     CONVOLUTION,
     DEPTHWISE,
+    DILATION,
     DIMENSIONS,
     FAMILY,
     GROUP_BLOCKS,
+    PADDING,
     POOLING,
+    STRIDES,
 )
 from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
@@ -139,7 +142,13 @@ def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
             return te.sum(pixel * weights[(c, *taps, lane)], axis=list(taps))
 
         shape = (*data.shape[:2], *window.shape, data.shape[4])
-        attributes = {FAMILY: DEPTHWISE, DIMENSIONS: len(window.image)}
+        attributes = {
+            FAMILY: DEPTHWISE,
+            DIMENSIONS: len(window.image),
+            STRIDES: list(window.strides),
+            DILATION: list(window.dilation),
+            PADDING: [before for before, _ in window.border],
+        }
         return te.compute(shape, element, name="depthwise", attrs=attributes)
 
     return kernel
