@@ -137,3 +137,40 @@ def test_only_channels_that_are_apart_are_copied(case: Case, copies: list[str]) 
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     names = [str(call.args[0].name_hint) for call in calls if isinstance(call, relax.Call)]
     assert [name for name in names if "conv" not in name and "stack" not in name] == copies
+
+
+def activated(x: relax.Expr) -> relax.Expr:
+    """A layer of a dense block: a join, scaled and activated, before a convolution of one tap."""
+    parts = [op.nn.conv2d(x, relax.const(numbers(number, 24, INPUTS, 1, 1))) for number in range(2)]
+    scale, shift = (relax.const(numbers(number, 1, 48, 1, 1)) for number in (2, 3))
+    joined = op.concat([parts[0], op.nn.relu(parts[1])], axis=1)
+    image = op.nn.relu(op.add(op.multiply(joined, scale), shift))
+    return op.nn.conv2d(image, relax.const(numbers(4, 40, 48, 1, 1)))
+
+
+def activated_by_torch(image: Array) -> Array:
+    x = torch.from_numpy(image)
+    parts = [functional.conv2d(x, torch.from_numpy(numbers(number, 24, INPUTS, 1, 1))) for number in range(2)]
+    scale, shift = (torch.from_numpy(numbers(number, 1, 48, 1, 1)) for number in (2, 3))
+    joined = torch.cat([parts[0], torch.relu(parts[1])], 1)
+    weights = torch.from_numpy(numbers(4, 40, 48, 1, 1))
+    return functional.conv2d(torch.relu(joined * scale + shift), weights).numpy()
+
+
+@pytest.mark.parametrize(
+    ("shape", "copies"),
+    [((1, 9, 17), 0), ((2, 8, 14), 0), ((1, 7, 14), 1)],
+    ids=["odd sizes", "two images", "few rows"],
+)
+def test_a_join_is_activated_with_the_rows_that_read_it(
+    server: CandidateClient, tmp_path: Path, shape: tuple[int, int, int], copies: int
+) -> None:
+    batch, *sizes = shape
+    image, target = numbers(99, batch, INPUTS, *sizes), target_of("x86-64-v3")
+    module = scheduled(main_of(activated, image), target)
+    names = {str(name.name_hint) for name in module.get_global_vars()}
+    wanted = activated_by_torch(image)
+
+    assert len([name for name in names if "multiply" in name and "conv" not in name]) == copies
+    actual = run_compiled(server, module, target, (image,), tmp_path)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())

@@ -60,7 +60,7 @@ def block_convolutions(machine: Machine, winograd_error: float = 0.0) -> tvm.tra
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function):
                 blocker.builder_.update_func(variable, blocker.visit_expr(function))
-        return blocker.builder_.get()
+        return relax.transform.DeadCodeElimination(["main"])(blocker.builder_.get())
 
     return block
 

@@ -195,6 +195,11 @@ class BlockedGraph(PyExprMutator):
         """Emit a call whose operands already belong to the new graph."""
         return self.builder_.emit(call)
 
+    def emitted(self, variable: relax.Expr) -> relax.Expr:
+        """What a variable of the new graph is bound to; other expressions are themselves."""
+        bound = self.builder_.lookup_binding(variable) if isinstance(variable, relax.Var) else None
+        return variable if bound is None else bound
+
     def plain(self, operand: relax.Expr) -> relax.Expr:
         """The plain operand in the new graph."""
         return self.visit_expr(operand)

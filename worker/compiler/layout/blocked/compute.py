@@ -23,6 +23,7 @@ from tvm import te, tirx
 from worker.compiler.layout.extremes import extreme, first
 from worker.compiler.layout.images import Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
+    ACTIVATED,
     CONVOLUTION,
     DEPTHWISE,
     DILATION,
@@ -120,6 +121,20 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
         shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
         attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group}
         return te.compute(shape, element, name="convolution", attrs=attributes)
+
+    return kernel
+
+
+def activated_convolution(window: Window) -> Callable[..., Tensor]:
+    """A convolution of ``relu(image * scale + shift)`` in blocks, with a number for each channel."""
+
+    def kernel(data: Tensor, scale: Tensor, shift: Tensor, weights: Tensor) -> Tensor:
+        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+            value = data[n, c, row, column, lane] * scale[0, c, 0, 0, lane] + shift[0, c, 0, 0, lane]
+            return te.max(value, tirx.const(0, str(data.dtype)))
+
+        image = te.compute(data.shape, element, name="activated", attrs={ACTIVATED: True})
+        return convolution(window, 1)(image, weights)
 
     return kernel
 
