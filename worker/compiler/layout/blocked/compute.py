@@ -126,17 +126,33 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
 
 
 def activated_convolution(window: Window) -> Callable[..., Tensor]:
-    """A convolution of ``relu(image * scale + shift)`` in blocks, with a number for each channel."""
+    """A convolution of an ``activated`` image in blocks, which is computed a row at a time."""
 
     def kernel(data: Tensor, scale: Tensor, shift: Tensor, weights: Tensor) -> Tensor:
-        def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
-            value = data[n, c, row, column, lane] * scale[0, c, 0, 0, lane] + shift[0, c, 0, 0, lane]
-            return te.max(value, tirx.const(0, str(data.dtype)))
-
-        image = te.compute(data.shape, element, name="activated", attrs={ACTIVATED: True})
-        return convolution(window, 1)(image, weights)
+        return convolution(window, 1)(_activated(data, scale, shift, {ACTIVATED: True}), weights)
 
     return kernel
+
+
+def activated_average(window: Window) -> Callable[..., Tensor]:
+    """The mean of each window of an ``activated`` image; windows neither overlap nor leave the image."""
+
+    def kernel(data: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return average_pool(window, counts_border=False)(_activated(data, scale, shift))
+
+    return kernel
+
+
+def _activated(
+    data: Tensor, scale: Tensor, shift: Tensor, attributes: dict[str, Any] | None = None
+) -> Tensor:
+    """``relu(data * scale + shift)`` in blocks, with a scale and a shift for each channel."""
+
+    def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+        value = data[n, c, row, column, lane] * scale[0, c, 0, 0, lane] + shift[0, c, 0, 0, lane]
+        return te.max(value, tirx.const(0, str(data.dtype)))
+
+    return te.compute(data.shape, element, name="activated", attrs=attributes or {})
 
 
 def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:

@@ -16,9 +16,9 @@ from math import prod
 from typing import Any
 
 from tvm import relax, tirx
-from tvm.ir import GenericConst
 
 from worker.compiler.layout.blocked import compute
+from worker.compiler.layout.blocked.activation import Activation, activation_of
 from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
 from worker.compiler.layout.blocked.compute_transposed import (
     TransposedWindow,
@@ -37,7 +37,6 @@ from worker.compiler.layout.blocked.weight_packing import (
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
-from worker.compiler.layout.relax_graph import operator_of, static_shape
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS
@@ -53,7 +52,6 @@ _ROWS_PER_THREAD = 4
 _LEAST_COLUMNS = 14
 """Images whose activation a convolution computes with each row: narrower ones need joined rows."""
 _FLOAT_BYTES = 4
-_BLOCK_DIMENSIONS = 5
 
 _LAYOUTS = {
     1: ("NCW", ("OIW", "IOW")),
@@ -203,45 +201,29 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
 
 def _activation(
     conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph
-) -> tuple[relax.Expr, relax.Expr, relax.Expr] | None:
-    """The join, the scale and the shift of ``relu(join * scale + shift)`` if a row is computed at a time.
+) -> Activation | None:
+    """What activates the image, if that is computed a row at a time.
 
     That needs rows enough for all threads, and weights that stay in the cache while rows change.
     """
     window, machine = conv.window, graph.machine
     rows, columns = rows_of(conv.output.sizes), conv.output.sizes[-1]
     weights = prod((conv.output.channels, *map(int, list(data.ty.shape)[1::3]))) * _FLOAT_BYTES
-    if not isinstance(window, Window) or {*window.kernel, *window.strides} != {1}:
+    if packing.dtype != "float32" or not isinstance(window, Window):
         return None
-    if window.image != window.output or packing.groups.count > 1 or not packing.blocked_input:
+    if {*window.kernel, *window.strides} != {1} or window.image != window.output:
         return None
-    if packing.dtype != "float32" or rows < _ROWS_PER_THREAD * machine.threads or columns < _LEAST_COLUMNS:
+    if packing.groups.count > 1 or not packing.blocked_input:
+        return None
+    if (
+        conv.image.dtype != packing.dtype
+        or rows < _ROWS_PER_THREAD * machine.threads
+        or columns < _LEAST_COLUMNS
+    ):
         return None
     if weights > machine.l2_bytes // 2 or not isinstance(data.ty.shape[0], tirx.IntImm):
         return None
-    summed = _operands("nn.relu", data, graph)
-    shifted = _operands("add", summed[0], graph) if summed else ()
-    scaled = _operands("multiply", shifted[0], graph) if shifted else ()
-    if not scaled or not all(map(_is_per_channel, (scaled[1], shifted[1]))):
-        return None
-    # Kernels with one reader compute what follows them themselves.
-    is_join = operator_of(graph.emitted(scaled[0])) == "concat"
-    return (scaled[0], scaled[1], shifted[1]) if is_join else None
-
-
-def _operands(operator: str, variable: relax.Expr, graph: BlockedGraph) -> tuple[relax.Expr, ...]:
-    """The operands of the call that computes a variable of the new graph; none if it is another's."""
-    value = graph.emitted(variable)
-    return tuple(value.args) if operator_of(value) == operator else ()
-
-
-def _is_per_channel(operand: relax.Expr) -> bool:
-    """Whether an operand is a constant with a number for each channel, in blocks."""
-    shape = static_shape(operand) if isinstance(operand, GenericConst) else None
-    if shape is None or len(shape) != _BLOCK_DIMENSIONS:
-        return False
-    batch, _, rows, columns, lanes = shape
-    return batch == rows == columns == 1 and lanes > 1
+    return activation_of(data, graph)
 
 
 def _winograd_shape(

@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import relax
 
 from worker.compiler.layout.blocked import compute
+from worker.compiler.layout.blocked.activation import activation_of
 from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph, Postponed
 from worker.compiler.layout.blocked.weight_packing import pack_vector, spread_channels
 from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
@@ -219,8 +220,12 @@ def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
         return Blocked(variable, data.channels, window.output, data.slots)
     if str(call.ty.dtype) not in FLOATS or set(window.dilation) != {1}:
         return None
-    kernel = compute.average_pool(window, bool(call.attrs.count_include_pad))
-    variable = graph.kernel(kernel, "avg_pool", data.variable)
+    activation = activation_of(data.variable, graph) if window.kernel == window.strides else None
+    if activation is not None and not any(map(any, window.border)) and set(window.after) == {0}:
+        variable = graph.kernel(compute.activated_average(window), "avg_pool", *activation)
+    else:
+        kernel = compute.average_pool(window, bool(call.attrs.count_include_pad))
+        variable = graph.kernel(kernel, "avg_pool", data.variable)
     return Blocked(variable, data.channels, window.output, data.slots)
 
 
