@@ -90,6 +90,9 @@ bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYE
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
+bench-copies: setup $(SURVEY) ## print the share of models' time without products; MODELS="densenet121" BATCH=8
+	@$(BIN)/python -W ignore -m benchmarks.copies $(MODELS)
+
 bench-fairness: setup ## simulate how 1,000 tenants with 1,000,000 jobs share workers
 	@$(BIN)/python -m benchmarks.fairness
 
@@ -124,4 +127,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-tiles bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-tiles bench-architectures bench-compile-time turnaround soak docs

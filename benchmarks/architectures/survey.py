@@ -138,7 +138,7 @@ def _tensors(outputs: object) -> list[Array]:
 
 
 def _advance(outcome: Outcome, path: Path, inputs: Inputs, until: Reached, constants: Constants) -> None:
-    context = _stage_context(path.parent)
+    context = stage_context(path.parent)
     outcome.reached = Reached.SAVED
     captured = capture(upload(path, outcome.form, inputs, constants), context)
     outcome.reached = Reached.CAPTURED
@@ -165,7 +165,7 @@ def _run_elsewhere(outcome: Outcome, path: Path, inputs: Inputs, preset: str, co
         update={"target": PresetTarget(preset=preset), "stop_after": Stage.VERIFY}
     )
     with fork_server(path.parent) as candidates:
-        context = replace(_stage_context(path.parent), candidates=candidates)
+        context = replace(stage_context(path.parent), candidates=candidates)
         run_pipeline(replace(given, request=request, target=target), context)
     outcome.reached = Reached.VERIFIED
 
@@ -239,7 +239,8 @@ def _specs(path: Path, form: Form, inputs: Inputs) -> tuple[TensorSpec, ...]:
     )
 
 
-def _stage_context(folder: Path) -> StageContext:
+def stage_context(folder: Path) -> StageContext:
+    """A context without candidates, in a folder."""
     return StageContext(
         scratch=folder,
         output=folder,

@@ -50,6 +50,63 @@ def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
     )
 
 
+def test_a_join_of_any_channels_stays_in_blocks() -> None:
+    check(
+        BLOCK_CONVOLUTIONS,
+        "x: (1, 3, 4, 4)",
+        before="""
+            a = R.nn.conv2d(x, A)
+            b = R.nn.conv2d(x, B)
+            j = R.concat((a, b), axis=1)
+            out = R.nn.conv2d(j, W)
+        """,
+        after="""
+            lv = R.call_tir(conv2d, (x, const(1, 3, 1, 1, 8)), (1, 1, 4, 4, 8))
+            lv1 = R.call_tir(conv2d1, (x, const(2, 3, 1, 1, 8)), (1, 2, 4, 4, 8))
+            lv2 = R.concat((lv, lv1), axis=1)
+            lv3 = R.call_tir(conv2d2, (lv2, const(1, 3, 1, 1, 8, 8)), (1, 1, 4, 4, 8))
+            out = R.call_tir(from_blocks, (lv3,), (1, 8, 4, 4))
+        """,
+        A=array(5, 3, 1, 1),
+        B=array(11, 3, 1, 1),
+        W=array(8, 16, 1, 1),
+    )
+
+
+def test_a_half_of_shuffled_channels_is_collected_once() -> None:
+    module = check(
+        BLOCK_CONVOLUTIONS,
+        "x: (1, 3, 4, 4)",
+        before="""
+            a = R.nn.conv2d(x, A)
+            g = R.reshape(a, (1, 2, 8, 4, 4))
+            p = R.permute_dims(g, (0, 2, 1, 3, 4))
+            s = R.reshape(p, (1, 16, 4, 4))
+            h = R.strided_slice(s, axes=[1], begin=[8], end=[16])
+            out = R.nn.conv2d(h, W)
+        """,
+        after="""
+            lv = R.call_tir(conv2d, (x, const(2, 3, 1, 1, 8)), (1, 2, 4, 4, 8))
+            lv1 = R.call_tir(gather, (lv,), (1, 1, 4, 4, 8))
+            lv2 = R.call_tir(conv2d1, (lv1, const(5, 1, 1, 1, 8, 8)), (1, 5, 4, 4, 8))
+            out = R.call_tir(from_blocks, (lv2,), (1, 40, 4, 4))
+        """,
+        A=array(16, 3, 1, 1),
+        W=array(40, 8, 1, 1),
+    )
+
+    first, second = (f"image[0, {block}, i, i_1, T.Ramp(0, 1, 8)]" for block in range(2))
+    halves = f"T.Shuffle([{first}, {first}], [4, 1, 5, 3, 6, 5, 7, 7])"
+    check_loops(
+        module,
+        "gather",
+        f"""
+        for i, i_1 in T.grid(4, 4):
+            gathered[0, 0, i, i_1, 0:8] = T.Shuffle([{halves}, {second}], [0, 12, 2, 13, 4, 14, 6, 15])
+        """,
+    )
+
+
 def test_a_plain_image_of_few_channels_needs_no_conversion() -> None:
     module = check(
         BLOCK_CONVOLUTIONS,

@@ -88,6 +88,52 @@ def test_rms_norm_without_scale_gets_ones() -> None:
     )
 
 
+def test_a_pool_changes_places_with_a_convolution_of_one_tap() -> None:
+    check(
+        rewrite("pool_first"),
+        "x: (1, 4, 6, 7)",
+        before="""
+            biased = R.add(R.nn.conv2d(x, W), B)
+            out = R.nn.avg_pool2d(biased, pool_size=[2, 2], strides=[2, 2])
+        """,
+        after="""
+            lv = R.nn.avg_pool2d(x, pool_size=[2, 2], ceil_mode=False, count_include_pad=False)
+            lv1 = R.nn.conv2d(lv, const(8, 4, 1, 1))
+            out = R.add(lv1, const(1, 8, 1, 1))
+        """,
+        W=array(8, 4, 1, 1),
+        B=array(1, 8, 1, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("taps", "side", "options"),
+    [
+        (3, 2, "strides=[2, 2]"),
+        (1, 3, "strides=[2, 2], padding=[1, 1, 1, 1]"),
+        (1, 2, "strides=[2, 2], ceil_mode=True"),
+        (1, 1, "strides=[1, 1]"),
+    ],
+    ids=["several taps", "a border", "a window over the edge", "as many pixels"],
+)
+def test_a_pool_stays_behind_a_convolution_of(taps: int, side: int, options: str) -> None:
+    pool = f"R.nn.avg_pool2d(lv, pool_size=[{side}, {side}], "
+    ceil = "ceil_mode=True" in options
+    check(
+        rewrite("pool_first"),
+        "x: (1, 4, 7, 7)",
+        before=f"""
+            lv = R.nn.conv2d(x, W)
+            out = {pool}{options})
+        """,
+        after=f"""
+            lv = R.nn.conv2d(x, const(8, 4, {taps}, {taps}))
+            out = {pool}ceil_mode={ceil}, count_include_pad=False)
+        """,
+        W=array(8, 4, taps, taps),
+    )
+
+
 def test_a_norm_along_another_axis_stays() -> None:
     module = """
         lv = R.multiply(x, x)

@@ -86,7 +86,7 @@ CASES: dict[str, tuple[nn.Module, torch.Tensor, int, int]] = {
     "channels that fill no block": (
         Function(fire, a=convolution(16, 33, 1), b=convolution(16, 15), d=convolution(48, 16)),
         images(1),
-        0,
+        1,
         0,
     ),
     "rows that the caller gets": (

@@ -20,7 +20,9 @@ POINT: ExtensionPoint[AnyRewrite] = ExtensionPoint(
     kinds=(Rewrite, GraphRewrite),
     name_of=lambda rewrite: rewrite.name,
     # in the order in which they run
-    built_in=in_modules(rewrites, "REWRITES", ("gelu", "norms", "attention_rewrites", "multiply_add")),
+    built_in=in_modules(
+        rewrites, "REWRITES", ("gelu", "norms", "pools", "attention_rewrites", "multiply_add")
+    ),
 )
 
 

@@ -33,6 +33,8 @@ STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
 """Of a transposed convolution: one number per dimension of the image."""
+ACTIVATED = "bessemer.activated"
+"""Marks the block that scales and activates a convolution's image, which is computed a row at a time."""
 PARTITION = "pragma_loop_partition_hint"
 """Of a loop whose last iteration is shorter: compile that one separately; the name is TVM's."""
 SIDE = "bessemer.side"

@@ -26,6 +26,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import ACTIVATED
 from worker.compiler.schedules.blocks import (
     Block,
     attempt,
@@ -221,7 +222,7 @@ def _selects_one(region: Any, consumer: Block) -> bool:
 
 
 def _is_worth_inlining(schedule: s_tir.Schedule, block: Block) -> bool:
-    if block.reduced:
+    if block.reduced or ACTIVATED in block.body.annotations:
         return False
     consumers = [
         read_block(schedule, handle, may_be_dynamic=True) for handle in schedule.get_consumers(block.handle)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 import tvm
 from tvm import relax
 
-from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
+from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph, Postponed
 from worker.compiler.layout.blocked.convolution_rule import convolve
 from worker.compiler.layout.blocked.operator_rules import (
     ELEMENTWISE,
@@ -35,9 +35,11 @@ from worker.compiler.layout.blocked.operator_rules import (
     divide,
     join,
     map_elements,
+    permute,
     pool,
     pool_adaptively,
     reshape,
+    split,
 )
 from worker.compiler.layout.views import cut_of
 from worker.compiler.schedules.processors import Machine
@@ -58,12 +60,12 @@ def block_convolutions(machine: Machine, winograd_error: float = 0.0) -> tvm.tra
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function):
                 blocker.builder_.update_func(variable, blocker.visit_expr(function))
-        return blocker.builder_.get()
+        return relax.transform.DeadCodeElimination(["main"])(blocker.builder_.get())
 
     return block
 
 
-def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | None:
+def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | Postponed | None:
     part = cut_of(value, graph.bound)
     if part is not None:
         return cut(value, part, graph)
@@ -73,8 +75,8 @@ def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | None:
     return None if rule is None else rule(value, graph)
 
 
-Rule = Callable[[relax.Call, BlockedGraph], Blocked | None]
-"""Computes a call in blocks, or returns None to leave it alone."""
+Rule = Callable[[relax.Call, BlockedGraph], Blocked | Postponed | None]
+"""Computes a call in blocks, postpones it, or returns None to leave it alone."""
 
 _DIMENSIONS = (1, 2, 3)
 
@@ -88,6 +90,8 @@ RULES: dict[str, Rule] = {
     "relax.concat": join,
     "relax.astype": cast,
     "relax.divide": divide,
+    "relax.split": split,
+    "relax.permute_dims": permute,
     "relax.reshape": reshape,
     "relax.expand_dims": reshape,
     "relax.squeeze": reshape,

@@ -8,11 +8,12 @@ from typing import Any
 
 import tvm
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
+from worker.compiler.layout.blocked.gather import Slots, write_gather
 from worker.compiler.layout.constants import array_of
 from worker.compiler.layout.images import Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
@@ -26,15 +27,62 @@ Array = NDArray[Any]
 class Blocked:
     """A tensor ``[N, C / lanes, rows, columns, lanes]`` that holds ``channels`` channels.
 
-    ``sizes`` are the plain image's; ``rows`` is the product of all but the last.
+    ``sizes`` are the plain image's; ``rows`` is the product of all but the last. ``slots`` are the places of
+    the channels, counted through all lanes of all blocks; if None, they follow one another.
     """
 
     variable: relax.Var
     channels: int
     sizes: Sizes
+    slots: Slots | None = None
+
+    @property
+    def places(self) -> Slots:
+        """The slot of each channel."""
+        return tuple(range(self.channels)) if self.slots is None else self.slots
+
+    @property
+    def lanes(self) -> int:
+        """Channels of a block."""
+        return int(self.variable.ty.shape[4])
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the tensor."""
+        return int(self.variable.ty.shape[1])
+
+    @property
+    def spare_blocks(self) -> int:
+        """Blocks more than the channels would fill without gaps."""
+        return self.blocks - -(-self.channels // self.lanes)
+
+    @property
+    def has_known_batch(self) -> bool:
+        """Whether the number of images is known."""
+        return isinstance(self.variable.ty.shape[0], tirx.IntImm)
+
+    def with_slots(self, slots: Slots) -> Blocked:
+        """Other channels of the same tensor."""
+        follow = slots == tuple(range(len(slots))) and -(-len(slots) // self.lanes) == self.blocks
+        return Blocked(self.variable, len(slots), self.sizes, None if follow else slots)
+
+
+@dataclass(frozen=True)
+class Postponed:
+    """A value that is computed when a plain reader needs it; rules look through it.
+
+    ``slots`` are the places of the channels of ``data``, which a reshape has laid in two dimensions.
+    """
+
+    data: Blocked
+    slots: Array | None = None
 
 
 _NARROWEST_BITS = 32
+_MOST_SPARE = 0.25
+"""Of the blocks that channels fill: what elementwise kernels may compute in vain, rather than copy."""
+_KERNELS = ("relax.nn.conv", "relax.nn.max_pool", "relax.nn.avg_pool", "relax.nn.adaptive", "relax.mean")
+"""How the names of operators begin that are not computed twice."""
 
 
 @mutator
@@ -45,7 +93,7 @@ class BlockedGraph(PyExprMutator):
         self,
         module: tvm.IRModule,
         machine: Machine,
-        apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | None],
+        apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | Postponed | None],
         winograd_error: float,
     ) -> None:
         super().__init__(module)
@@ -53,6 +101,7 @@ class BlockedGraph(PyExprMutator):
         self.winograd_error = winograd_error
         self._apply_rule = apply_rule
         self._blocked: dict[relax.Var, Blocked] = {}
+        self._postponed: dict[relax.Var, Postponed] = {}
         self._plain: set[relax.Var] = set()
         self._values: dict[relax.Var, relax.Expr] = {}
 
@@ -60,29 +109,56 @@ class BlockedGraph(PyExprMutator):
         """Compute a binding in blocks where a rule says how."""
         self._values[binding.var] = binding.value
         blocked = self._apply_rule(binding.value, self)
-        if blocked is None:
-            super().visit_var_binding_(binding)
+        if isinstance(blocked, Blocked):
+            self._blocked[binding.var] = blocked
+        elif blocked is not None:
+            self._postponed[binding.var] = blocked
+        if blocked is not None and isinstance(binding.var, relax.DataflowVar):
             return
-        self._blocked[binding.var] = blocked
-        if not isinstance(binding.var, relax.DataflowVar):
-            self._plain.add(binding.var)
-            super().visit_var_binding_(relax.VarBinding(binding.var, self._unblocked(blocked)))
+        self._plain.add(binding.var)
+        plain = self._plain_value(binding.var)
+        super().visit_var_binding_(binding if plain is None else relax.VarBinding(binding.var, plain))
 
     def visit_dataflow_var_(self, variable: relax.DataflowVar) -> relax.Expr:
         """Convert a blocked result back, once, for the first reader that needs it plain."""
-        blocked = self._blocked.get(variable)
-        if blocked is not None and variable not in self._plain:
+        if variable not in self._plain and (variable in self._blocked or variable in self._postponed):
             self._plain.add(variable)
-            self.set_var_remap(variable, self.builder_.emit(self._unblocked(blocked)))
+            plain = self._plain_value(variable)
+            if plain is None:
+                plain = self.visit_expr(self._values[variable])
+            self.set_var_remap(variable, self.builder_.emit(plain))
         return super().visit_dataflow_var_(variable)
+
+    def _plain_value(self, variable: relax.Var) -> relax.Expr | None:
+        """A blocked result as a plain tensor; None if that is computed from plain operands."""
+        blocked = self._blocked.get(variable)
+        if blocked is None or (blocked.slots is not None and not self._is_kernel(variable)):
+            return None
+        return self._unblocked(self._gathered(variable, blocked))
 
     def lanes(self, dtype: str) -> int:
         """Channels in one block: elements of the dtype in a vector, of 32 bits at least."""
         return self.machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
-        """The operand in blocks; None if it is not in blocks yet."""
+        """The operand in blocks without gaps; None if it is not in blocks yet."""
+        found = self.spread(operand)
+        return None if found is None else self._gathered(operand, found)
+
+    def spread(self, operand: relax.Expr) -> Blocked | None:
+        """The operand in blocks, its channels in any slots; None if it is not in blocks yet."""
         return self._blocked.get(operand) if isinstance(operand, relax.Var) else None
+
+    def compact(self, operand: relax.Expr) -> Blocked | None:
+        """The operand in blocks, its channels in any slots, but without many gaps."""
+        found = self.spread(operand)
+        if found is None or found.spare_blocks <= _MOST_SPARE * (found.blocks - found.spare_blocks):
+            return found
+        return self._gathered(operand, found)
+
+    def postponed(self, operand: relax.Expr) -> Postponed | None:
+        """What a postponed operand stands for; None for others."""
+        return self._postponed.get(operand) if isinstance(operand, relax.Var) else None
 
     def block(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks, converted if necessary; None if it is not an image."""
@@ -119,6 +195,11 @@ class BlockedGraph(PyExprMutator):
         """Emit a call whose operands already belong to the new graph."""
         return self.builder_.emit(call)
 
+    def emitted(self, variable: relax.Expr) -> relax.Expr:
+        """What a variable of the new graph is bound to; other expressions are themselves."""
+        bound = self.builder_.lookup_binding(variable) if isinstance(variable, relax.Var) else None
+        return variable if bound is None else bound
+
     def plain(self, operand: relax.Expr) -> relax.Expr:
         """The plain operand in the new graph."""
         return self.visit_expr(operand)
@@ -126,6 +207,23 @@ class BlockedGraph(PyExprMutator):
     def bound(self, expression: relax.Expr) -> relax.Expr:
         """What a variable is bound to; other expressions are themselves."""
         return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    def _gathered(self, operand: relax.Var, blocked: Blocked) -> Blocked:
+        """A blocked operand without gaps; later readers get it too."""
+        if blocked.slots is None:
+            return blocked
+        shape, dtype = tuple(map(int, blocked.variable.ty.shape)), str(blocked.variable.ty.dtype)
+        function = write_gather(shape, blocked.slots, dtype, self.machine.threads)
+        variable = self.builder_.add_func(function, "gather")
+        kind = relax.TensorType((shape[0], -(-blocked.channels // shape[4]), *shape[2:]), dtype)
+        emitted = self.builder_.emit(relax.call_tir(variable, relax.Tuple([blocked.variable]), kind))
+        self._blocked[operand] = Blocked(emitted, blocked.channels, blocked.sizes)
+        return self._blocked[operand]
+
+    def _is_kernel(self, variable: relax.Var) -> bool:
+        value = self._values[variable]
+        name = str(value.op.name) if isinstance(value, relax.Call) and hasattr(value.op, "name") else ""
+        return name.startswith(_KERNELS)
 
     def _unblocked(self, blocked: Blocked) -> relax.Expr:
         batch, blocks, rows, columns, lanes = blocked.variable.ty.shape

@@ -23,12 +23,16 @@ from tvm import te, tirx
 from worker.compiler.layout.extremes import extreme, first
 from worker.compiler.layout.images import Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
+    ACTIVATED,
     CONVOLUTION,
     DEPTHWISE,
+    DILATION,
     DIMENSIONS,
     FAMILY,
     GROUP_BLOCKS,
+    PADDING,
     POOLING,
+    STRIDES,
 )
 from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
@@ -121,6 +125,36 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
     return kernel
 
 
+def activated_convolution(window: Window) -> Callable[..., Tensor]:
+    """A convolution of an ``activated`` image in blocks, which is computed a row at a time."""
+
+    def kernel(data: Tensor, scale: Tensor, shift: Tensor, weights: Tensor) -> Tensor:
+        return convolution(window, 1)(_activated(data, scale, shift, {ACTIVATED: True}), weights)
+
+    return kernel
+
+
+def activated_average(window: Window) -> Callable[..., Tensor]:
+    """The mean of each window of an ``activated`` image; windows neither overlap nor leave the image."""
+
+    def kernel(data: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return average_pool(window, counts_border=False)(_activated(data, scale, shift))
+
+    return kernel
+
+
+def _activated(
+    data: Tensor, scale: Tensor, shift: Tensor, attributes: dict[str, Any] | None = None
+) -> Tensor:
+    """``relu(data * scale + shift)`` in blocks, with a scale and a shift for each channel."""
+
+    def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
+        value = data[n, c, row, column, lane] * scale[0, c, 0, 0, lane] + shift[0, c, 0, 0, lane]
+        return te.max(value, tirx.const(0, str(data.dtype)))
+
+    return te.compute(data.shape, element, name="activated", attrs=attributes or {})
+
+
 def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
     """The reductions over the input channels of a group: one for a plain image, two for blocks and lanes."""
     axes = (1,) if len(data.shape) == 4 else (1, len(weights.shape) - 2)
@@ -139,7 +173,13 @@ def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
             return te.sum(pixel * weights[(c, *taps, lane)], axis=list(taps))
 
         shape = (*data.shape[:2], *window.shape, data.shape[4])
-        attributes = {FAMILY: DEPTHWISE, DIMENSIONS: len(window.image)}
+        attributes = {
+            FAMILY: DEPTHWISE,
+            DIMENSIONS: len(window.image),
+            STRIDES: list(window.strides),
+            DILATION: list(window.dilation),
+            PADDING: [before for before, _ in window.border],
+        }
         return te.compute(shape, element, name="depthwise", attrs=attributes)
 
     return kernel

@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from tvm import relax, tirx
 
 from worker.compiler.layout.blocked import compute
+from worker.compiler.layout.blocked.activation import Activation, activation_of
 from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
 from worker.compiler.layout.blocked.compute_transposed import (
     TransposedWindow,
@@ -32,6 +33,7 @@ from worker.compiler.layout.blocked.weight_packing import (
     pack_depthwise,
     pack_depthwise_tensor,
     pack_tensor,
+    spread_channels,
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
@@ -39,8 +41,17 @@ from worker.compiler.schedules.families.convolution.conv2d import ConvolutionSha
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
+from worker.compiler.schedules.processors import Machine
 
 AnyWindow = Window | TransposedWindow
+
+_GATHER_CYCLES = 3
+"""Cycles for each vector that ``gather`` writes: two loads and a shuffle or two, and the store."""
+
+_ROWS_PER_THREAD = 4
+_LEAST_COLUMNS = 14
+"""Images whose activation a convolution computes with each row: narrower ones need joined rows."""
+_FLOAT_BYTES = 4
 
 _LAYOUTS = {
     1: ("NCW", ("OIW", "IOW")),
@@ -76,16 +87,19 @@ def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     conv = _read(call)
     if conv is None or not _fits(conv):
         return None
-    variable = _depthwise(conv, graph) if conv.is_depthwise else _dense(conv, graph)
-    return None if variable is None else Blocked(variable, conv.output.channels, conv.output.sizes)
+    if conv.is_depthwise:
+        return _depthwise(conv, graph)
+    return Blocked(_dense(conv, graph), conv.output.channels, conv.output.sizes)
 
 
-def _depthwise(conv: _Convolution, graph: BlockedGraph) -> relax.Var | None:
-    data = graph.block(conv.data)
+def _depthwise(conv: _Convolution, graph: BlockedGraph) -> Blocked | None:
+    constant = graph.constant(conv.weights)
+    data = (graph.compact(conv.data) if constant is not None else None) or graph.block(conv.data)
     if data is None:
         return None
     lanes, dtype = graph.lanes(conv.output.dtype), conv.output.dtype
-    constant = graph.constant(conv.weights)
+    if constant is not None and data.slots is not None:
+        constant = spread_channels(constant, 0, data.slots, data.blocks * lanes)
     weights = (
         graph.kernel(pack_depthwise_tensor(lanes, dtype), "pack_weights", conv.weights)
         if constant is None
@@ -96,13 +110,15 @@ def _depthwise(conv: _Convolution, graph: BlockedGraph) -> relax.Var | None:
         if isinstance(conv.window, TransposedWindow)
         else compute.depthwise(conv.window)
     )
-    return graph.kernel(kernel, _name(conv, "depthwise_"), _cast(data.variable, dtype, graph), weights)
+    result = graph.kernel(kernel, _name(conv, "depthwise_"), _cast(data.variable, dtype, graph), weights)
+    return Blocked(result, conv.output.channels, conv.output.sizes, data.slots)
 
 
 def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
+    conv = _with_gaps(conv, graph)
     dtype, groups = conv.output.dtype, conv.groups
     lanes = graph.lanes(dtype)
-    blocked = graph.blocked(conv.data)
+    blocked = graph.spread(conv.data)
     if blocked is None and (conv.image.channels >= 2 * lanes):
         blocked = graph.block(conv.data)
     merged = merged_groups(groups, lanes, blocked is not None)
@@ -111,6 +127,36 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     data = blocked.variable if blocked else _plain_rows(conv, graph)
     packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, dtype)
     return _call_dense(conv, data, packing, graph)
+
+
+def _with_gaps(conv: _Convolution, graph: BlockedGraph) -> _Convolution:
+    """A convolution that reads all slots of its image, if multiplying gaps by zero is cheaper than a copy.
+
+    Otherwise the image is without gaps.
+    """
+    data, weights = graph.spread(conv.data), graph.constant(conv.weights)
+    if data is None or data.slots is None:
+        return conv
+    if weights is None or conv.groups.count > 1 or conv.is_transposed or _copies(conv, data, graph.machine):
+        graph.blocked(conv.data)
+        return conv
+    slots = data.blocks * data.lanes
+    spread = spread_channels(weights, 1, data.slots, slots)
+    return replace(
+        conv,
+        weights=relax.const(spread, str(spread.dtype)),
+        image=conv.image._replace(channels=slots),
+        groups=replace(conv.groups, inputs=slots),
+    )
+
+
+def _copies(conv: _Convolution, data: Blocked, machine: Machine) -> bool:
+    """Whether collecting the channels takes less time than multiplying the gaps between them."""
+    if not data.spare_blocks:
+        return False
+    blocks = -(-conv.output.channels // data.lanes)
+    added = data.spare_blocks * data.lanes * prod(conv.window.kernel) * blocks * prod(conv.output.sizes)
+    return added / machine.fma_ports > _GATHER_CYCLES * (data.blocks - data.spare_blocks) * prod(data.sizes)
 
 
 def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
@@ -141,6 +187,9 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         if constant is None
         else relax.const(pack_constant(constant, packing), packing.dtype)
     )
+    activation = _activation(conv, data, packing, graph)
+    if activation is not None and isinstance(conv.window, Window):
+        return graph.kernel(compute.activated_convolution(conv.window), _name(conv), *activation, weights)
     groups = packing.groups.count // packing.side_by_side
     kernel = (
         transposed_convolution(conv.window, groups)
@@ -148,6 +197,33 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         else compute.convolution(conv.window, groups)
     )
     return graph.kernel(kernel, _name(conv), _cast(data, packing.dtype, graph), weights)
+
+
+def _activation(
+    conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph
+) -> Activation | None:
+    """What activates the image, if that is computed a row at a time.
+
+    That needs rows enough for all threads, and weights that stay in the cache while rows change.
+    """
+    window, machine = conv.window, graph.machine
+    rows, columns = rows_of(conv.output.sizes), conv.output.sizes[-1]
+    weights = prod((conv.output.channels, *map(int, list(data.ty.shape)[1::3]))) * _FLOAT_BYTES
+    if packing.dtype != "float32" or not isinstance(window, Window):
+        return None
+    if {*window.kernel, *window.strides} != {1} or window.image != window.output:
+        return None
+    if packing.groups.count > 1 or not packing.blocked_input:
+        return None
+    if (
+        conv.image.dtype != packing.dtype
+        or rows < _ROWS_PER_THREAD * machine.threads
+        or columns < _LEAST_COLUMNS
+    ):
+        return None
+    if weights > machine.l2_bytes // 2 or not isinstance(data.ty.shape[0], tirx.IntImm):
+        return None
+    return activation_of(data, graph)
 
 
 def _winograd_shape(

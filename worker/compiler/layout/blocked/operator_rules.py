@@ -1,20 +1,25 @@
 """Rules for the operators that work on blocks besides convolutions.
 
 An elementwise operator applies to the blocks unchanged; constants of one number per channel are put in blocks
-at compile time. ``concat`` and slices work on axis 1 if every part is a whole number of blocks. A pool, or a
-mean over pixels, becomes a kernel of ``compute``. A rule returns None where the plain tensor must be read.
+at compile time. ``concat`` along channels joins blocks. Slices of whole blocks are slices; other slices, and
+shuffles of channels, only say in which slots the channels lie. A pool, or a mean over pixels, becomes a
+kernel of ``compute``. A rule returns None where the plain tensor must be read.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import tvm_ffi
 from tvm import relax
 
 from worker.compiler.layout.blocked import compute
-from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph
-from worker.compiler.layout.blocked.weight_packing import pack_vector
+from worker.compiler.layout.blocked.activation import activation_of
+from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph, Postponed
+from worker.compiler.layout.blocked.weight_packing import pack_vector, spread_channels
 from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.layout.views import Cut
 from worker.compiler.schedules.nest import Sizes, rows_of
 
@@ -42,19 +47,33 @@ ELEMENTWISE = (
 def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Apply an elementwise operator if at least one operand is in blocks."""
     output = image_of(call)
-    if output is None or not any(graph.blocked(operand) for operand in call.args):
+    if output is None or not any(graph.spread(operand) for operand in call.args):
         return None
-    lanes = graph.lanes(output.dtype)
-    operands = [_in_blocks(operand, output, lanes, graph) for operand in call.args]
+    lanes, like = graph.lanes(output.dtype), _common_slots(call, graph)
+    operands = [_in_blocks(operand, output, lanes, graph, like) for operand in call.args]
     if any(operand is None for operand in operands):
         return None
-    return Blocked(graph.emit(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes)
+    slots = None if like is None else like.slots
+    return Blocked(
+        graph.emit(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes, slots
+    )
+
+
+def _common_slots(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
+    """An operand whose slots all tensors of a call share; None if they must be without gaps."""
+    tensors = [operand for operand in call.args if isinstance(operand.ty, relax.TensorType)]
+    found = [graph.compact(operand) for operand in tensors if graph.constant(operand) is None]
+    known = [operand for operand in found if operand is not None]
+    if len(known) != len(found) or known[0].slots is None:
+        return None
+    are_alike = all((one.slots, one.blocks) == (known[0].slots, known[0].blocks) for one in known)
+    return known[0] if are_alike else None
 
 
 def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Divide by numbers that are equal for all channels: others would be padded with zeros."""
     divisor = graph.constant(call.args[1])
-    if graph.blocked(call.args[0]) is None or divisor is None:
+    if graph.spread(call.args[0]) is None or divisor is None:
         return None
     if divisor.ndim >= call.ty.ndim - 1 and divisor.shape[1 - call.ty.ndim] != 1:
         return None
@@ -63,72 +82,112 @@ def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Cast between dtypes whose blocks have equally many lanes."""
-    data, output = graph.blocked(call.args[0]), image_of(call)
-    if data is None or output is None or graph.lanes(output.dtype) != int(data.variable.ty.shape[4]):
+    data, output = graph.compact(call.args[0]), image_of(call)
+    if data is None or output is None or graph.lanes(output.dtype) != data.lanes:
         return None
     cast_blocks = graph.emit(relax.op.astype(data.variable, output.dtype))
-    return Blocked(cast_blocks, data.channels, data.sizes)
+    return replace(data, variable=cast_blocks)
 
 
 def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """Join channels if every part is a whole number of blocks."""
+    """Join channels; parts that do not fill their last block leave gaps between the channels."""
     output = image_of(call)
     if output is None or call.attrs.axis is None or int(call.attrs.axis) % call.ty.ndim != 1:
         return None
-    lanes = graph.lanes(output.dtype)
-    blocked = [graph.blocked(part) for part in _fields(call.args[0])]
-    if not blocked or any(part is None or part.channels % lanes for part in blocked):
+    found = [graph.spread(part) for part in _fields(call.args[0])]
+    if not found or not all(part is not None and part.has_known_batch for part in found):
         return None
-    variables = [part.variable for part in blocked if part is not None]
-    joined = graph.emit(relax.op.concat(variables, axis=1))
-    return Blocked(joined, output.channels, output.sizes)
+    parts = [part for part in map(graph.compact, _fields(call.args[0])) if part is not None]
+    joined = graph.emit(relax.op.concat([part.variable for part in parts], axis=1))
+    slots, first = list[int](), 0
+    for part in parts:
+        slots += [first + place for place in part.places]
+        first += part.blocks * part.lanes
+    return Blocked(joined, output.channels, output.sizes).with_slots(tuple(slots))
 
 
 def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
-    """Take a slice of channels, or a part of a split, that begins and ends between blocks."""
-    data, output = graph.blocked(part.whole), image_of(value)
+    """Take a slice of channels, or a part of a split; without a copy if it is not whole blocks."""
+    data, output = graph.spread(part.whole), image_of(value)
     if data is None or output is None or part.axis != 1:
         return None
-    lanes = graph.lanes(output.dtype)
-    end = part.first + output.channels
-    if part.first % lanes or (end % lanes and end != data.channels):
+    lanes, end = data.lanes, part.first + output.channels
+    if data.slots is None and not part.first % lanes and (not end % lanes or end == data.channels):
+        bounds = (part.first // lanes, -(-end // lanes))
+        blocks = graph.emit(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
+        return Blocked(blocks, output.channels, output.sizes)
+    return data.with_slots(data.places[part.first : end]) if data.has_known_batch else None
+
+
+def split(call: relax.Call, graph: BlockedGraph) -> Postponed | None:
+    """Postpone a split of channels, whose parts are ``cut``."""
+    data = graph.spread(call.args[0])
+    if data is None or int(call.attrs.axis) % call.args[0].ty.ndim != 1 or not data.has_known_batch:
         return None
-    bounds = (part.first // lanes, -(-end // lanes))
-    blocks = graph.emit(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
-    return Blocked(blocks, output.channels, output.sizes)
+    return Postponed(data)
 
 
-def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
-    """Reshape the sizes of an image whose batch and channels stay the same."""
-    data, output = graph.blocked(call.args[0]), image_of(call)
+def permute(call: relax.Call, graph: BlockedGraph) -> Postponed | None:
+    """Exchange the two dimensions that a reshape has made of the channels, as a shuffle of channels does."""
+    data = graph.postponed(call.args[0])
+    if data is None or data.slots is None or not call.attrs.axes:
+        return None
+    if [int(axis) for axis in call.attrs.axes] != [0, 2, 1, *range(3, call.ty.ndim)]:
+        return None
+    return Postponed(data.data, data.slots.T)
+
+
+def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:
+    """Reshape the sizes of an image whose batch and channels stay the same, or its channels only."""
+    data, output = graph.spread(call.args[0]), image_of(call)
     if data is None or output is None or output.channels != data.channels:
-        return None
+        return _reshape_channels(call, graph)
     batch, blocks, rows, columns, lanes = data.variable.ty.shape
     if not tvm_ffi.structural_equal(call.ty.shape[0], batch):
         return None
     variable, shape = data.variable, (rows_of(output.sizes), output.sizes[-1])
     if shape != (int(rows), int(columns)):
         variable = graph.emit(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
-    return Blocked(variable, data.channels, output.sizes)
+    return replace(data, variable=variable, sizes=output.sizes)
 
 
-def _in_blocks(operand: relax.Expr, output: Image, lanes: int, graph: BlockedGraph) -> relax.Expr | None:
-    """An operand in blocks; scalars and constants of one channel stay as they are."""
+def _reshape_channels(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:
+    """Lay channels in two dimensions, or in one again."""
+    shape, known = static_shape(call), graph.postponed(call.args[0])
+    data = graph.spread(call.args[0]) if known is None else known.data
+    if (
+        shape is None
+        or data is None
+        or not data.has_known_batch
+        or shape[0] != int(data.variable.ty.shape[0])
+    ):
+        return None
+    if known is None and shape[3:] == data.sizes and shape[1] * shape[2] == data.channels:
+        return Postponed(data, np.array(data.places).reshape(shape[1:3]))
+    if known is None or known.slots is None or shape[1:] != (known.slots.size, *data.sizes):
+        return None
+    return data.with_slots(tuple(map(int, known.slots.ravel())))
+
+
+def _in_blocks(
+    operand: relax.Expr, output: Image, lanes: int, graph: BlockedGraph, like: Blocked | None
+) -> relax.Expr | None:
+    """An operand in blocks, with the slots of ``like``; scalars and constants of one channel stay."""
     if not isinstance(operand.ty, relax.TensorType):
         return operand
     value = graph.constant(operand)
     if value is not None:
-        return _constant_in_blocks(value, output, lanes)
+        return _constant_in_blocks(value, output, lanes, like)
     image = image_of(operand)
     if image is None or image.channels != output.channels or graph.lanes(image.dtype) != lanes:
         return None
     if image.sizes != output.sizes and (len(image.sizes) != len(output.sizes) or set(image.sizes) != {1}):
         return None
-    blocked = graph.block(operand)
+    blocked = graph.block(operand) if like is None else graph.compact(operand)
     return blocked.variable if blocked else None
 
 
-def _constant_in_blocks(value: Array, output: Image, lanes: int) -> relax.Expr | None:
+def _constant_in_blocks(value: Array, output: Image, lanes: int, like: Blocked | None) -> relax.Expr | None:
     rank = len(output.sizes) + 2
     if value.ndim > rank:
         return None
@@ -138,6 +197,8 @@ def _constant_in_blocks(value: Array, output: Image, lanes: int) -> relax.Expr |
         wide = np.broadcast_to(wide, (*wide.shape[:2], *output.sizes[:-1], wide.shape[-1]))
     if wide.shape[1] == 1:
         return _constant(value if value.ndim == 0 else wide.reshape(wide.shape[0], 1, -1, wide.shape[-1], 1))
+    if like is not None:
+        wide = spread_channels(wide, 1, like.places, like.blocks * lanes)
     return _constant(pack_vector(wide, lanes))
 
 
@@ -151,16 +212,21 @@ def _constant(values: Array) -> relax.Expr:
 
 def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Compute ``nn.max_pool…`` and ``nn.avg_pool…``."""
-    data, window = graph.blocked(call.args[0]), pool_window_of(call)
+    data, window = graph.compact(call.args[0]), pool_window_of(call)
     if data is None or window is None:
         return None
     if "max_pool" in call.op.name:
         variable = graph.kernel(compute.max_pool(window), "max_pool", data.variable)
-        return Blocked(variable, data.channels, window.output)
+        return Blocked(variable, data.channels, window.output, data.slots)
     if str(call.ty.dtype) not in FLOATS or set(window.dilation) != {1}:
         return None
-    kernel = compute.average_pool(window, bool(call.attrs.count_include_pad))
-    return Blocked(graph.kernel(kernel, "avg_pool", data.variable), data.channels, window.output)
+    activation = activation_of(data.variable, graph) if window.kernel == window.strides else None
+    if activation is not None and not any(map(any, window.border)) and set(window.after) == {0}:
+        variable = graph.kernel(compute.activated_average(window), "avg_pool", *activation)
+    else:
+        kernel = compute.average_pool(window, bool(call.attrs.count_include_pad))
+        variable = graph.kernel(kernel, "avg_pool", data.variable)
+    return Blocked(variable, data.channels, window.output, data.slots)
 
 
 def pool_adaptively(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
@@ -184,11 +250,11 @@ def average(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 
 def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, graph: BlockedGraph) -> Blocked | None:
-    data = graph.blocked(operand)
+    data = graph.compact(operand)
     if data is None or image.dtype not in FLOATS:
         return None
     taps = tuple(size // wanted for size, wanted in zip(image.sizes, output, strict=True))
     ones, zeros = (1,) * len(taps), (0,) * len(taps)
     window = Window(image.sizes, taps, taps, ones, zeros, zeros, output)
     kernel = compute.average_pool(window, counts_border=False)
-    return Blocked(graph.kernel(kernel, "avg_pool", data.variable), data.channels, output)
+    return Blocked(graph.kernel(kernel, "avg_pool", data.variable), data.channels, output, data.slots)

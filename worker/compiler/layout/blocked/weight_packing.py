@@ -12,7 +12,7 @@ zeros between different groups. Transposed convolutions have ``[C, K / groups, *
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Any
@@ -45,6 +45,14 @@ def pack_vector(values: Array, lanes: int) -> Array:
     blocks = -(-channels // lanes)
     filled = _fill(values, 1, blocks * lanes)
     return np.ascontiguousarray(filled.reshape(batch, blocks, lanes, -1, columns).transpose(0, 1, 3, 4, 2))
+
+
+def spread_channels(values: Array, axis: int, slots: Sequence[int], size: int) -> Array:
+    """Values of channels at the channels' slots along an axis of ``size`` slots; zeros fill the others."""
+    shape = (*values.shape[:axis], size, *values.shape[axis + 1 :])
+    spread = np.zeros(shape, values.dtype)
+    spread[(slice(None),) * axis + (list(slots),)] = values
+    return spread
 
 
 def pack_dense(weights: Array, lanes: int, blocked_input: bool) -> Array:

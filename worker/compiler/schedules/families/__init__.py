@@ -31,6 +31,7 @@ from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
 from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
+from worker.compiler.schedules.families.convolution.depthwise_borders import write_depthwise
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
 from worker.compiler.schedules.families.convolution.winograd import write_winograd
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
@@ -80,6 +81,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(WINOGRAD, write_winograd),
     Family("pieces", write_pieces),
     Family(CONVOLUTION, transformed(schedule_conv2d)),
+    Family(DEPTHWISE, write_depthwise),
     Family(DEPTHWISE, transformed(schedule_depthwise)),
     Family(POOLING, transformed(schedule_pooling)),
     Family("plain-pooling", transformed(schedule_plain_pooling), takes_any=True),

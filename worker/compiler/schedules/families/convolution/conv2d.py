@@ -33,7 +33,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS, PARTITION
+from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS, PARTITION
 from worker.compiler.schedules.families.convolution.windows import (
     Windows,
     copy_border,
@@ -133,7 +133,13 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoo
     if windows is None:
         return False
     whole, windows = windows, cut_row(schedule, windows)
-    plan = choose(convolution_plans(_shape(schedule, windows, is_cut=windows is not whole), machine))
+    shape = _shape(schedule, windows, is_cut=windows is not whole)
+    plans = convolution_plans(shape, machine)
+    by_rows = tuple(plan for plan in plans if _goes_by_rows(plan)) if _is_activated(schedule, windows) else ()
+    plan = choose(by_rows or plans)
+    if by_rows:
+        _tile(schedule, windows, plan, machine, activates=True)
+        return True
     windows = join_rows(schedule, windows, plan.tile.joined)
     _tile(schedule, windows, plan, machine)
     if windows.border is not None:
@@ -244,7 +250,23 @@ def _loads(tile: ConvolutionTile) -> float:
     return (tile.blocks + tile.columns) / (tile.blocks * tile.columns)
 
 
-def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, machine: Machine) -> None:
+def _is_activated(schedule: s_tir.Schedule, windows: Windows) -> bool:
+    """Whether the image is computed by a block that may run a row at a time."""
+    return windows.border is not None and ACTIVATED in schedule.get(windows.border).annotations
+
+
+def _goes_by_rows(plan: ConvolutionPlan) -> bool:
+    """Whether all groups of blocks of a row can be computed before the next row."""
+    return plan.tile.joined == plan.tile.parts == 1 and not plan.keeps_weights
+
+
+def _tile(
+    schedule: s_tir.Schedule,
+    windows: Windows,
+    plan: ConvolutionPlan,
+    machine: Machine,
+    activates: bool = False,
+) -> None:
     tile = plan.tile
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
@@ -254,7 +276,7 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, mac
     schedule.vectorize(lane)
     schedule.unroll(inner_block)
     schedule.unroll(inner_column)
-    parallel = schedule.fuse(batch, *outside)
+    parallel = schedule.fuse(batch, *(outside[:1] if activates else outside))
     if windows.sizes[3] % tile.columns:
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
@@ -262,10 +284,13 @@ def _tile(schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, mac
         _reduce_in_parts(schedule, windows, plan, parallel)
         return
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
-    reductions = tile_inside(schedule, windows.main, outer=2, order=(0, 2, 3, 1, 4))
+    reductions = tile_inside(schedule, windows.main, outer=3 if activates else 2, order=(0, 2, 3, 1, 4))
     if plan.unrolls:
         schedule.unroll(reductions[-1])
     schedule.decompose_reduction(windows.main, reductions[0])
+    if activates:
+        schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
+        schedule.vectorize(schedule.get_loops(windows.border)[-1])
 
 
 def _reduce_in_parts(
