@@ -24,6 +24,7 @@ DEPTHWISE = "depthwise"
 POOLING = "pooling"
 TRANSPOSED = "transposed_convolution"
 WINOGRAD = "winograd"
+GROUPED = "grouped_convolution"
 
 GROUP_BLOCKS = "bessemer.group_blocks"
 """Of a convolution: the number of output blocks that read the same inputs."""
@@ -33,6 +34,10 @@ STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
 """Of a transposed convolution: one number per dimension of the image."""
+BUNDLE = "bessemer.bundle"
+"""Of a grouped convolution: the groups of a bundle, the inputs and the outputs of a group."""
+STEPS = "bessemer.steps"
+"""Of a grouped convolution, which also has the ``DILATION`` and the ``PADDING`` before: its strides."""
 PARTITION = "pragma_loop_partition_hint"
 """Of a loop whose last iteration is shorter: compile that one separately; the name is TVM's."""
 SIDE = "bessemer.side"
