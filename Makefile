@@ -87,6 +87,9 @@ bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 100
 bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYERS="64x56x64" selects
 	@$(BIN)/python -m benchmarks.convolutions $(LAYERS)
 
+bench-grouped: setup ## time grouped convolutions beside other runtimes; LAYERS="128x56x32" selects
+	@$(BIN)/python -m benchmarks.grouped $(LAYERS)
+
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
@@ -127,4 +130,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-tiles bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs

@@ -89,7 +89,8 @@ def self_attention(_: Any, x: torch.Tensor) -> torch.Tensor:
 
 CONVOLUTIONS = nn.Sequential(
     nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-    nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 24, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 24, 1), nn.Conv2d(24, 24, 3, groups=6),
+    nn.AdaptiveAvgPool2d(1), nn.Flatten(),
 )  # fmt: skip
 MIXED = {0: BATCH, 1: LENGTH}
 

@@ -45,6 +45,10 @@ def tiled(x: relax.Expr) -> relax.Expr:
     return op.nn.relu(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=(1, 1)))
 
 
+def grouped(x: relax.Expr) -> relax.Expr:
+    return op.nn.relu(op.nn.conv2d(x, constant(32, 4, 3, 3), padding=(1, 1), groups=8))
+
+
 def depthwise(x: relax.Expr) -> relax.Expr:
     separated = op.nn.conv2d(x, constant(16, 1, 3, 3), padding=(1, 1), groups=16)
     return op.nn.conv2d(separated, constant(8, 16, 1, 1))
@@ -57,6 +61,7 @@ def pooled(x: relax.Expr) -> relax.Expr:
 FUNCTIONS: dict[str, tuple[Callable[..., relax.Expr], tuple[Array, ...]]] = {
     "convolution": (convolved, (numbers(1, 16, 13, 11),)),
     "winograd": (tiled, (numbers(1, 32, 38, 40),)),
+    "grouped": (grouped, (numbers(1, 32, 13, 11),)),
     "depthwise": (depthwise, (numbers(1, 16, 13, 11),)),
     "pool": (pooled, (numbers(1, 16, 13, 11),)),
     "linear": (lambda x: op.nn.relu(op.matmul(x, constant(40, 37))), (numbers(29, 40),)),

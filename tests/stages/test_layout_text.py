@@ -171,13 +171,17 @@ def test_a_depthwise_convolution_and_a_pool_slide_over_blocks() -> None:
 @pytest.mark.parametrize(
     ("groups", "shape", "after"),
     [
-        (4, (16, 4, 1, 1), "lv1 = R.call_tir(conv2d, (lv, const(2, 1, 1, 1, 8, 8)), (1, 2, 4, 4, 8))"),
+        (
+            4,
+            (16, 4, 1, 1),
+            "lv1 = R.call_tir(transposed_conv2d, (lv, const(2, 1, 1, 1, 8, 8)), (1, 2, 4, 4, 8))",
+        ),
         (
             8,
-            (24, 2, 1, 1),
+            (16, 3, 1, 1),
             """
             lv1 = R.call_tir(regroup, (lv,), (1, 8, 4, 4, 8))
-            lv2 = R.call_tir(conv2d, (lv1, const(8, 1, 1, 1, 8, 8)), (1, 8, 4, 4, 8))
+            lv2 = R.call_tir(transposed_conv2d, (lv1, const(8, 1, 1, 1, 8, 8)), (1, 8, 4, 4, 8))
             lv3 = R.call_tir(regroup1, (lv2,), (1, 3, 4, 4, 8))
             """,
         ),
@@ -190,11 +194,39 @@ def test_groups_begin_at_the_first_lane_of_a_block(groups: int, shape: tuple[int
     check(
         BLOCK_CONVOLUTIONS,
         "x: (1, 16, 4, 4)",
-        before=f"out = R.nn.conv2d(x, W, groups={groups})",
+        before=f"out = R.nn.conv2d_transpose(x, W, groups={groups})",
         after="lv = R.call_tir(to_blocks, (x,), (1, 2, 4, 4, 8))\n"
         + blocked
-        + f"\nout = R.call_tir(from_blocks, ({last},), (1, {shape[0]}, 4, 4))",
+        + f"\nout = R.call_tir(from_blocks, ({last},), (1, {groups * shape[1]}, 4, 4))",
         W=array(*shape),
+    )
+
+
+def test_groups_of_few_channels_share_vectors() -> None:
+    module = check(
+        BLOCK_CONVOLUTIONS,
+        "x: (1, 16, 4, 4)",
+        before="out = R.nn.conv2d(x, W, groups=4)",
+        after="""
+            lv = R.call_tir(to_blocks, (x,), (1, 2, 4, 4, 8))
+            lv1 = R.call_tir(grouped_conv2d, (lv, const(2, 1, 1, 4, 1, 8)), (1, 2, 4, 4, 8))
+            out = R.call_tir(from_blocks, (lv1,), (1, 16, 4, 4))
+        """,
+        W=array(16, 4, 1, 1),
+    )
+
+    check_loops(
+        module,
+        "grouped_conv2d",
+        """
+        for n, number, row, column, element in T.grid(1, 2, 4, 4, 8):
+            bundled[n, number, row, column, element] = T.if_then_else(0 <= row and row < 4 and 0 <= column and column < 4 and number * 8 + element % 2 * 4 + element // 2 < 16, lv[n, (element % 2 * 4 + element // 2) // 8 + number, row, column, (element % 2 * 4 + element // 2) % 8], 0.0)
+        for n, k, row, column, lane, channel, tap, tap_1 in T.grid(1, 2, 4, 4, 8, 4, 1, 1):
+            T.sblock_attr({"bessemer.bundle": [2, 4, 4], "bessemer.dilation": [1, 1], "bessemer.family": "grouped_convolution", "bessemer.padding": [0, 0], "bessemer.steps": [1, 1]})
+            with T.init():
+                grouped[n, k, row, column, lane] = 0.0
+            grouped[n, k, row, column, lane] = grouped[n, k, row, column, lane] + bundled[n, k, row + tap, column + tap_1, channel * 2 + lane // 4] * B[k, (lane % 4 * 2 + lane // 4) // 8, tap, channel, tap_1, (lane % 4 * 2 + lane // 4) % 8]
+        """,  # noqa: E501
     )
 
 

@@ -2,17 +2,19 @@
 
     dense       image in blocks, or plain with fewer than two blocks of channels; see ``compute.convolution``
     depthwise   one input and one output channel per group; weights ``[C / lanes, *taps, lanes]``
-    grouped     a few groups merge into one with zeros between them, so that each starts at a first lane
     3x3         dense ones of stride 1 by Winograd's algorithm if that is faster; see ``winograd``
-    else        ``regroup`` copies inputs and outputs so that each group fills whole blocks
+    grouped     several groups share the vectors of a bundle; see ``grouped``
+    otherwise   a few groups merge into one with zeros between them, so that each starts at a first lane
+    or          ``regroup`` copies inputs and outputs so that each group fills whole blocks
 
-``weight_packing.merged_groups`` decides between merging and copying.
+``prefers_bundles`` decides between bundles and the others, ``weight_packing.merged_groups`` between merging
+and copying. Bundles need constant weights, and sequences or images of two dimensions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from tvm import relax, tirx
@@ -25,6 +27,7 @@ from worker.compiler.layout.blocked.compute_transposed import (
     transposed_convolution,
     transposed_depthwise,
 )
+from worker.compiler.layout.blocked.grouped import grouped_convolution, pack_grouped
 from worker.compiler.layout.blocked.weight_packing import (
     Groups,
     Packing,
@@ -37,11 +40,14 @@ from worker.compiler.layout.blocked.weight_packing import (
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
+from worker.compiler.schedules.families.convolution.bundles import Bundle, smallest_bundle
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
 from worker.compiler.schedules.processors import Machine
+
+_BYTES = 4
 
 AnyWindow = Window | TransposedWindow
 
@@ -118,6 +124,9 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     conv = _with_gaps(conv, graph)
     dtype, groups = conv.output.dtype, conv.groups
     lanes = graph.lanes(dtype)
+    in_bundles = _in_bundles(conv, lanes, graph)
+    if in_bundles is not None:
+        return in_bundles
     blocked = graph.spread(conv.data)
     if blocked is None and (conv.image.channels >= 2 * lanes):
         blocked = graph.block(conv.data)
@@ -157,6 +166,37 @@ def _copies(conv: _Convolution, data: Blocked, machine: Machine) -> bool:
     blocks = -(-conv.output.channels // data.lanes)
     added = data.spare_blocks * data.lanes * prod(conv.window.kernel) * blocks * prod(conv.output.sizes)
     return added / machine.fma_ports > _GATHER_CYCLES * (data.blocks - data.spare_blocks) * prod(data.sizes)
+
+
+def _in_bundles(conv: _Convolution, lanes: int, graph: BlockedGraph) -> relax.Var | None:
+    """Compute several groups in each vector, if that is less work and the family fits."""
+    constant, window, groups = graph.constant(conv.weights), conv.window, conv.groups
+    if groups.count == 1 or constant is None or not isinstance(window, Window) or len(window.image) > 2:
+        return None
+    is_plain = graph.blocked(conv.data) is None and conv.image.channels < 2 * lanes
+    bundle = smallest_bundle(groups.inputs, groups.outputs, lanes)
+    if is_plain or graph.machine.scalable or not prefers_bundles(bundle, conv, graph.machine):
+        return None
+    data, dtype = graph.block(conv.data), conv.output.dtype
+    if data is None:
+        return None
+    weights = relax.const(pack_grouped(constant.astype(dtype), bundle), dtype)
+    kernel = grouped_convolution(window, bundle, groups.count)
+    return graph.kernel(kernel, _name(conv, "grouped_"), _cast(data.variable, dtype, graph), weights)
+
+
+def prefers_bundles(bundle: Bundle, conv: _Convolution, machine: Machine) -> bool:
+    """Whether bundles take no more work than merged groups, and less memory than the family of dense ones.
+
+    That family reads the weights of large groups less often.
+    """
+    groups, lanes = conv.groups, bundle.lanes
+    weights = bundle.groups * bundle.outputs * bundle.inputs * prod(conv.window.kernel)
+    if bundle.groups == 1:
+        return weights * _BYTES <= machine.l2_bytes // 4
+    merged = merged_groups(groups, lanes, blocked_input=True)
+    vectors = ceil(groups.count / bundle.groups) * bundle.vectors
+    return merged is None or vectors <= ceil(groups.count * groups.outputs / lanes) * merged
 
 
 def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:

@@ -22,6 +22,7 @@ from worker.compiler.schedules.annotations import (
     CONVOLUTION,
     DEPTHWISE,
     FAMILY,
+    GROUPED,
     POOLING,
     TRANSPOSED,
     WINOGRAD,
@@ -32,6 +33,7 @@ from worker.compiler.schedules.families.columns import write_columns
 from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
 from worker.compiler.schedules.families.convolution.depthwise_borders import write_depthwise
+from worker.compiler.schedules.families.convolution.grouped import write_grouped
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
 from worker.compiler.schedules.families.convolution.winograd import write_winograd
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
@@ -79,6 +81,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("transpose", write_transpose),
     Family(TRANSPOSED, write_transposed_convolution),
     Family(WINOGRAD, write_winograd),
+    Family(GROUPED, write_grouped),
     Family("pieces", write_pieces),
     Family(CONVOLUTION, transformed(schedule_conv2d)),
     Family(DEPTHWISE, write_depthwise),
