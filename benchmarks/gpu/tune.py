@@ -47,7 +47,7 @@ class Printed(JobObserver):
         """See ``JobObserver``."""
         self._print(f"{stage.value}: {seconds:.1f} s")
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(self, stage: Stage, done: int, total: int, detail: str, estimate: Any = None) -> None:
         """See ``JobObserver``."""
         if time.perf_counter() - self._last >= _PRINT_SECONDS:
             self._last = time.perf_counter()

@@ -254,7 +254,7 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"
-    is_short = verdict.trials < options.trials and not options.is_limited_by_time_alone
+    is_short = verdict.trials < options.trials and not options.is_without_trials
     trials = f"{verdict.trials} of {options.trials} trials" if is_short else f"{verdict.trials} trials"
     end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"

@@ -9,7 +9,7 @@ from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, Latency, StageTime, TuneVerdict
+from bessemer.contract.report import BaselineResult, Latency, ModelEstimate, StageTime, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -82,6 +82,10 @@ class Progress(Document):
         description="The most that the stage will do; 0 if only time limits it. It may end earlier."
     )
     detail: str = Field(default="", description="The latest or current unit of work, in words; may be empty.")
+    estimate: ModelEstimate | None = Field(
+        default=None,
+        description="The whole model's latency while `tune` searches; null before and otherwise.",
+    )
 
 
 LOG = "log.txt"

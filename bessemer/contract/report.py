@@ -1,6 +1,7 @@
 """The report of a finished compilation: the content of ``report.json``."""
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -455,6 +456,31 @@ class SearchDevice(Document):
     )
 
 
+class ModelEstimate(Document):
+    """What is known of the whole model's latency while a search runs, in milliseconds."""
+
+    latency_ms: float = Field(
+        description="The estimate: the untuned latency, less what the best schedules so far save in the "
+        "functions that call them. Without an untuned latency, the sum over the searched functions."
+    )
+    untuned_ms: float | None = Field(
+        default=None, description="The measured latency with the default schedules; null if not measured."
+    )
+    peers_ms: dict[Annotated[str, Field(max_length=64)], float] = Field(
+        default={},
+        max_length=8,
+        description="Measured medians of other runtimes by name; empty unless the request compares.",
+    )
+
+
+class SearchPoint(Document):
+    """The state of a search after a round."""
+
+    seconds: float = Field(description="Seconds since the search began.")
+    trials: int = Field(description="Number of candidates measured until then.")
+    latency_ms: float = Field(description="The whole model's estimated latency.")
+
+
 class TuneVerdict(Document):
     """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
@@ -491,6 +517,8 @@ class TuneVerdict(Document):
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
+        "`until_ms`, `gain_below`: likewise, by the whole model's estimated latency. `job_time`: a search "
+        "without `trials` and `seconds` left the job the time for its other stages. "
         "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
         "`candidates`: it measured every candidate that it could generate. `device`: no device measured any "
         "more; see `device_failure`. `no_gpu`: the target is a GPU and the worker has none, so the "
@@ -513,6 +541,14 @@ class TuneResult(TuneVerdict):
         description="Wall-clock time of the search and the comparison; 0 without a search."
     )
     tasks: tuple[TuneTask, ...] = Field(description="Each workload once; empty without a search.")
+    estimate: ModelEstimate | None = Field(
+        default=None, description="The whole model at the end of the search; null if nothing was measured."
+    )
+    curve: tuple[SearchPoint, ...] = Field(
+        default=(),
+        description="The whole model's estimated latency over the search: the first and the last round, and "
+        "each that lowered it.",
+    )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."
     )

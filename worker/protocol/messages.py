@@ -14,7 +14,7 @@ from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, De
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.report import Latency, TuneVerdict
+from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES, ResolvedTarget
@@ -29,6 +29,14 @@ CANDIDATES_ARCHIVE = "candidates.tar.zst"
 
 SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
 """Artifacts that the supervisor makes."""
+
+
+Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict, ModelEstimate)
+
+
+def _finite(measured: Measured) -> Measured:
+    json.dumps(measured.model_dump(), allow_nan=False)
+    return measured
 
 
 class Confined(Document):
@@ -62,6 +70,7 @@ class ProgressMade(Document):
     done: int = Field(ge=0, le=MAX_COUNT)
     total: int = Field(ge=0, le=MAX_COUNT)
     detail: Readable = Field(default="", max_length=400)
+    estimate: Annotated[ModelEstimate, AfterValidator(_finite)] | None = None
 
 
 class TurnRequested(Document):
@@ -175,14 +184,6 @@ class Inspected(Document):
 
     kind: Literal["inspected"] = "inspected"
     inspection: Inspection
-
-
-Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict)
-
-
-def _finite(measured: Measured) -> Measured:
-    json.dumps(measured.model_dump(), allow_nan=False)
-    return measured
 
 
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:

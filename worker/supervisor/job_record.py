@@ -7,7 +7,7 @@ from functools import partial
 from bessemer.bundle.manifest import PROVENANCE, BundleFile
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Progress
-from bessemer.contract.report import StageTime
+from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.invocations import Invocations
@@ -141,9 +141,11 @@ class CompilationRecord(JobRecord):
         taken = StageTime(stage=stage, seconds=seconds)
         self._record(partial(self._jobs.stage_finished, *self._job, taken))
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
         """Record progress at most four times a second, and when it is complete."""
-        self.latest = Progress(stage=stage, done=done, total=total, detail=detail)
+        self.latest = Progress(stage=stage, done=done, total=total, detail=detail, estimate=estimate)
         finished = done >= total and self._finished is not stage
         if time.monotonic() < self._next_progress and not finished:
             return
