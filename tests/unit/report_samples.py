@@ -12,11 +12,13 @@ from bessemer.contract.report import (
     FunctionTime,
     KernelChoice,
     Latency,
+    ModelEstimate,
     OutputComparison,
     PassTime,
     Report,
     RewriteResult,
     Schedules,
+    SearchPoint,
     StageTime,
     TuneResult,
     TuneTask,
@@ -204,6 +206,11 @@ def rich_report() -> Report:
                 kept=Schedules.DEFAULT,
                 search_ms=1.31,
                 default_ms=1.27,
+                estimate=ModelEstimate(latency_ms=19.6, untuned_ms=25.4, peers_ms={"onnxruntime": 90.0}),
+                curve=tuple(
+                    SearchPoint(seconds=3 * i, trials=27 * i, latency_ms=19.5 + 6 * exp(-i / 4))
+                    for i in range(20)
+                ),
                 unclaimed=1,
                 unclaimed_functions=("fused_sort_take",),
                 tasks=tuple(

@@ -15,6 +15,7 @@ from bessemer.contract.report import (
     PassTime,
     ReferenceSource,
     Report,
+    TuneResult,
 )
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
@@ -109,6 +110,7 @@ class View:
     stages: tuple[charts.Bar, ...]
     total_seconds: float
     curves: tuple[charts.Curve, ...]
+    model_curve: charts.ModelCurve | None
     phases: tuple[Phase, ...]
     passes_seconds: float
     operators: tuple[tuple[str, int], ...]
@@ -149,6 +151,7 @@ def make_view(report: Report) -> View:
         stages=charts.stage_bars(report.stages),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
+        model_curve=_model_curve(tune, benchmark),
         phases=group_passes(report.passes),
         passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
@@ -157,6 +160,17 @@ def make_view(report: Report) -> View:
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
     )
+
+
+def _model_curve(tune: TuneResult, benchmark: BenchmarkResult | None) -> charts.ModelCurve | None:
+    """The curve of the search; peers that the benchmark measured are shown as it did."""
+    estimate = tune.estimate
+    if estimate is None:
+        return None
+    peers = {words.baseline_name(name): value for name, value in estimate.peers_ms.items()}
+    measured = benchmark.baselines if benchmark else ()
+    peers |= {words.baseline_name(peer.name): peer.latency.p50_ms for peer in measured if not peer.doubt}
+    return charts.model_curve(tune.curve, estimate.untuned_ms, peers)
 
 
 def _errors(report: Report) -> Iterator[float]:

@@ -23,7 +23,12 @@ SAME_WITHIN = 0.03
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BASELINE_NAMES = {"torch-eager": "torch eager", "torch-compile": "torch.compile"}
+_BASELINE_NAMES = {
+    "torch-eager": "torch eager",
+    "torch-compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
 
 
 def three_digits(value: float) -> str:
