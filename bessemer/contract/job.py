@@ -9,7 +9,14 @@ from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, Latency, ModelEstimate, StageTime, TuneVerdict
+from bessemer.contract.report import (
+    BaselineResult,
+    Latency,
+    ModelEstimate,
+    PeerVerdict,
+    StageTime,
+    TuneVerdict,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -172,6 +179,11 @@ class Figures(Document):
         default=None,
         description="The check of the bundle by a fresh process, which the verdict rests on; null if it did "
         "not run.",
+    )
+    comparison: PeerVerdict | None = Field(
+        default=None,
+        description="Whether the library beats other runtimes; null unless the request has "
+        "`benchmark.compare`.",
     )
     tune: TuneVerdict | None = Field(
         default=None, description="How the search ended; null if the request did not ask for one."

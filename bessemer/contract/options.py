@@ -18,6 +18,14 @@ class Baseline(GrowingEnum):
     REFERENCE = "reference"
 
 
+class Peer(GrowingEnum):
+    """A runtime that a comparison times besides torch eager."""
+
+    TORCH_COMPILE = "torch-compile"
+    ONNX_RUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
 class Tolerance(Document):
     """How far a result may differ from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
@@ -431,4 +439,11 @@ class BenchmarkOptions(Document):
         default=(Baseline.TORCH_EAGER,),
         description="Baselines to time in alternation with the library on the same inputs; may be empty. For "
         "an IRModule, any stands for `reference`, its reference function; without one, none is timed.",
+    )
+    compare: bool = Field(
+        strict=True,
+        default=False,
+        description="Also time torch eager, torch.compile, ONNX Runtime and OpenVINO, as far as the worker "
+        "has them, and report whether the library beats them, by how much, and which functions hold it back. "
+        "Loading and compiling the model for them can take minutes.",
     )

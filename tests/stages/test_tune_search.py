@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from bessemer.contract.options import SearchEnd, TuneOptions
+from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import ModelEstimate, Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
@@ -147,7 +147,8 @@ def run_tune(
     records: tuple[Path, ...] = (),
 ) -> tuple[Tuned, Told]:
     told = Told()
-    upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
+    request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions())
+    upload = SimpleNamespace(target=compile_target(HOST), request=request)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs(rows)))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(rows), passes=())
     context = replace(make_context(candidates, scratch, told), records=records)

@@ -11,7 +11,7 @@ from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.options import STRATEGIES
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import BenchmarkResult, TuneResult, TuneVerdict
+from bessemer.contract.report import BenchmarkResult, PeerVerdict, TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -172,8 +172,15 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             )
             for entry, found in others
         ),
+        comparison=_peer_verdict(result),
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
+
+
+def _peer_verdict(result: BenchmarkResult) -> PeerVerdict | None:
+    if result.comparison is None:
+        return None
+    return PeerVerdict.read(result.comparison.model_dump(include=set(PeerVerdict.model_fields)))
 
 
 def _tune_verdict(result: TuneResult) -> TuneVerdict | None:

@@ -98,6 +98,16 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """The comparison with other runtimes, in sentences."""
+
+    headline: str
+    details: str
+    machine: str
+    outlook: str
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that the template reads; ``measured`` is None for a library that was not measured."""
 
@@ -111,6 +121,7 @@ class View:
     total_seconds: float
     curves: tuple[charts.Curve, ...]
     model_curve: charts.ModelCurve | None
+    verdict: Verdict | None
     phases: tuple[Phase, ...]
     passes_seconds: float
     operators: tuple[tuple[str, int], ...]
@@ -152,6 +163,7 @@ def make_view(report: Report) -> View:
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
         model_curve=_model_curve(tune, benchmark),
+        verdict=None if benchmark is None else _verdict(benchmark),
         phases=group_passes(report.passes),
         passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
@@ -159,6 +171,18 @@ def make_view(report: Report) -> View:
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
+    )
+
+
+def _verdict(benchmark: BenchmarkResult) -> Verdict | None:
+    found = benchmark.comparison
+    if found is None:
+        return None
+    return Verdict(
+        headline=words.peer_headline(found),
+        details=words.peer_details(found, benchmark.baselines),
+        machine="" if found.ceiling is None else words.ceiling(found.ceiling),
+        outlook=words.outlook(found, benchmark.latency.p50_ms),
     )
 
 

@@ -19,15 +19,16 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
+from worker.compiler.pipeline.compare import time_peers
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.course import (
-    Costs,
     Course,
     Round,
     affords_model,
     candidate_timeout,
+    costs_of,
     shown_curve,
 )
 from worker.compiler.tuning.final_comparison import (
@@ -108,7 +109,7 @@ def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
 def _schedule_and_search(
     optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
-    records = context.scratch / "records"
+    records, started = context.scratch / "records", time.monotonic()
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
@@ -118,7 +119,7 @@ def _schedule_and_search(
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
-            module, result = _search_and_apply(searched, context, session, advice)
+            module, result = _search_and_apply(searched, context, session, advice, started)
     return Tuned(
         optimized=optimized,
         module=module,
@@ -134,10 +135,13 @@ def _measured_by(session: TuningSession) -> dict[str, object]:
 
 
 def _search_and_apply(
-    optimized: Optimized, context: StageContext, session: TuningSession, advice: Sequence[TuningRecord]
+    optimized: Optimized,
+    context: StageContext,
+    session: TuningSession,
+    advice: Sequence[TuningRecord],
+    started: float,
 ) -> tuple[tvm.IRModule, TuneResult]:
     options = session.options
-    started = time.monotonic()
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
     unsearched = count_dynamic(optimized.module)
@@ -204,17 +208,20 @@ def _measure_before(
     Returns:
         The model, with its library if it was built.
     """
-    session = model.session
+    session, began = model.session, time.monotonic()
     limit = course.search_seconds([task.standing for task in tasks])
     measure_defaults(tasks, session, lambda: time.monotonic() - started >= limit)
-    defaults_seconds = time.monotonic() - started
-    candidate_seconds = defaults_seconds / max(1, len(tasks))
-    course.costs = Costs(candidate_seconds, defaults_seconds)
+    defaults_seconds = time.monotonic() - began
+    course.costs = costs_of(len(tasks), defaults_seconds, None)
     is_local = session.bench is None and session.references is None
+    if tasks and is_local and model.optimized.captured.upload.request.benchmark.compare:
+        course.peers_ms = time_peers(model.optimized.captured, context)
+        course.left_seconds = context.left_seconds()
     if not tasks or not is_local or not affords_model(limit, defaults_seconds):
         return model
     untuned = time_untuned(model.finalists(model.default), context)
-    course.costs = Costs(candidate_seconds, time.monotonic() - started - defaults_seconds)
+    model_seconds = time.monotonic() - began - defaults_seconds
+    course.costs = costs_of(len(tasks), defaults_seconds, model_seconds)
     if untuned is None:
         return model
     course.untuned_seconds = untuned.seconds

@@ -24,7 +24,7 @@ KEPT_FOR_JOB = 0.2
 KEPT_FOR_JOB_SECONDS = 30.0
 """What a search without a limit of its own leaves of the job's time for its other stages."""
 
-UNTUNED_SHARE = 4
+UNTUNED_SHARE = 3
 CANDIDATE_SHARE = 0.2
 LATEST_ROUNDS = 3
 MAX_POINTS = 200
@@ -44,6 +44,12 @@ class Costs:
 
     candidate_seconds: float = 0.0
     model_seconds: float = 0.0
+
+
+def costs_of(tasks: int, defaults_seconds: float, model_seconds: float | None) -> Costs:
+    """What a search costs besides trials. A model that is not built yet is built twice at its end."""
+    whole = _BOTH_SIDES * defaults_seconds if model_seconds is None else model_seconds
+    return Costs(defaults_seconds / max(1, tasks), whole)
 
 
 def estimate_seconds(standings: Sequence[Standing], untuned_seconds: float | None) -> float | None:
