@@ -56,6 +56,7 @@ class EventType(GrowingEnum):
     STAGE_STARTED = "stage-started"
     STAGE_FINISHED = "stage-finished"
     PROGRESS = "progress"
+    PUBLISHED = "published"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -117,7 +118,9 @@ class Artifact(Document):
 class ArtifactList(Document):
     """The files that a compilation produced."""
 
-    items: tuple[Artifact, ...] = Field(description="Empty while the compilation runs.")
+    items: tuple[Artifact, ...] = Field(
+        description="Empty while the compilation runs, unless it has published a bundle early."
+    )
 
 
 class BundleCheck(Document):
@@ -252,7 +255,9 @@ class Compilation(Document):
     )
     problem: Problem | None = Field(default=None, description="Why it failed; null unless it failed.")
     artifacts: tuple[Artifact, ...] = Field(
-        default=(), description="The files that it produced; empty while it runs."
+        default=(),
+        description="The files that it produced. While it runs, only the bundle that `tune.publish_early` "
+        "asks for, which the next one replaces.",
     )
     created_at: datetime = Field(description="When it was submitted.")
     started_at: datetime | None = Field(

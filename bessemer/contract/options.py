@@ -306,6 +306,13 @@ class TuneOptions(Document):
         description="Search space for each function name or pattern, such as `fused_linear*`. The first "
         "match counts. If given, the search covers only these functions.",
     )
+    publish_early: bool = Field(
+        strict=True,
+        default=False,
+        description="Make a verified bundle with the default schedules downloadable before the search, and "
+        "replace it during the search by each that is clearly faster. It stays if the compilation fails or "
+        "is cancelled later. For searches that measure on the worker's processor.",
+    )
     force: bool = Field(
         strict=True,
         default=False,
@@ -377,6 +384,8 @@ class TuneOptions(Document):
             raise ValueError(f"`spaces` needs a search: set {SEARCH_LIMITS}")
         if self.records and self.trials == 0:
             raise ValueError(f"`records` needs a search, which measures them: set {SEARCH_LIMITS}")
+        if self.publish_early and self.trials == 0:
+            raise ValueError(f"`publish_early` needs a search: set {SEARCH_LIMITS}")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self

@@ -27,6 +27,9 @@ LOG_NAME = LOG
 CANDIDATES_ARCHIVE = "candidates.tar.zst"
 """The archive in a job's ``output`` folder, while a device times what is in it."""
 
+EARLY_ARCHIVE = "early.tar.zst"
+"""The bundle in a job's ``output`` folder that is published while the job runs."""
+
 SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
 """Artifacts that the supervisor makes."""
 
@@ -98,6 +101,13 @@ class CandidatesBuilt(Document):
     timeout_seconds: FiniteFloat = Field(
         gt=0, le=600, description="How long one candidate may take in a round."
     )
+
+
+class EarlyBundleMade(Document):
+    """The job waits until a bundle in its ``output`` folder is checked and published."""
+
+    kind: Literal["early-bundle-made"] = "early-bundle-made"
+    figures: Annotated[Figures, AfterValidator(_finite)]
 
 
 class BundleRead(Document):
@@ -259,6 +269,7 @@ Message = Annotated[
     | TurnRequested
     | TurnEnded
     | CandidatesBuilt
+    | EarlyBundleMade
     | BundleRead
     | Failed
     | Inspected

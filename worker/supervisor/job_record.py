@@ -6,7 +6,7 @@ from functools import partial
 
 from bessemer.bundle.manifest import PROVENANCE, BundleFile
 from bessemer.contract.base import Digest
-from bessemer.contract.job import Progress
+from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -153,6 +153,10 @@ class CompilationRecord(JobRecord):
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         if finished:
             self._finished = stage
+
+    def published(self, figures: Figures, artifacts: tuple[Artifact, ...]) -> None:
+        """Record that a bundle can be downloaded while the job runs."""
+        self._record(partial(self._jobs.publish, *self._job, figures, artifacts))
 
     def waits(self, detail: str) -> None:
         """Record what the job waits for, as the progress of the stage that runs."""

@@ -178,7 +178,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             context.candidates.open_library(path, threads, verified.built.parameters)
         )
         library.run(captured.inputs, captured.function)
-        compares = options.compare and captured.is_first
+        compares = options.compare and captured.is_first and context.compares
         peers, absent = open_peers(captured, context, processes) if compares else ({}, ())
         processes.enter_context(context.candidates.turn())
         opened = tuple(_enter(name, captured, context, processes) for name in _baselines(captured))

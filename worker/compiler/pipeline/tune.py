@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneT
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.pipeline.compare import time_peers
+from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign, names_of
@@ -147,10 +149,13 @@ def _search_and_apply(
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
     model = _Model(optimized, session, schedule_rest(optimized.module, session.target))
+    early = _publish_untuned(model, context)
+    started += 0.0 if early is None else early.last_seconds
     course = Course(options, tasks=len(tasks), left_seconds=context.left_seconds())
     try:
         model = _measure_before(tasks, model, course, context, started)
-        ended_by = _search(tasks, course, started, context, scope)
+        better = partial(_tuned_so_far, tasks, model, context, started)
+        ended_by = _search(tasks, course, started, context, scope, early, better)
     except NoDeviceError:
         ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
@@ -166,6 +171,28 @@ def _search_and_apply(
         "curve": shown_curve(course.points),
     }
     return outcome.module, result.model_copy(update=found)
+
+
+def _publish_untuned(model: _Model, context: StageContext) -> EarlyBundles | None:
+    """Publish the bundle with the default schedules, if the request asks for that and this machine can."""
+    session, request = model.session, model.optimized.captured.upload.request
+    is_local = session.bench is None and session.references is None
+    if not (session.options.publish_early and is_local and request.makes_bundle):
+        return None
+    early = EarlyBundles(context)
+    early.publish(lambda: Tuned(model.optimized, model.default, _no_search(model.default), None))
+    return early
+
+
+def _tuned_so_far(
+    tasks: Sequence[TaskSearch], model: _Model, context: StageContext, started: float
+) -> Tuned | None:
+    """The model with the best schedules so far; None if they are no faster when measured again."""
+    outcome = _settle(tasks, model, context)
+    if not outcome.kept:
+        return None
+    result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
+    return Tuned(model.optimized, outcome.module, result, context.scratch / "records")
 
 
 class _Outcome(NamedTuple):
@@ -335,15 +362,33 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 
 
 def _search(
-    tasks: Sequence[TaskSearch], course: Course, started: float, context: StageContext, scope: str
+    tasks: Sequence[TaskSearch],
+    course: Course,
+    started: float,
+    context: StageContext,
+    scope: str,
+    early: EarlyBundles | None = None,
+    better: Callable[[], Tuned | None] = lambda: None,
 ) -> SearchEnd:
-    """Run rounds until a limit of the request is reached or candidates run out."""
+    """Run rounds until a limit of the request is reached or candidates run out.
+
+    Args:
+        tasks: the functions to search.
+        course: what happens in the search.
+        started: when it began.
+        context: the observer of its progress.
+        scope: the first note of the progress.
+        early: publishes what is ``better`` during the search, if the request asks for that.
+        better: the model with the best schedules so far, if they are faster.
+    """
     options = course.options
     total = 0 if options.is_without_trials else options.trials
     done, note = 0, scope
     standings = [task.standing for task in tasks]
     elapsed = _seconds_since(started)
     course.reach(done, elapsed, standings)
+    if early is not None:
+        early.published_ms = course.latency_ms
     while (end := course.end(done, elapsed, standings)) is None:
         context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
@@ -355,6 +400,12 @@ def _search(
         before, elapsed = elapsed, _seconds_since(started)
         course.rounds.append(Round(measured, elapsed - before))
         course.reach(done, elapsed, standings)
+        if early is not None and early.is_due(
+            course.latency_ms, elapsed, course.search_seconds(standings) - elapsed
+        ):
+            early.publish(better)
+            early.published_ms = course.latency_ms
+            elapsed = _seconds_since(started)
     note = options.limit_reached(end) if tasks else scope
     last = done if end is SearchEnd.TRIALS else 0
     context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)

@@ -209,6 +209,11 @@ class Course:
         return estimate_end(self.options, self.estimates, standings)
 
     @property
+    def latency_ms(self) -> float | None:
+        """The whole model's estimated latency now; None if nothing was measured."""
+        return self.points[-1].latency_ms if self.points else None
+
+    @property
     def estimate(self) -> ModelEstimate | None:
         """The whole model now, with the lines to beat; None if nothing was measured."""
         if not self.points:
