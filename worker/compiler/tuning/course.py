@@ -56,8 +56,8 @@ def estimate_seconds(standings: Sequence[Standing], untuned_seconds: float | Non
     """The whole model's latency with the best schedules so far.
 
     The sum over the searched functions of best time times calls, and the rest: what the untuned model takes
-    besides these functions. Alone in a loop, functions may take longer than in the model: then there is no
-    rest, and they are scaled.
+    besides these functions. On a busy machine, functions may seem to take longer alone than in the model.
+    Then there is no rest, and the estimate is what the functions take together, at most the untuned latency.
 
     Args:
         standings: of every function that is searched.
@@ -73,7 +73,7 @@ def estimate_seconds(standings: Sequence[Standing], untuned_seconds: float | Non
         return best if known else None
     if default <= untuned_seconds:
         return best + (untuned_seconds - default)
-    return untuned_seconds * best / default
+    return min(untuned_seconds, max(best, untuned_seconds * best / default))
 
 
 def lap_rounds(standings: Sequence[Standing]) -> int:
