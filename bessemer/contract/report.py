@@ -552,6 +552,15 @@ class SearchPoint(Document):
     latency_ms: float = Field(description="The whole model's estimated latency.")
 
 
+class SearchShares(Document):
+    """Where the rounds of a search spent their time; the shares are from 0 to 1."""
+
+    trials_per_minute: float = Field(description="Candidates measured, by the time of the rounds.")
+    search: float = Field(description="Proposing candidates, and learning from their times.")
+    build: float = Field(description="Building candidates.")
+    measure: float = Field(description="Measuring candidates, with the wait for a turn.")
+
+
 class TuneVerdict(Document):
     """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
@@ -619,6 +628,9 @@ class TuneResult(TuneVerdict):
         default=(),
         description="The whole model's estimated latency over the search: the first and the last round, and "
         "each that lowered it.",
+    )
+    shares: SearchShares | None = Field(
+        default=None, description="Where the rounds spent their time; null if there was none."
     )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."

@@ -19,6 +19,7 @@ from worker.compiler.tuning.course import (
     lap_gain,
     open_ended_seconds,
     settling_seconds,
+    shares_of,
     shown_curve,
 )
 from worker.compiler.tuning.trial_budget import Standing
@@ -105,7 +106,16 @@ def test_a_candidate_may_not_use_up_the_time(seconds: float | None, expected: fl
 def test_the_untuned_model_is_built_where_the_time_allows_it() -> None:
     assert affords_model(inf, 100.0)
     assert affords_model(10.0, 2.0)
-    assert not affords_model(10.0, 3.0)
+    assert not affords_model(10.0, 3.5)
+
+
+def test_shares_of_a_search_are_those_of_its_rounds() -> None:
+    assert shares_of([]) is None
+    assert shares_of([Round(0, 2.0)]) is None
+    shares = shares_of([Round(8, 4.0, 2.0, 1.0), Round(8, 4.0, 1.0, 1.0), Round(0, 2.0)])
+    assert shares is not None
+    assert shares.trials_per_minute == 96
+    assert (shares.search, shares.build, shares.measure) == pytest.approx((0.5, 0.3, 0.2))
 
 
 def points(*latencies: float) -> list[SearchPoint]:

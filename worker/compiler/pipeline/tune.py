@@ -31,6 +31,7 @@ from worker.compiler.tuning.course import (
     affords_model,
     candidate_timeout,
     costs_of,
+    shares_of,
     shown_curve,
 )
 from worker.compiler.tuning.final_comparison import (
@@ -169,6 +170,7 @@ def _search_and_apply(
         "unused_records": len(advice) - len({id(record) for task in tasks for record in task.records}),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
+        "shares": shares_of(course.rounds),
     }
     return outcome.module, result.model_copy(update=found)
 
@@ -394,11 +396,14 @@ def _search(
         index = next_task(standings)
         assert index is not None
         size = course.fitting(elapsed, standings, round_size(options.trials - done, standings))
+        clock = tasks[index].session.clock
+        build, measure = clock.build_seconds, clock.measure_seconds
         measured = tasks[index].advance(size)
         done, note = done + measured, tasks[index].name
         standings = [task.standing for task in tasks]
         before, elapsed = elapsed, _seconds_since(started)
-        course.rounds.append(Round(measured, elapsed - before))
+        parts = (clock.build_seconds - build, clock.measure_seconds - measure)
+        course.rounds.append(Round(measured, elapsed - before, *parts))
         course.reach(done, elapsed, standings)
         if early is not None and early.is_due(
             course.latency_ms, elapsed, course.search_seconds(standings) - elapsed

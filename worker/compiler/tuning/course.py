@@ -11,7 +11,7 @@ from math import inf
 from typing import NamedTuple
 
 from bessemer.contract.options import SearchEnd, TuneOptions
-from bessemer.contract.report import ModelEstimate, SearchPoint
+from bessemer.contract.report import ModelEstimate, SearchPoint, SearchShares
 from worker.compiler.tuning.trial_budget import (
     COMPARISON_ROUNDS,
     MEASURED_ROUNDS,
@@ -32,10 +32,12 @@ _BOTH_SIDES = 2
 
 
 class Round(NamedTuple):
-    """A round of trials and the wall-clock time that it took."""
+    """A round of trials and the wall-clock time that it took, with the parts that built and measured."""
 
     trials: int
     seconds: float
+    build_seconds: float = 0.0
+    measure_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,21 @@ def fitting_trials(rounds: Sequence[Round], left_seconds: float) -> int | None:
     if slowest <= 0:
         return None
     return max(0, min(int(left_seconds / slowest), 1 << 30)) if left_seconds < inf else None
+
+
+def shares_of(rounds: Sequence[Round]) -> SearchShares | None:
+    """Where rounds spent their time; None if there was none."""
+    trials, seconds = sum(each.trials for each in rounds), sum(each.seconds for each in rounds)
+    if not trials or seconds <= 0:
+        return None
+    build = min(sum(each.build_seconds for each in rounds) / seconds, 1.0)
+    measure = min(sum(each.measure_seconds for each in rounds) / seconds, 1.0)
+    return SearchShares(
+        trials_per_minute=60 * trials / seconds,
+        search=max(0.0, 1.0 - build - measure),
+        build=build,
+        measure=measure,
+    )
 
 
 def shown_curve(points: Sequence[SearchPoint]) -> tuple[SearchPoint, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
+from worker.compiler.tuning.phases import PhaseClock
 
 WARM_UP_SAMPLES = 16
 """Measurements that the cost model needs before it predicts."""
@@ -40,6 +41,7 @@ class TuningSession:
         builder: of candidates; None, as is ``runner``, if nothing can time them.
         bench: the devices that measure; None if this machine does.
         references: what candidates for a GPU are checked against; None for processors.
+        clock: how long builds and measurements have taken.
     """
 
     target: tvm.target.Target
@@ -51,6 +53,7 @@ class TuningSession:
     options: TuneOptions
     bench: DeviceBench | None = None
     references: References | None = None
+    clock: PhaseClock = field(default_factory=PhaseClock)
 
     @property
     def measures(self) -> bool:
@@ -87,6 +90,7 @@ def measure(
     session: TuningSession,
     rounds: int,
     workloads: Sequence[tvm.IRModule] = (),
+    rival_seconds: float | None = None,
 ) -> list[RunnerResult]:
     """Time each module's ``main`` in several rounds over all modules.
 
@@ -98,6 +102,8 @@ def measure(
         session: its builder and runner.
         rounds: how often each module is timed.
         workloads: for the first modules, what they schedule: on a GPU, their results are checked.
+        rival_seconds: the best time so far, if all modules compute the same function: on this machine's
+            processor, clearly slower ones are timed less.
 
     Returns:
         The seconds of each round for each module, or its error.
@@ -107,7 +113,8 @@ def measure(
     """
     if session.bench is not None:
         session.bench.require()
-    built = session.builder.build([BuilderInput(module, session.target) for module in modules])
+    with session.clock.building():
+        built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     if session.references is not None:
         checked = [index for index, _ in enumerate(workloads) if built[index].error_msg is None]
         artifacts = [str(built[index].artifact_path) for index in checked]
@@ -120,7 +127,10 @@ def measure(
     ]
     seconds: list[list[float]] = [[] for _ in modules]
     errors = [result.error_msg for result in built]
-    for index, future in zip(runnable, session.runner.run(inputs) if inputs else (), strict=True):
+    session.runner.rival_seconds = rival_seconds
+    with session.clock.measuring():
+        futures = session.runner.run(inputs) if inputs else ()
+    for index, future in zip(runnable, futures, strict=True):
         result = future.result()
         seconds[index] += [float(value) for value in result.run_secs or ()]
         errors[index] = errors[index] or result.error_msg
