@@ -57,6 +57,7 @@ RUN emulators && mkdir /emulators \
     | tar --extract --directory=/emulators
 
 FROM worker-dependencies AS worker-slim
+ARG PEERS=
 COPY ci/containers/slim /usr/local/bin/
 RUN slim /opt/venv
 

@@ -86,6 +86,9 @@ bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 100
 bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYERS="64x56x64" selects
 	@$(BIN)/python -m benchmarks.convolutions $(LAYERS)
 
+bench-search: setup ## compare a search's trials a minute with stock MetaSchedule's builder and runner; MODEL=resnet18 selects
+	@$(BIN)/python -W ignore -m benchmarks.search_rate $(MODEL)
+
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 

@@ -150,9 +150,12 @@ def _search_and_apply(
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
     model = _Model(optimized, session, schedule_rest(optimized.module, session.target))
+    began = time.monotonic()
     early = _publish_untuned(model, context)
-    started += 0.0 if early is None else early.last_seconds
-    course = Course(options, tasks=len(tasks), left_seconds=context.left_seconds())
+    peers_ms = time_peers(optimized.captured, context) if tasks and _is_compared(model) else {}
+    started += time.monotonic() - began
+    left_seconds = context.left_seconds()
+    course = Course(options, tasks=len(tasks), peers_ms=peers_ms, left_seconds=left_seconds)
     try:
         model = _measure_before(tasks, model, course, context, started)
         better = partial(_tuned_so_far, tasks, model, context, started)
@@ -175,11 +178,15 @@ def _search_and_apply(
     return outcome.module, result.model_copy(update=found)
 
 
+def _is_compared(model: _Model) -> bool:
+    """Whether the request compares, and this machine's processor measures."""
+    return model.session.is_local and model.optimized.captured.upload.request.benchmark.compare
+
+
 def _publish_untuned(model: _Model, context: StageContext) -> EarlyBundles | None:
     """Publish the bundle with the default schedules, if the request asks for that and this machine can."""
     session, request = model.session, model.optimized.captured.upload.request
-    is_local = session.bench is None and session.references is None
-    if not (session.options.publish_early and is_local and request.makes_bundle):
+    if not (session.options.publish_early and session.is_local and request.makes_bundle):
         return None
     early = EarlyBundles(context)
     early.publish(lambda: Tuned(model.optimized, model.default, _no_search(model.default), None))
@@ -242,11 +249,7 @@ def _measure_before(
     measure_defaults(tasks, session, lambda: time.monotonic() - started >= limit)
     defaults_seconds = time.monotonic() - began
     course.costs = costs_of(len(tasks), defaults_seconds, None)
-    is_local = session.bench is None and session.references is None
-    if tasks and is_local and model.optimized.captured.upload.request.benchmark.compare:
-        course.peers_ms = time_peers(model.optimized.captured, context)
-        course.left_seconds = context.left_seconds()
-    if not tasks or not is_local or not affords_model(limit, defaults_seconds):
+    if not tasks or not session.is_local or not affords_model(limit, defaults_seconds):
         return model
     untuned = time_untuned(model.finalists(model.default), context)
     model_seconds = time.monotonic() - began - defaults_seconds

@@ -56,6 +56,11 @@ class TuningSession:
     clock: PhaseClock = field(default_factory=PhaseClock)
 
     @property
+    def is_local(self) -> bool:
+        """Whether this machine's processor measures."""
+        return self.bench is None and self.references is None
+
+    @property
     def measures(self) -> bool:
         """Whether anything can time candidates: a target with a GPU needs one."""
         return self.runner is not None
