@@ -41,6 +41,7 @@ from worker.compiler.tuning.record_selection import measure_defaults
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_model, open_database
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
+from worker.job.warmup import import_everything
 
 OURS, STOCK = "bessemer", "stock MetaSchedule"
 
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2, help="for each function")
     arguments = parser.parse_args()
+    import_everything()
     threads = len(os.sched_getaffinity(0))
     host = {"kind": "llvm", "mtriple": host_triple(), "mcpu": host_mcpu(), "num-cores": threads}
     target = tvm.target.Target(host)

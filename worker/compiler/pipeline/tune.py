@@ -246,7 +246,7 @@ def _measure_before(
     """
     session, began = model.session, time.monotonic()
     limit = course.search_seconds([task.standing for task in tasks])
-    measure_defaults(tasks, session, lambda: time.monotonic() - started >= limit)
+    measure_defaults(tasks, session, lambda seconds: time.monotonic() - started + seconds < limit)
     defaults_seconds = time.monotonic() - began
     course.costs = costs_of(len(tasks), defaults_seconds, None)
     if not tasks or not session.is_local or not affords_model(limit, defaults_seconds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import tvm
@@ -18,27 +19,30 @@ from worker.errors import JobError
 _ENTRY = "main"
 
 
-_DEFAULTS_AT_ONCE = 16
+_DEFAULTS_AT_ONCE = 8
 """How many default schedules are measured between two looks at the clock."""
 
 
 def measure_defaults(
-    tasks: Sequence[TaskSearch], session: TuningSession, is_late: Callable[[], bool] = lambda: False
+    tasks: Sequence[TaskSearch], session: TuningSession, fits: Callable[[float], bool] = lambda _seconds: True
 ) -> None:
     """Measure the default schedule of every task; the time of one that fails stays None.
 
     Args:
         tasks: the tasks.
         session: how to measure.
-        is_late: whether the search's time is up, so that no more are measured.
+        fits: whether as many seconds are left of the search's time, or else no more are measured.
     """
+    last_seconds = 0.0
     for first in range(0, len(tasks), _DEFAULTS_AT_ONCE):
-        if is_late():
+        if not fits(last_seconds):
             break
+        began = time.monotonic()
         some = tasks[first : first + _DEFAULTS_AT_ONCE]
         modules = [_default_module(task, session) for task in some]
         for task, result in zip(some, measure(modules, session, MEASURED_ROUNDS), strict=True):
             task.default_seconds = best_of(result.run_secs)
+        last_seconds = time.monotonic() - began
 
 
 def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
