@@ -103,7 +103,7 @@ def main() -> None:
                 for side, session in ((OURS, ours), (STOCK, stock))
             ]
             for side in sides:
-                measure_defaults(side.tasks, ours)
+                measure_defaults(side.tasks, side.tasks[0].session)
             for _ in range(arguments.rounds):
                 for index in range(arguments.functions):
                     for side in sides:
