@@ -32,12 +32,14 @@ FROM build AS worker-dependencies
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # Any text: the worker also compiles for NVIDIA GPUs.
 ARG CUDA=
-COPY locks/worker.txt locks/worker-cuda.txt /build/
+# Any text: the worker also has ONNX Runtime and OpenVINO, to compare libraries with.
+ARG PEERS=
+COPY locks/worker.txt locks/worker-cuda.txt locks/worker-peers.txt locks/worker-cuda-peers.txt /build/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
     --mount=type=bind,from=wheels,target=/wheels \
     --mount=type=cache,target=/root/.cache/pip \
-    dependencies "/build/worker${CUDA:+-cuda}.txt"
+    dependencies "/build/worker${CUDA:+-cuda}${PEERS:+-peers}.txt"
 
 # zig compiles C only in this stage, so its cache and C library are in no image.
 FROM worker-dependencies AS kernels
@@ -55,6 +57,7 @@ RUN emulators && mkdir /emulators \
     | tar --extract --directory=/emulators
 
 FROM worker-dependencies AS worker-slim
+ARG PEERS=
 COPY ci/containers/slim /usr/local/bin/
 RUN slim /opt/venv
 
@@ -97,8 +100,10 @@ USER 10001
 ENTRYPOINT ["python", "/srv/bessemer/device.py"]
 
 FROM python AS worker
+# torch.compile needs a C++ compiler.
+ARG PEERS=
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install --no-install-recommends --yes libseccomp2 ${PEERS:+g++} && rm -rf /var/lib/apt/lists/* \
  && install -d -m 711 /work
 COPY --from=emulators /emulators /
 COPY --from=worker-slim /opt/venv /opt/venv

@@ -43,7 +43,7 @@ class Printed(JobObserver):
         if seconds >= 1.0:
             self._print(f"{stage.value}: {seconds:.1f} s")
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(self, stage: Stage, done: int, total: int, detail: str, estimate: Any = None) -> None:
         """See ``JobObserver``."""
         if stage is Stage.TUNE and time.perf_counter() - self._last >= _PRINT_SECONDS:
             self._last = time.perf_counter()

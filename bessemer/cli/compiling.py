@@ -30,6 +30,7 @@ from bessemer.cli.arguments import (
     WeightsOption,
     read_draft,
 )
+from bessemer.cli.best_bundle import BestBundle
 from bessemer.cli.groups import download_group, follow_group, show_group
 from bessemer.cli.live_view import compilation_lines, other_method_lines
 from bessemer.cli.model_argument import submitted, submitted_group
@@ -92,6 +93,14 @@ def compile_model(
             help="Allow a nonempty --output directory: replace files of the same names and keep the rest.",
         ),
     ] = False,
+    follow_best: Annotated[
+        bool,
+        typer.Option(
+            "--follow-best",
+            help="With a search and --output: unpack the first verified bundle before the search, and each "
+            "better one over it. Sets tune.publish_early.",
+        ),
+    ] = False,
     json: JsonOption = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, print the id and exit.")] = False,
     no_wait: NoWaitOption = False,
@@ -104,7 +113,11 @@ def compile_model(
         draft = read_draft(
             target,
             inputs,
-            options if device is None else [*(options or ()), f"device={device}"],
+            [
+                *(options or ()),
+                *(() if device is None else (f"device={device}",)),
+                *(("tune.publish_early=true",) if follow_best else ()),
+            ],
             labels,
             dimensions,
             name,
@@ -115,6 +128,8 @@ def compile_model(
             schedules,
         )
         draft = replace(draft, records=records)
+        if follow_best and (output is None or draft.targets or detach):
+            raise InvalidArgumentError("--follow-best needs --output, one target, and no --detach")
         if output is not None:
             _check_output(output, draft.request, force)
         if draft.targets:
@@ -126,7 +141,8 @@ def compile_model(
         if detach:
             _print_detached(job, json)
             return
-        follow(job, console)
+        best = BestBundle(job, output, console) if follow_best and output is not None else None
+        follow(job, console, None if best is None else best.on_event)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)

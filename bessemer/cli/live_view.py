@@ -20,7 +20,14 @@ from bessemer.contract.job import Compilation, Event, EventType, Figures, JobSta
 from bessemer.contract.names import shown_labels
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, GivenSchedule, Latency, Schedules, TuneVerdict
+from bessemer.contract.report import (
+    BaselineResult,
+    GivenSchedule,
+    Latency,
+    PeerVerdict,
+    Schedules,
+    TuneVerdict,
+)
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
@@ -254,7 +261,7 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
         return
     search_kept = verdict.kept is Schedules.SEARCH
     kept = "the search's schedules" if search_kept else "the default schedules"
-    is_short = verdict.trials < options.trials and not options.is_limited_by_time_alone
+    is_short = verdict.trials < options.trials and not options.is_without_trials
     trials = f"{verdict.trials} of {options.trials} trials" if is_short else f"{verdict.trials} trials"
     end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
@@ -324,6 +331,22 @@ def _shown_tokens(per_second: float | None) -> str:
     return "" if per_second is None else f", {per_second:.1f} tokens per second"
 
 
+def _comparison_lines(verdict: PeerVerdict) -> Iterator[str]:
+    """Whether the library beats the other runtimes, and why some were not timed."""
+    sides = (
+        ("faster than", verdict.beats),
+        ("slower than", verdict.loses_to),
+        ("undecided:", verdict.undecided),
+    )
+    found = "; ".join(f"{words} {', '.join(names)}" for words, names in sides if names)
+    ratio = (
+        "" if verdict.ratio is None else f"; library / {verdict.fastest}, the fastest: {verdict.ratio:.2g}"
+    )
+    yield f"compared    {found or 'with nothing'}{ratio}"
+    for peer in verdict.absent:
+        yield f"            without {peer.name}: {peer.reason}"
+
+
 def _figure_lines(figures: Figures) -> Iterator[str]:
     yield f"latency     {shown_latency(figures.latency)}{_shown_tokens(figures.tokens_per_second)}"
     if figures.device is not None:
@@ -333,6 +356,8 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
     for baseline in figures.baselines:
         yield f"{baseline.name:<11} {shown_latency(baseline.latency, baseline.threads)}"
         yield f"            {_verdict(baseline, figures.unsteady)}"
+    if figures.comparison is not None:
+        yield from _comparison_lines(figures.comparison)
     for entry in figures.entries:
         tokens = _shown_tokens(entry.tokens_per_second)
         yield f"entry       {entry.name}: {shown_latency(entry.latency)}{tokens}"

@@ -103,5 +103,10 @@ def event_line(event: Event) -> str | None:
         case EventType.PROGRESS:
             count = shown_count(data.get("done"), data.get("total"), data.get("detail"))
             return f"{data.get('stage', '?'):<10} {count}"
+        case EventType.PUBLISHED:
+            figures = data.get("figures") or {}
+            latency = (figures.get("latency") or {}).get("p50_ms")
+            shown = f", {latency:.4g} ms" if isinstance(latency, float) else ""
+            return f"published  a verified bundle{shown}"
         case _:
             return None

@@ -13,7 +13,7 @@ from bessemer.cli.live_view import StageView, stage_view
 from bessemer.cli.output import TerminatedError, error_lines, errors, interruption_status, print_lines
 from bessemer.cli.timeline import place_line
 from bessemer.client import Client, Job
-from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.queue import QueuePlace
 from bessemer.errors import BessemerError, CompilationCancelledError, CompilationFailedError, ConflictError
 
@@ -22,16 +22,27 @@ SOON_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 1.0
 
 
-def follow(job: Job, console: Console) -> None:
-    """Show a job's stages until it ends. After Ctrl-C, it keeps running unless the user cancels it."""
+def follow(job: Job, console: Console, on_event: Callable[[Event], object] | None = None) -> None:
+    """Show a job's stages until it ends. After Ctrl-C, it keeps running unless the user cancels it.
+
+    Args:
+        job: the job.
+        console: where to show them.
+        on_event: called with each event after it is shown.
+    """
     try:
-        watch(job, console)
+        watch(job, console, on_event=on_event)
     except KeyboardInterrupt as interruption:
         interrupted(job.id, job.cancel, interruption)
         raise typer.Exit(interruption_status(interruption)) from None
 
 
-def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], object] | None = None) -> None:
+def watch(
+    job: Job,
+    console: Console,
+    while_queued: Callable[[QueuePlace], object] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> None:
     """Show a job's stages until it succeeds, fails or is cancelled.
 
     ``while_queued`` is called repeatedly with the job's place in the queue; an exception ends the wait.
@@ -40,7 +51,15 @@ def watch(job: Job, console: Console, while_queued: Callable[[QueuePlace], objec
     missing = missing_worker(job.document)
     with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, missing) as view:
         _wait_in_queue(job, view, while_queued)
-        job.wait(on_event=view.show_event)
+        job.wait(on_event=view.show_event if on_event is None else _both(view.show_event, on_event))
+
+
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    def call(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return call
 
 
 def first_line(compilation: Compilation) -> str:

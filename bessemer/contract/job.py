@@ -9,7 +9,14 @@ from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
-from bessemer.contract.report import BaselineResult, Latency, StageTime, TuneVerdict
+from bessemer.contract.report import (
+    BaselineResult,
+    Latency,
+    ModelEstimate,
+    PeerVerdict,
+    StageTime,
+    TuneVerdict,
+)
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -49,6 +56,7 @@ class EventType(GrowingEnum):
     STAGE_STARTED = "stage-started"
     STAGE_FINISHED = "stage-finished"
     PROGRESS = "progress"
+    PUBLISHED = "published"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -82,6 +90,10 @@ class Progress(Document):
         description="The most that the stage will do; 0 if only time limits it. It may end earlier."
     )
     detail: str = Field(default="", description="The latest or current unit of work, in words; may be empty.")
+    estimate: ModelEstimate | None = Field(
+        default=None,
+        description="The whole model's latency while `tune` searches; null before and otherwise.",
+    )
 
 
 LOG = "log.txt"
@@ -106,7 +118,9 @@ class Artifact(Document):
 class ArtifactList(Document):
     """The files that a compilation produced."""
 
-    items: tuple[Artifact, ...] = Field(description="Empty while the compilation runs.")
+    items: tuple[Artifact, ...] = Field(
+        description="Empty while the compilation runs, unless it has published a bundle early."
+    )
 
 
 class BundleCheck(Document):
@@ -168,6 +182,11 @@ class Figures(Document):
         default=None,
         description="The check of the bundle by a fresh process, which the verdict rests on; null if it did "
         "not run.",
+    )
+    comparison: PeerVerdict | None = Field(
+        default=None,
+        description="Whether the library beats other runtimes; null unless the request has "
+        "`benchmark.compare`.",
     )
     tune: TuneVerdict | None = Field(
         default=None, description="How the search ended; null if the request did not ask for one."
@@ -236,7 +255,9 @@ class Compilation(Document):
     )
     problem: Problem | None = Field(default=None, description="Why it failed; null unless it failed.")
     artifacts: tuple[Artifact, ...] = Field(
-        default=(), description="The files that it produced; empty while it runs."
+        default=(),
+        description="The files that it produced. While it runs, only the bundle that `tune.publish_early` "
+        "asks for, which the next one replaces.",
     )
     created_at: datetime = Field(description="When it was submitted.")
     started_at: datetime | None = Field(

@@ -18,6 +18,14 @@ class Baseline(GrowingEnum):
     REFERENCE = "reference"
 
 
+class Peer(GrowingEnum):
+    """A runtime that a comparison times besides torch eager."""
+
+    TORCH_COMPILE = "torch-compile"
+    ONNX_RUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
 class Tolerance(Document):
     """How far a result may differ from its reference: ``|x - r| <= absolute + relative * |r|``."""
 
@@ -204,12 +212,20 @@ STRATEGIES = (EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC)
 """How MetaSchedule chooses candidates; the names are TVM's. Extensions add others."""
 
 
+OTHER_LIMITS = ("seconds", "until_ms", "gain_below")
+"""Limits of a search that grant it trials."""
+SEARCH_LIMITS = "`trials`, `seconds`, `until_ms` or `gain_below`"
+
+
 class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
     TRIALS = "trials"
     TRIALS_PER_TASK = "trials_per_task"
     SECONDS = "seconds"
+    UNTIL_MS = "until_ms"
+    GAIN_BELOW = "gain_below"
+    JOB_TIME = "job_time"
     CANDIDATES = "candidates"
     DEVICE = "device"
     NO_GPU = "no_gpu"
@@ -239,16 +255,36 @@ class TuneOptions(Document):
         default=0,
         ge=0,
         le=MAX_TRIALS,
-        description="Total number of candidates to measure; 0 disables the search. If only `seconds` is "
-        f"given, the search measures as many as fit, at most {MAX_TRIALS}.",
+        description="Total number of candidates to measure; 0 disables the search. If only `seconds`, "
+        "`until_ms` or `gain_below` is given, the search measures as many as they allow, at most "
+        f"{MAX_TRIALS}. Of several limits, the first that is reached ends the search.",
     )
     seconds: float | None = Field(
         strict=True,
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Stop the search after this time, even if trials are left; null: no limit. Without "
-        "`trials`, this is the only limit.",
+        description="Stop the search so that tuning takes this long, the final comparison of the whole model "
+        "included; null: no limit.",
+    )
+    until_ms: float | None = Field(
+        strict=True,
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Stop the search when the whole model's estimated latency is this many milliseconds or "
+        "less; null: no limit.",
+        examples=[4.5],
+    )
+    gain_below: float | None = Field(
+        strict=True,
+        default=None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Stop the search when a lap, which is as many rounds of trials as there are functions to "
+        "search, lowers the whole model's estimated latency by less than this share; null: no limit.",
+        examples=[0.01],
     )
     max_trials_per_task: int | None = Field(
         strict=True,
@@ -284,6 +320,13 @@ class TuneOptions(Document):
         description="Search space for each function name or pattern, such as `fused_linear*`. The first "
         "match counts. If given, the search covers only these functions.",
     )
+    publish_early: bool = Field(
+        strict=True,
+        default=False,
+        description="Make a verified bundle with the default schedules downloadable before the search, and "
+        "replace it during the search by each that is clearly faster. It stays if the compilation fails or "
+        "is cancelled later. For searches that measure on the worker's processor.",
+    )
     force: bool = Field(
         strict=True,
         default=False,
@@ -311,15 +354,21 @@ class TuneOptions(Document):
 
     @model_validator(mode="before")
     @classmethod
-    def _seconds_grant_trials(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("seconds") is not None:
+    def _other_limits_grant_trials(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and any(given.get(name) is not None for name in OTHER_LIMITS):
             return {"trials": MAX_TRIALS, **given}
         return given
 
     @property
-    def is_limited_by_time_alone(self) -> bool:
-        """Whether the request gives `seconds` without `trials`."""
-        return self.seconds is not None and self.trials == MAX_TRIALS
+    def is_without_trials(self) -> bool:
+        """Whether the request limits the search, but not by `trials`."""
+        has_limit = any(getattr(self, name) is not None for name in OTHER_LIMITS)
+        return has_limit and self.trials == MAX_TRIALS
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether the search may never reach a limit of the request."""
+        return self.is_without_trials and self.seconds is None
 
     def limit_reached(self, end: SearchEnd) -> str:
         """Why a search with these options stopped, in words."""
@@ -330,6 +379,12 @@ class TuneOptions(Document):
                 return f"ended by tune.max_trials_per_task={self.max_trials_per_task}"
             case SearchEnd.SECONDS:
                 return f"ended by tune.seconds={self.seconds:g}"
+            case SearchEnd.UNTIL_MS:
+                return f"ended by tune.until_ms={self.until_ms:g}"
+            case SearchEnd.GAIN_BELOW:
+                return f"ended by tune.gain_below={self.gain_below:g}"
+            case SearchEnd.JOB_TIME:
+                return "ended because the job needs the time that it has left"
             case SearchEnd.CANDIDATES:
                 return "ended because no candidates were left"
             case SearchEnd.DEVICE:
@@ -340,9 +395,11 @@ class TuneOptions(Document):
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:
         if self.spaces and self.trials == 0:
-            raise ValueError("`spaces` needs `trials` or `seconds`: without either, there is no search")
+            raise ValueError(f"`spaces` needs a search: set {SEARCH_LIMITS}")
         if self.records and self.trials == 0:
-            raise ValueError("`records` needs `trials` or `seconds`: without either, nothing is measured")
+            raise ValueError(f"`records` needs a search, which measures them: set {SEARCH_LIMITS}")
+        if self.publish_early and self.trials == 0:
+            raise ValueError(f"`publish_early` needs a search: set {SEARCH_LIMITS}")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self
@@ -408,4 +465,11 @@ class BenchmarkOptions(Document):
         default=(Baseline.TORCH_EAGER,),
         description="Baselines to time in alternation with the library on the same inputs; may be empty. For "
         "an IRModule, any stands for `reference`, its reference function; without one, none is timed.",
+    )
+    compare: bool = Field(
+        strict=True,
+        default=False,
+        description="Also time torch eager, torch.compile, ONNX Runtime and OpenVINO, as far as the worker "
+        "has them, and report whether the library beats them, by how much, and which functions hold it back. "
+        "Loading and compiling the model for them can take minutes.",
     )

@@ -1,6 +1,7 @@
 """The report of a finished compilation: the content of ``report.json``."""
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -157,6 +158,72 @@ class FunctionTime(Document):
     )
 
 
+class PeerAbsence(Document):
+    """A runtime that a comparison could not time."""
+
+    name: str = Field(description="The runtime, as in `baselines`.")
+    reason: str = Field(
+        description="Why: it is not installed, cannot run the model, or computes other outputs."
+    )
+
+
+class PeerVerdict(Document):
+    """Whether the library beats the other runtimes on the same inputs and threads."""
+
+    beats: tuple[str, ...] = Field(description="The runtimes that it is more than 3 % faster than.")
+    loses_to: tuple[str, ...] = Field(description="The runtimes that are more than 3 % faster.")
+    undecided: tuple[str, ...] = Field(description="The others: as fast, or measured unsteadily.")
+    fastest: str | None = Field(description="The fastest of the steady ones; null if there is none.")
+    ratio: float | None = Field(
+        description="The library's latency divided by that of `fastest`. Below 1, the library is faster."
+    )
+    absent: tuple[PeerAbsence, ...] = Field(default=(), description="The runtimes that were not timed.")
+
+    @property
+    def wins(self) -> bool:
+        """Whether the library beats every runtime that was timed."""
+        return bool(self.beats) and not (self.loses_to or self.undecided)
+
+
+class MachineCeiling(Document):
+    """What the worker's machine reaches with the library's threads."""
+
+    flops_per_second: float = Field(description="Floating-point operations of a float32 product.")
+    memory_bytes_per_second: float = Field(description="Bytes that a large copy reads and writes.")
+    cache_bytes_per_second: float = Field(
+        description="Bytes that the cores read from their second-level caches, by the model of the processor."
+    )
+    cache_bytes: int = Field(description="The size of these caches together.")
+
+
+class FunctionGap(Document):
+    """How far a function is from the machine's ceiling, over all its calls in one run of the model."""
+
+    name: str = Field(description="The function's name.")
+    calls: int = Field(description="Number of calls in one run of the model.")
+    milliseconds: float = Field(description="The median time of its calls in one run.")
+    share: float = Field(description="Share of the sum of all functions' median times, 0 to 1.")
+    ceiling_ms: float = Field(
+        description="What its products take at the machine's rate, or its tensors if that takes longer."
+    )
+    ceiling_share: float = Field(description="`ceiling_ms` divided by `milliseconds`: 1 is the ceiling.")
+    bound: str = Field(description="`arithmetic` or `memory`: which of the two the ceiling is.")
+    could_save_ms: float = Field(description="What a run would save if it reached 80 % of the ceiling.")
+
+
+class PeerComparison(PeerVerdict):
+    """The verdict, and what holds the library back."""
+
+    ceiling: MachineCeiling | None = Field(description="The ceiling; null if it could not be measured.")
+    holding_back: tuple[FunctionGap, ...] = Field(
+        description="The functions with most to gain, at most eight, the first first."
+    )
+    could_save_ms: float = Field(
+        description="What a search could still bring, at most: the sum over all functions of what they would "
+        "save at 80 % of their ceilings."
+    )
+
+
 class Estimate(Document):
     """What one run takes by the model of the processor: for those on which nothing was measured."""
 
@@ -227,6 +294,11 @@ class BenchmarkResult(Document):
     )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines, in the request's order.")
     functions: tuple[FunctionTime, ...] = Field(description="The library's functions, slowest first.")
+    comparison: PeerComparison | None = Field(
+        default=None,
+        description="The verdict on the other runtimes, which are among `baselines`; null unless the request "
+        "has `benchmark.compare`, and for entry points after the first.",
+    )
 
 
 class Execution(GrowingEnum):
@@ -461,6 +533,40 @@ class SearchDevice(Document):
     )
 
 
+class ModelEstimate(Document):
+    """What is known of the whole model's latency while a search runs, in milliseconds."""
+
+    latency_ms: float = Field(
+        description="The estimate: the untuned latency, less what the best schedules so far save in the "
+        "functions that call them. Without an untuned latency, the sum over the searched functions."
+    )
+    untuned_ms: float | None = Field(
+        default=None, description="The measured latency with the default schedules; null if not measured."
+    )
+    peers_ms: dict[Annotated[str, Field(max_length=64)], float] = Field(
+        default={},
+        max_length=8,
+        description="Measured medians of other runtimes by name; empty unless the request compares.",
+    )
+
+
+class SearchPoint(Document):
+    """The state of a search after a round."""
+
+    seconds: float = Field(description="Seconds since the search began.")
+    trials: int = Field(description="Number of candidates measured until then.")
+    latency_ms: float = Field(description="The whole model's estimated latency.")
+
+
+class SearchShares(Document):
+    """Where the rounds of a search spent their time; the shares are from 0 to 1."""
+
+    trials_per_minute: float = Field(description="Candidates measured, by the time of the rounds.")
+    search: float = Field(description="Proposing candidates, and learning from their times.")
+    build: float = Field(description="Building candidates.")
+    measure: float = Field(description="Measuring candidates, with the wait for a turn.")
+
+
 class TuneVerdict(Document):
     """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
@@ -497,6 +603,8 @@ class TuneVerdict(Document):
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
+        "`until_ms`, `gain_below`: likewise, by the whole model's estimated latency. `job_time`: a search "
+        "without `trials` and `seconds` left the job the time for its other stages. "
         "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
         "`candidates`: it measured every candidate that it could generate. `device`: no device measured any "
         "more; see `device_failure`. `no_gpu`: the target is a GPU and the worker has none, so the "
@@ -519,6 +627,17 @@ class TuneResult(TuneVerdict):
         description="Wall-clock time of the search and the comparison; 0 without a search."
     )
     tasks: tuple[TuneTask, ...] = Field(description="Each workload once; empty without a search.")
+    estimate: ModelEstimate | None = Field(
+        default=None, description="The whole model at the end of the search; null if nothing was measured."
+    )
+    curve: tuple[SearchPoint, ...] = Field(
+        default=(),
+        description="The whole model's estimated latency over the search: the first and the last round, and "
+        "each that lowered it.",
+    )
+    shares: SearchShares | None = Field(
+        default=None, description="Where the rounds spent their time; null if there was none."
+    )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."
     )

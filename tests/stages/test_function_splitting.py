@@ -153,7 +153,7 @@ def test_build_reports_which_function_of_how_many_it_compiles(
     news: list[tuple[int, int, str]] = []
 
     class Progress(JobObserver):
-        def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+        def progress(self, stage: Stage, done: int, total: int, detail: str, estimate: Any = None) -> None:
             news.append((done, total, detail))
 
     context = replace(make_context(tmp_path, server), observer=Progress())

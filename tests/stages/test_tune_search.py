@@ -19,9 +19,9 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from bessemer.contract.options import SearchEnd, TuneOptions
+from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Schedules
+from bessemer.contract.report import ModelEstimate, Schedules
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
@@ -73,6 +73,9 @@ class EveryThirdCrashes:
     def measure_many(self, batch: MeasureBatch) -> tuple[MeasureOutcome, ...]:
         return self.client.measure_many(batch)
 
+    def compile_many(self, batch: Any, told: Any) -> Any:
+        return self.client.compile_many(batch, told)
+
     def turn(self) -> AbstractContextManager[None]:
         return self.client.turn()
 
@@ -90,10 +93,12 @@ class Told(JobObserver):
     """What a stage reported."""
 
     steps: list[tuple[int, int, str]] = field(default_factory=list)
+    estimates: list[ModelEstimate | None] = field(default_factory=list)
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(self, stage: Stage, done: int, total: int, detail: str, estimate: Any = None) -> None:
         assert stage is Stage.TUNE
         self.steps.append((done, total, detail))
+        self.estimates.append(estimate)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,7 +147,8 @@ def run_tune(
     records: tuple[Path, ...] = (),
 ) -> tuple[Tuned, Told]:
     told = Told()
-    upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
+    request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions())
+    upload = SimpleNamespace(target=compile_target(HOST), request=request)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs(rows)))
     optimized = Optimized(captured=captured, operators={}, module=module or two_layers(rows), passes=())
     context = replace(make_context(candidates, scratch, told), records=records)
@@ -197,7 +203,7 @@ def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClie
     assert tuned.result.ended_by is SearchEnd.TRIALS
     assert told.steps[-1][:2] == (10, 10)
     for _, _, detail in told.steps:
-        assert re.match(r"trials, best \S+ ms, default \S+ ms; ", detail)
+        assert re.match(r"trials, model \S+ ms, untuned \S+ ms; ", detail)
     assert told.steps[-1][2].endswith("; ended by tune.trials=10")
 
     assert tuned.records is not None
@@ -293,12 +299,33 @@ def test_the_search_stops_when_its_seconds_are_used_up(server: CandidateClient, 
 def test_seconds_alone_search_without_a_limit_on_trials(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readings = itertools.chain((0.0, 0.0), itertools.repeat(60.0))  # time is up after the first round
+    readings = itertools.chain((0.0,), itertools.repeat(60.0))  # time is up after the first round
     monkeypatch.setattr("worker.compiler.pipeline.tune._seconds_since", lambda _started: next(readings))
     tuned, told = run_tune(server, tmp_path, TuneOptions(seconds=60.0))
     assert tuned.result.trials > 0
     assert tuned.result.ended_by is SearchEnd.SECONDS
     assert [step[:2] for step in told.steps] == [(0, 0), (tuned.result.trials, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        (TuneOptions(until_ms=1e6), SearchEnd.UNTIL_MS),
+        (TuneOptions(gain_below=0.999), SearchEnd.GAIN_BELOW),
+    ],
+)
+def test_a_search_ends_when_the_model_is_fast_enough_or_gains_too_little(
+    options: TuneOptions, end: SearchEnd, server: CandidateClient, tmp_path: Path
+) -> None:
+    tuned, told = run_tune(server, tmp_path, options)
+    result = tuned.result
+    assert result.ended_by is end
+    assert result.estimate is not None
+    assert result.estimate.untuned_ms is not None
+    assert (result.curve[0].trials, result.curve[-1].trials) == (0, result.trials)
+    assert result.curve[-1].latency_ms == result.estimate.latency_ms <= result.curve[0].latency_ms
+    assert told.estimates[-1] == result.estimate
+    assert all(total == 0 for _, total, _ in told.steps)
 
 
 def test_a_model_of_dynamic_sizes_is_not_searched_and_progress_says_so_at_once(

@@ -9,14 +9,20 @@ from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     BaselineResult,
     BenchmarkResult,
+    FunctionGap,
     FunctionTime,
     KernelChoice,
     Latency,
+    MachineCeiling,
+    ModelEstimate,
     OutputComparison,
     PassTime,
+    PeerAbsence,
+    PeerComparison,
     Report,
     RewriteResult,
     Schedules,
+    SearchPoint,
     StageTime,
     TuneResult,
     TuneTask,
@@ -88,6 +94,37 @@ def functions(number: int) -> tuple[FunctionTime, ...]:
             share=time / sum(times),
         )
         for index, time in enumerate(times)
+    )
+
+
+def peer_comparison() -> PeerComparison:
+    return PeerComparison(
+        beats=("torch-eager",),
+        loses_to=("torch-compile",),
+        undecided=(),
+        fastest="torch-compile",
+        ratio=1.14,
+        absent=(PeerAbsence(name="openvino", reason="the worker has no package 'openvino'"),),
+        ceiling=MachineCeiling(
+            flops_per_second=2.1e11,
+            memory_bytes_per_second=1.9e10,
+            cache_bytes_per_second=1.6e11,
+            cache_bytes=4 << 20,
+        ),
+        holding_back=tuple(
+            FunctionGap(
+                name=f"fused_conv2d{i}_add_relu",
+                calls=1 + i,
+                milliseconds=4.0 / (i + 1),
+                share=0.2 / (i + 1),
+                ceiling_ms=1.6 / (i + 1),
+                ceiling_share=0.4,
+                bound="memory" if i % 2 else "arithmetic",
+                could_save_ms=2.0 / (i + 1),
+            )
+            for i in range(4)
+        ),
+        could_save_ms=4.2,
     )
 
 
@@ -204,6 +241,11 @@ def rich_report() -> Report:
                 kept=Schedules.DEFAULT,
                 search_ms=1.31,
                 default_ms=1.27,
+                estimate=ModelEstimate(latency_ms=19.6, untuned_ms=25.4, peers_ms={"onnxruntime": 90.0}),
+                curve=tuple(
+                    SearchPoint(seconds=3 * i, trials=27 * i, latency_ms=19.5 + 6 * exp(-i / 4))
+                    for i in range(20)
+                ),
                 unclaimed=1,
                 unclaimed_functions=("fused_sort_take",),
                 tasks=tuple(
@@ -217,6 +259,7 @@ def rich_report() -> Report:
                 peak_memory_bytes=171 << 20,
                 baselines=(baseline("torch-eager", 27.1, 0.716), baseline("torch-compile", 17.0, 1.14)),
                 functions=functions(24),
+                comparison=peer_comparison(),
             ),
             "stages": tuple(
                 StageTime(stage=stage, seconds=time) for stage, time in zip(Stage, seconds, strict=False)

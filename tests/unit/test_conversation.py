@@ -4,7 +4,9 @@ from functools import reduce
 
 import pytest
 
+from bessemer.contract.job import Figures
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
@@ -13,6 +15,7 @@ from worker.protocol.messages import (
     BundleRead,
     CandidatesBuilt,
     Confined,
+    EarlyBundleMade,
     Failed,
     Message,
     ProgressMade,
@@ -30,6 +33,14 @@ PART_READ, ALL_READ = BundleRead(files=(), last=False), BundleRead(files=(), las
 CANDIDATES = CandidatesBuilt(
     platform="aarch64", count=1, rounds=1, repeat=1, repeat_seconds=1, timeout_seconds=1
 )
+FIGURES = Figures(
+    latency=Latency(runs=9, min_ms=1, p50_ms=1, mean_ms=1, stddev_ms=0),
+    baselines=(),
+    library_bytes=1,
+    peak_memory_bytes=1,
+    max_absolute_error=0,
+)
+EARLY = EarlyBundleMade(figures=FIGURES)
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -47,6 +58,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, TurnRequested(), TurnEnded(), TurnRequested(), TurnEnded(), CAPTURED),
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
         (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
+        (CONFINED, TUNE, EARLY, EARLY, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -63,6 +75,8 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, ALL_READ, PART_READ),
         (CONFINED, TurnRequested(), ALL_READ),
         (CONFINED, CANDIDATES),
+        (CONFINED, EARLY),
+        (CONFINED, TUNE, TurnRequested(), EARLY),
         (CONFINED, TUNE, TurnRequested(), CANDIDATES),
         (CONFINED, CONFINED),
         (CONFINED, FAILED, FAILED),

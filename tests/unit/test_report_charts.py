@@ -5,7 +5,7 @@ import math
 import pytest
 from report_samples import functions, latency, task
 
-from bessemer.contract.report import StageTime
+from bessemer.contract.report import SearchPoint, StageTime
 from bessemer.contract.stage import Stage
 from worker.report import charts
 from worker.report.charts import LatencyRun
@@ -114,3 +114,32 @@ def test_a_percentile_of_too_few_runs_is_not_drawn(runs: int, known: tuple[bool,
     (band,) = charts.spread_chart(rows).rows
     assert (bar.p90 is not None, bar.p99 is not None) == known
     assert (band.p90 is not None, band.p99 is not None) == known
+
+
+def search_points(*latencies: float) -> list[SearchPoint]:
+    return [SearchPoint(seconds=2.0 * i, trials=8 * i, latency_ms=ms) for i, ms in enumerate(latencies)]
+
+
+def test_the_models_curve_falls_over_the_seconds_of_the_search() -> None:
+    curve = charts.model_curve(search_points(10.0, 10.0, 5.0), 10.0, {})
+    assert curve is not None
+    assert (curve.first, curve.last) == ("10.0 ms", "5.00 ms")
+    assert curve.line == "M0,10.71H48.08V10.71H96.15V55.36"
+
+
+def test_lines_to_beat_have_labels_that_do_not_overlap_and_far_ones_are_named() -> None:
+    curve = charts.model_curve(search_points(10.0, 5.0), 10.0, {"torch eager": 10.2, "ONNX Runtime": 90.0})
+    assert curve is not None
+    assert [(line.label, line.is_untuned) for line in curve.lines] == [
+        ("torch eager 10.2 ms", False),
+        ("untuned 10.0 ms", True),
+    ]
+    upper, lower = curve.lines
+    assert upper.y < lower.y
+    assert lower.label_y - upper.label_y >= 17
+    assert curve.above == ("ONNX Runtime 90.0 ms",)
+
+
+@pytest.mark.parametrize("latencies", [(), (10.0,)])
+def test_a_search_without_rounds_has_no_curve(latencies: tuple[float, ...]) -> None:
+    assert charts.model_curve(search_points(*latencies), 10.0, {}) is None

@@ -128,7 +128,7 @@ def test_identifiers_are_unique_and_every_chart_has_a_title_and_a_description() 
     identifiers = [value for _, name, value in page.attributes if name == "id"]
     assert len(set(identifiers)) == len(identifiers)
     named = [value.split() for _, name, value in page.attributes if name == "aria-labelledby"]
-    assert len(named) == 4 + len(rich_report().tune.tasks)
+    assert len(named) == 5 + len(rich_report().tune.tasks)
     assert {identifier for pair in named for identifier in pair} == set(identifiers)
 
 
@@ -152,12 +152,23 @@ def test_an_output_compared_at_several_sizes_is_one_output() -> None:
     [
         (SearchEnd.TRIALS, "ended by tune.trials=512"),
         (SearchEnd.CANDIDATES, "ended because no candidates were left"),
+        (SearchEnd.JOB_TIME, "ended because the job needs the time that it has left"),
     ],
 )
 def test_the_report_explains_why_the_search_stopped(end: SearchEnd, words: str) -> None:
     report = rich_report()
     tune = report.tune.model_copy(update={"ended_by": end})
     assert words in Page(render(report.model_copy(update={"tune": tune}))).words
+
+
+def test_the_model_s_curve_stands_among_the_lines_to_beat() -> None:
+    page = render(rich_report())
+    words = Page(page).words
+    assert "estimated, 25.5 ms → 19.6 ms" in words
+    for line in ("untuned 25.4 ms", "torch eager 27.1 ms", "torch.compile 17.0 ms"):
+        assert line in words
+    assert "above the chart: ONNX Runtime 90.0 ms" in words
+    assert 'class="line" d="M0,' in page
 
 
 def test_an_unverified_library_is_not_recommended() -> None:

@@ -102,7 +102,7 @@ def test_spaces_need_trials_and_force_needs_spaces(options: dict[str, Any]) -> N
 def test_a_time_limit_alone_leaves_the_trials_unlimited(options: dict[str, Any], trials: int) -> None:
     read = TuneOptions.model_validate(options)
     assert read.trials == trials
-    assert read.is_limited_by_time_alone is (trials == MAX_TRIALS)
+    assert read.is_without_trials is (trials == MAX_TRIALS)
     assert TuneOptions.read_json(read.model_dump_json()) == read
 
 

@@ -15,7 +15,6 @@ from worker.compiler.tuning.trial_budget import (
     search_end,
     share_seconds,
     shown_scope,
-    shown_search,
 )
 
 
@@ -162,33 +161,6 @@ def test_a_search_ends_at_whichever_limit_comes_first(
     options: TuneOptions, done: int, elapsed: float, standings: list[Standing], end: SearchEnd | None
 ) -> None:
     assert search_end(options, done, elapsed, standings) is end
-
-
-def measured(weight: int, best_seconds: float | None, default_seconds: float | None) -> Standing:
-    return replace(standing(weight=weight, best_seconds=best_seconds), default_seconds=default_seconds)
-
-
-@pytest.mark.parametrize(
-    ("options", "standings", "words"),
-    [
-        (
-            TuneOptions(trials=64),
-            [measured(3, 0.001, 0.0012), measured(1, 0.0012, 0.0016)],
-            "trials, best 4.2 ms, default 5.2 ms; f",
-        ),
-        (
-            TuneOptions(seconds=10),
-            [measured(1, 0.001, 0.002), measured(1, 0.5, None)],
-            "trials in 6 of 10 s, best 1 ms, default 2 ms; f",
-        ),
-        (TuneOptions(trials=64), [measured(1, None, None)], "trials, no trial has succeeded yet; f"),
-        (TuneOptions(trials=64), [], "trials; f"),
-    ],
-)
-def test_progress_shows_the_default_beside_the_best(
-    options: TuneOptions, standings: list[Standing], words: str
-) -> None:
-    assert shown_search(options, 6.2, standings, "f") == words
 
 
 @pytest.mark.parametrize(("builders", "expected"), [(1, ROUND_TRIALS), (16, 16), (96, 32)])

@@ -30,6 +30,8 @@ from worker.errors import describe_end, short_message
 
 _SLOW_SECONDS = 0.2
 _LEAST_REPEATS = 4
+_CLEARLY = 1.5
+"""A candidate is clearly slower if it takes this many times as long as the best."""
 
 
 def measure_batch(batch: MeasureBatch, parent: int) -> tuple[MeasureOutcome, ...]:
@@ -124,14 +126,23 @@ class TimingPlan:
     calls: int
 
 
-def timing_plan(evaluation: Evaluation, call_seconds: float) -> TimingPlan:
+def is_clearly_slower(seconds: float, rival_seconds: float | None) -> bool:
+    """Whether a candidate cannot become the best one of its function."""
+    return rival_seconds is not None and seconds > _CLEARLY * rival_seconds
+
+
+def timing_plan(
+    evaluation: Evaluation, call_seconds: float, rival_seconds: float | None = None
+) -> TimingPlan:
     """How often to call a candidate whose first warm call took ``call_seconds``.
 
     One call may have waited for other processes. So only a clearly slow candidate gets a single further
-    call; every other gets at least ``_LEAST_REPEATS``.
+    call; every other gets at least ``_LEAST_REPEATS``. One that is clearly slower than the best gets no more.
     """
     if call_seconds >= _SLOW_SECONDS:
         return TimingPlan(repeats=1, calls=1)
+    if is_clearly_slower(call_seconds, rival_seconds):
+        return TimingPlan(repeats=_LEAST_REPEATS, calls=1)
     calls = int(evaluation.repeat_seconds / max(call_seconds, 1e-7))
     repeats = int(evaluation.repeats * evaluation.repeat_seconds / max(call_seconds, 1e-7))
     return TimingPlan(
@@ -141,25 +152,35 @@ def timing_plan(evaluation: Evaluation, call_seconds: float) -> TimingPlan:
 
 
 class CandidateTimer:
-    """Times candidates in this process. Candidates with equal shapes share their arguments."""
+    """Times candidates in this process. Candidates with equal shapes share their arguments.
+
+    A candidate that was clearly slower than the best is not timed in further rounds.
+    """
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
         self._arguments: dict[tuple[TensorArgument, ...], list[Any]] = {}
+        self._stopped: dict[str, tuple[float, ...]] = {}
 
     def measure(self, candidate: MeasureCandidate) -> tuple[float, ...]:
         """Seconds of one call of ``main``, averaged within each repeat."""
         import tvm
 
+        if candidate.library in self._stopped:
+            return self._stopped[candidate.library]
         module = tvm.runtime.load_module(candidate.library)
         arguments = self._arguments_for(candidate.arguments)
         main = module["main"]
         main(*arguments)
         start = time.perf_counter()
         main(*arguments)
-        plan = timing_plan(self._evaluation, time.perf_counter() - start)
+        rival_seconds = candidate.rival_seconds
+        plan = timing_plan(self._evaluation, time.perf_counter() - start, rival_seconds)
         evaluator = module.time_evaluator("main", tvm.cpu(), number=plan.calls, repeat=plan.repeats)
-        return tuple(float(seconds) for seconds in evaluator(*arguments).results)
+        found = tuple(float(seconds) for seconds in evaluator(*arguments).results)
+        if is_clearly_slower(min(found), rival_seconds):
+            self._stopped[candidate.library] = found
+        return found
 
     def _arguments_for(self, shapes: tuple[TensorArgument, ...]) -> list[Any]:
         if shapes not in self._arguments:

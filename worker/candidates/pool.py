@@ -174,9 +174,12 @@ def _serve(describe: Callable[[Exception], Any], reader: int, writer: int) -> No
 
 
 def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
-    """Build every candidate, each in a process of its own; see ``Pool`` for ``parent`` and the errors."""
+    """Build every candidate in processes that build others, too; see ``Pool`` for ``parent`` and the errors.
+
+    A builder runs no candidate, only passes and code generation. A new one for each would take longer.
+    """
     calls = tuple(Call(candidate.payload, (candidate.library,)) for candidate in batch.candidates)
-    ends = Pool(calls, batch.workers, parent, short_message, batch.timeout_seconds).run()
+    ends = Pool(calls, batch.workers, parent, short_message, batch.timeout_seconds, reuse=True).run()
     errors = [_build_error(end, batch.timeout_seconds) for end in ends]
     libraries = [candidate.library for candidate in batch.candidates]
     for library, error in zip(libraries, errors, strict=True):

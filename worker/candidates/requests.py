@@ -96,11 +96,14 @@ class MeasureCandidate:
         library: its path; on a GPU that of a ``candidate.json``.
         arguments: of the function.
         reference: on a GPU, the candidate whose results it must have; None if they are not checked.
+        rival_seconds: the best time of its function so far: one that is clearly slower is timed less; None if
+            there is none.
     """
 
     library: str
     arguments: tuple[TensorArgument, ...]
     reference: str | None = None
+    rival_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ class StageContext:
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
     ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
     ``by_device`` says that a device verifies the bundle. ``devices`` measure the candidates of a search; if
-    None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm.
+    None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm. ``publish`` publishes the
+    early bundle in ``output`` and returns why it could not. ``compares`` says that the benchmark may time
+    other runtimes.
     """
 
     scratch: Path
@@ -76,6 +78,8 @@ class StageContext:
     by_device: bool = False
     direct_convolutions: bool = False
     devices: Devices | None = None
+    publish: Callable[[Benchmarked], str] = lambda _benchmarked: "nothing publishes bundles here"
+    compares: bool = True
 
 
 @dataclass(frozen=True)

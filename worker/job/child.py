@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -20,13 +21,21 @@ from bessemer.contract.stage import Stage
 from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
-from worker.measure.devices import AskedDevices, Devices
+from worker.measure.devices import AskedDevices, Devices, read_answer
 from worker.measure.turns import GrantedTurns, Turns
-from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
+from worker.protocol.messages import (
+    Confined,
+    EarlyBundleMade,
+    Failed,
+    Message,
+    TurnEnded,
+    TurnRequested,
+)
 from worker.protocol.order import (
     AmendWork,
     CheckWork,
     CompileWork,
+    EarlyBundleTaken,
     InspectWork,
     InvokeWork,
     ProbeWork,
@@ -38,10 +47,11 @@ from worker.sandbox.confine import confine
 
 
 class Waits(NamedTuple):
-    """What a job waits for: its turns to measure here, and devices that measure for it."""
+    """What a job waits for: its turns to measure here, devices that measure for it, and its early bundles."""
 
     turns: Turns
     devices: Devices
+    publish: Callable[[EarlyBundleMade], EarlyBundleTaken]
 
 
 def main(order: StartJob, pipes: JobPipes, host_mcpu: str, started: float) -> NoReturn:
@@ -82,7 +92,8 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
         sender.send(_refusal(sandbox))
         return 0
     try:
-        waits = Waits(_turns(sender, pipes), AskedDevices(sender.send, pipes.grants))
+        devices = AskedDevices(sender.send, pipes.grants)
+        waits = Waits(_turns(sender, pipes), devices, partial(_publish, sender, pipes))
         result = _work(order, sandbox, sender, host_mcpu, waits)
         if result is not None:
             sender.send(result)
@@ -92,6 +103,11 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
         _flush()
         sender.send(failed)
     return 0
+
+
+def _publish(sender: Sender, pipes: JobPipes, made: EarlyBundleMade) -> EarlyBundleTaken:
+    sender.send(made)
+    return EarlyBundleTaken.model_validate_json(read_answer(pipes.grants))
 
 
 def _turns(sender: Sender, pipes: JobPipes) -> Turns:
@@ -136,7 +152,7 @@ def _compile(
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices, waits.publish)
 
 
 def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from bessemer.bundle.manifest import PARAMETERS, REPORT
@@ -11,7 +12,7 @@ from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.options import STRATEGIES
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import BenchmarkResult, TuneResult, TuneVerdict
+from bessemer.contract.report import BenchmarkResult, PeerVerdict, TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -44,9 +45,9 @@ from worker.measure.devices import Devices
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
 from worker.package.document import make_report
-from worker.protocol.messages import Compiled
+from worker.protocol.messages import Compiled, EarlyBundleMade
 from worker.protocol.observer import Observers
-from worker.protocol.order import CompileWork, StartJob
+from worker.protocol.order import CompileWork, EarlyBundleTaken, StartJob
 from worker.protocol.sender import Sender
 from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
@@ -54,6 +55,11 @@ from worker.snapshots.recorder import IrRecorder
 
 KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
 """Kept beside the bundle, if the request asks to inspect them."""
+
+
+def refuse_early(_made: EarlyBundleMade) -> EarlyBundleTaken:
+    """Nobody publishes: the answer outside a service."""
+    return EarlyBundleTaken(refusal="nothing publishes bundles here")
 
 
 def compile_model(
@@ -64,6 +70,7 @@ def compile_model(
     host_mcpu: str,
     turns: Turns,
     devices: Devices,
+    publish: Callable[[EarlyBundleMade], EarlyBundleTaken] = refuse_early,
 ) -> Compiled:
     """Compile the upload in ``folder``.
 
@@ -75,6 +82,7 @@ def compile_model(
         host_mcpu: LLVM's name of the processor.
         turns: when this job may measure.
         devices: the devices that measure the candidates of a search, if the work says so.
+        publish: has a bundle published while the compilation runs.
 
     Raises:
         JobError: this machine cannot run the target's code, an extension cannot be used, the request names
@@ -111,6 +119,7 @@ def compile_model(
             observer=observer,
             by_device=by_device,
             devices=devices if on_device else None,
+            publish=lambda benchmarked: _publish(benchmarked, publish),
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
         upload = Upload(path=folder.model, request=request, target=target, own_models=own)
@@ -121,6 +130,13 @@ def compile_model(
                 raise
             raise candidates.lost from error
         return compiled(reached, context, upload)
+
+
+def _publish(benchmarked: Benchmarked, publish: Callable[[EarlyBundleMade], EarlyBundleTaken]) -> str:
+    """Why an early bundle in the output folder was not published; empty if it was."""
+    if benchmarked.result is None:
+        return "the library was not measured"
+    return publish(EarlyBundleMade(figures=_figures(benchmarked, benchmarked.result))).refusal
 
 
 def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compiled:
@@ -172,8 +188,15 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             )
             for entry, found in others
         ),
+        comparison=_peer_verdict(result),
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
+
+
+def _peer_verdict(result: BenchmarkResult) -> PeerVerdict | None:
+    if result.comparison is None:
+        return None
+    return PeerVerdict.read(result.comparison.model_dump(include=set(PeerVerdict.model_fields)))
 
 
 def _tune_verdict(result: TuneResult) -> TuneVerdict | None:

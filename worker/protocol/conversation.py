@@ -13,6 +13,7 @@ from worker.protocol.messages import (
     Checked,
     Compiled,
     Confined,
+    EarlyBundleMade,
     Failed,
     Inspected,
     Invoked,
@@ -83,7 +84,7 @@ class Conversation:
                 return self
             case TurnRequested() if not self.turn:
                 return replace(self, turn=True)
-            case CandidatesBuilt() if self.stage_runs and not self.turn:
+            case CandidatesBuilt() | EarlyBundleMade() if self.stage_runs and not self.turn:
                 return self
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)

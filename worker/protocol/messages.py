@@ -14,7 +14,7 @@ from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, De
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.report import Latency, TuneVerdict
+from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES, ResolvedTarget
@@ -27,8 +27,19 @@ LOG_NAME = LOG
 CANDIDATES_ARCHIVE = "candidates.tar.zst"
 """The archive in a job's ``output`` folder, while a device times what is in it."""
 
+EARLY_ARCHIVE = "early.tar.zst"
+"""The bundle in a job's ``output`` folder that is published while the job runs."""
+
 SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
 """Artifacts that the supervisor makes."""
+
+
+Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict, ModelEstimate)
+
+
+def _finite(measured: Measured) -> Measured:
+    json.dumps(measured.model_dump(), allow_nan=False)
+    return measured
 
 
 class Confined(Document):
@@ -62,6 +73,7 @@ class ProgressMade(Document):
     done: int = Field(ge=0, le=MAX_COUNT)
     total: int = Field(ge=0, le=MAX_COUNT)
     detail: Readable = Field(default="", max_length=400)
+    estimate: Annotated[ModelEstimate, AfterValidator(_finite)] | None = None
 
 
 class TurnRequested(Document):
@@ -89,6 +101,13 @@ class CandidatesBuilt(Document):
     timeout_seconds: FiniteFloat = Field(
         gt=0, le=600, description="How long one candidate may take in a round."
     )
+
+
+class EarlyBundleMade(Document):
+    """The job waits until a bundle in its ``output`` folder is checked and published."""
+
+    kind: Literal["early-bundle-made"] = "early-bundle-made"
+    figures: Annotated[Figures, AfterValidator(_finite)]
 
 
 class BundleRead(Document):
@@ -177,14 +196,6 @@ class Inspected(Document):
     inspection: Inspection
 
 
-Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict)
-
-
-def _finite(measured: Measured) -> Measured:
-    json.dumps(measured.model_dump(), allow_nan=False)
-    return measured
-
-
 def _distinct(files: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(files)) < len(files) or SUPERVISORS_FILES.intersection(files):
         own = ", ".join(sorted(SUPERVISORS_FILES))
@@ -258,6 +269,7 @@ Message = Annotated[
     | TurnRequested
     | TurnEnded
     | CandidatesBuilt
+    | EarlyBundleMade
     | BundleRead
     | Failed
     | Inspected

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bessemer.bundle.manifest import BundleFile
+from bessemer.contract.report import ModelEstimate
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from worker.protocol.messages import BundleRead, Confined, Message, ProgressMade, StageFinished, StageStarted
@@ -27,8 +28,10 @@ class JobObserver:
     def stage_finished(self, stage: Stage, seconds: float) -> None:
         """A stage has succeeded after ``seconds`` of wall clock."""
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
-        """A stage has done ``done`` of ``total``, in its own unit."""
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
+        """A stage has done ``done`` of ``total``, in its own unit; a search has an ``estimate``."""
 
     def bundle_read(self, files: tuple[BundleFile, ...]) -> None:
         """The job has read files of a bundle. Only the supervisor calls this."""
@@ -53,10 +56,12 @@ class Observers(JobObserver):
         for observer in self.each:
             observer.stage_finished(stage, seconds)
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
         """See ``JobObserver``."""
         for observer in self.each:
-            observer.progress(stage, done, total, detail)
+            observer.progress(stage, done, total, detail, estimate)
 
     def snapshot(self, stage: Stage, phase: str, name: str, seconds: float, module: Any) -> None:
         """See ``JobObserver``."""
@@ -73,8 +78,8 @@ def observe(message: Message, observer: JobObserver) -> None:
             observer.stage_started(stage)
         case StageFinished(stage=stage, seconds=seconds):
             observer.stage_finished(stage, seconds)
-        case ProgressMade(stage=stage, done=done, total=total, detail=detail):
-            observer.progress(stage, done, total, detail)
+        case ProgressMade(stage=stage, done=done, total=total, detail=detail, estimate=estimate):
+            observer.progress(stage, done, total, detail, estimate)
         case BundleRead(files=files):
             observer.bundle_read(files)
         case _:

@@ -143,6 +143,12 @@ class CandidatesTimed(Document):
     candidates: tuple[TimedCandidate, ...] = ()
 
 
+class EarlyBundleTaken(Document):
+    """The answer to ``EarlyBundleMade``: empty if the bundle is published, else why it is not."""
+
+    refusal: str = ""
+
+
 MAX_ORDER_BYTES = 1 << 22
 
 Order = StartJob

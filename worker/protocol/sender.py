@@ -6,7 +6,7 @@ import os
 import time
 from typing import NamedTuple
 
-from bessemer.contract.report import StageTime
+from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.stage import Stage
 from worker.protocol.messages import (
     MAX_LINE_BYTES,
@@ -65,14 +65,16 @@ class Sender(JobObserver):
         self.finished = (*self.finished, StageTime(stage=stage, seconds=seconds))
         self.send(StageFinished(stage=stage, seconds=seconds))
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
         """Send it at most ten times a second, and when it is complete."""
         now = time.monotonic()
         due = now - self._last_progress >= PROGRESS_INTERVAL_SECONDS or done >= total
         if not due:
             return
         self._last_progress = now
-        self.send(ProgressMade(stage=stage, done=done, total=total, detail=detail[:400]))
+        self.send(ProgressMade(stage=stage, done=done, total=total, detail=detail[:400], estimate=estimate))
 
 
 def encode(message: Message) -> bytes:

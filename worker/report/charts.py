@@ -4,11 +4,11 @@ Percentages keep the size of the text at every width of the page. Only the tunin
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bessemer.contract.report import FunctionTime, Latency, StageTime, TuneTask
+from bessemer.contract.report import FunctionTime, Latency, SearchPoint, StageTime, TuneTask
 from worker.report.words import TIMES, count, duration, percent, three_digits
 
 SHOWN_FUNCTIONS = 15
@@ -106,6 +106,38 @@ class Curve:
     area: str
     first: str
     best: str
+
+
+@dataclass(frozen=True)
+class CurveLine:
+    """A latency to beat: a line at ``y`` with a label at ``label_y``, in pixels from the top."""
+
+    label: str
+    y: float
+    label_y: float
+    is_untuned: bool
+
+
+@dataclass(frozen=True)
+class ModelCurve:
+    """The model's estimated latency over the time of a search: a step line in a box of 100 by 100.
+
+    ``above`` names the lines that lie above the chart.
+    """
+
+    line: str
+    first: str
+    last: str
+    lines: tuple[CurveLine, ...]
+    above: tuple[str, ...]
+    ticks: tuple[Tick, ...]
+
+
+MODEL_CURVE_HEIGHT = 220
+_LABEL_HEIGHT = 17
+_ABOVE = 2.5
+"""Lines above this multiple of the untuned latency would flatten the curve."""
+_HEADROOM = 1.12
 
 
 def latency_chart(runs: Sequence[LatencyRun]) -> LatencyChart:
@@ -210,6 +242,51 @@ def tuning_curve(task: TuneTask) -> Curve | None:
     base = f"V{CURVE_HEIGHT}H{_curve_x(points[0][0], trials)}Z"
     first_ms = points[0][1] if task.default_ms is None else task.default_ms
     return Curve(task, line, line + base, duration(first_ms), duration(points[-1][1]))
+
+
+def model_curve(
+    points: Sequence[SearchPoint], untuned_ms: float | None, peers_ms: Mapping[str, float]
+) -> ModelCurve | None:
+    """The whole model's estimated latency over the search, with the latencies to beat.
+
+    Args:
+        points: the curve of the report; without time passing, there is none to draw.
+        untuned_ms: the latency with the default schedules, if it was measured.
+        peers_ms: the latencies of other runtimes, by their names for readers.
+    """
+    if len(points) < 2 or points[-1].seconds <= 0:
+        return None
+    base = max(points[0].latency_ms, untuned_ms or 0.0)
+    named = [("untuned", untuned_ms), *peers_ms.items()]
+    known = [(name, value) for name, value in named if value is not None and math.isfinite(value)]
+    inside = [(name, value) for name, value in known if value <= _ABOVE * base]
+    top = max([base, *(value for _, value in inside)]) * _HEADROOM
+    ticks, end = _axis(points[-1].seconds)
+    steps = [f"M0,{_height(points[0].latency_ms, top, 100)}"]
+    for point in points[1:]:
+        steps.append(f"H{_place(point.seconds, end)}V{_height(point.latency_ms, top, 100)}")
+    return ModelCurve(
+        line="".join(steps),
+        first=duration(points[0].latency_ms),
+        last=duration(points[-1].latency_ms),
+        lines=tuple(_curve_lines(inside, top)),
+        above=tuple(f"{name} {duration(value)}" for name, value in known if value > _ABOVE * base),
+        ticks=tuple(Tick(_place(value, end), duration(value * 1e3) if value else "0") for value in ticks),
+    )
+
+
+def _curve_lines(lines: Iterable[tuple[str, float]], top: float) -> Iterator[CurveLine]:
+    """The lines from the top, with labels that do not overlap."""
+    lowest = 0.0
+    for name, value in sorted(lines, key=lambda line: -line[1]):
+        y = _height(value, top, MODEL_CURVE_HEIGHT)
+        label_y = max(y - 4, lowest + _LABEL_HEIGHT)
+        lowest = label_y
+        yield CurveLine(f"{name} {duration(value)}", y, label_y, name == "untuned")
+
+
+def _height(value: float, top: float, height: float) -> float:
+    return round(height * (1 - value / top), 2)
 
 
 def _tail_note(latency: Latency) -> str:

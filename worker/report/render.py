@@ -50,7 +50,11 @@ def _environment() -> Environment:
         "device_error": words.device_error,
         "measured_where": words.measured_where,
     }
-    environment.globals |= {"CURVE_WIDTH": charts.CURVE_WIDTH, "CURVE_HEIGHT": charts.CURVE_HEIGHT}
+    environment.globals |= {
+        "CURVE_WIDTH": charts.CURVE_WIDTH,
+        "CURVE_HEIGHT": charts.CURVE_HEIGHT,
+        "MODEL_CURVE_HEIGHT": charts.MODEL_CURVE_HEIGHT,
+    }
     # compiling the templates takes longer than rendering, so it happens before jobs are forked
     for name in environment.list_templates():
         environment.get_template(name)

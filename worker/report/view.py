@@ -15,6 +15,7 @@ from bessemer.contract.report import (
     PassTime,
     ReferenceSource,
     Report,
+    TuneResult,
 )
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
@@ -97,6 +98,16 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """The comparison with other runtimes, in sentences."""
+
+    headline: str
+    details: str
+    machine: str
+    outlook: str
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that the template reads; ``measured`` is None for a library that was not measured."""
 
@@ -109,6 +120,8 @@ class View:
     stages: tuple[charts.Bar, ...]
     total_seconds: float
     curves: tuple[charts.Curve, ...]
+    model_curve: charts.ModelCurve | None
+    verdict: Verdict | None
     phases: tuple[Phase, ...]
     passes_seconds: float
     operators: tuple[tuple[str, int], ...]
@@ -149,6 +162,8 @@ def make_view(report: Report) -> View:
         stages=charts.stage_bars(report.stages),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
+        model_curve=_model_curve(tune, benchmark),
+        verdict=None if benchmark is None else _verdict(benchmark),
         phases=group_passes(report.passes),
         passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
@@ -157,6 +172,29 @@ def make_view(report: Report) -> View:
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
     )
+
+
+def _verdict(benchmark: BenchmarkResult) -> Verdict | None:
+    found = benchmark.comparison
+    if found is None:
+        return None
+    return Verdict(
+        headline=words.peer_headline(found),
+        details=words.peer_details(found, benchmark.baselines),
+        machine="" if found.ceiling is None else words.ceiling(found.ceiling),
+        outlook=words.outlook(found, benchmark.latency.p50_ms),
+    )
+
+
+def _model_curve(tune: TuneResult, benchmark: BenchmarkResult | None) -> charts.ModelCurve | None:
+    """The curve of the search; peers that the benchmark measured are shown as it did."""
+    estimate = tune.estimate
+    if estimate is None:
+        return None
+    peers = {words.baseline_name(name): value for name, value in estimate.peers_ms.items()}
+    measured = benchmark.baselines if benchmark else ()
+    peers |= {words.baseline_name(peer.name): peer.latency.p50_ms for peer in measured if not peer.doubt}
+    return charts.model_curve(tune.curve, estimate.untuned_ms, peers)
 
 
 def _errors(report: Report) -> Iterator[float]:

@@ -1,6 +1,7 @@
 """Figures for readers: three digits, a suitable unit, ratios and outcomes in words."""
 
 import math
+from collections.abc import Iterable
 
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import (
@@ -9,6 +10,9 @@ from bessemer.contract.report import (
     Estimate,
     Execution,
     GivenSchedule,
+    MachineCeiling,
+    PeerComparison,
+    PeerVerdict,
     Report,
     Schedules,
     SearchDevice,
@@ -23,7 +27,12 @@ SAME_WITHIN = 0.03
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COUNT_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BASELINE_NAMES = {"torch-eager": "torch eager", "torch-compile": "torch.compile"}
+_BASELINE_NAMES = {
+    "torch-eager": "torch eager",
+    "torch-compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
 
 
 def three_digits(value: float) -> str:
@@ -109,6 +118,56 @@ def ratio_words(ratio: float) -> str:
     if abs(ratio - 1) <= SAME_WITHIN:
         return "as fast as"
     return f"{_times(1 / ratio)} faster than" if ratio < 1 else f"{_times(ratio)} slower than"
+
+
+def peer_headline(verdict: PeerVerdict) -> str:
+    """Whether the library beats the other runtimes."""
+    if verdict.wins:
+        return (
+            "Faster than every runtime compared"
+            if len(verdict.beats) > 1
+            else "Faster than the other runtime"
+        )
+    if verdict.loses_to:
+        return f"Slower than {listed(map(baseline_name, verdict.loses_to))}"
+    if verdict.beats:
+        return f"Faster than {listed(map(baseline_name, verdict.beats))}"
+    return "Not clearly faster or slower" if verdict.undecided else "Nothing to compare with"
+
+
+def peer_details(verdict: PeerVerdict, baselines: Iterable[BaselineResult]) -> str:
+    """By how much the library is faster or slower than the fastest runtime."""
+    fastest = next((peer for peer in baselines if peer.name == verdict.fastest), None)
+    if fastest is None or verdict.ratio is None:
+        return "No other runtime was measured steadily. Measure again when the machine is idle."
+    return (
+        f"The library is {ratio_words(verdict.ratio)} {baseline_name(fastest.name)}, the fastest other "
+        f"runtime, which takes {duration(fastest.latency.p50_ms)} on the same inputs."
+    )
+
+
+def ceiling(machine: MachineCeiling) -> str:
+    """What the machine reaches, and how functions are compared with it."""
+    return (
+        f"The machine reaches {three_digits(machine.flops_per_second / 1e9)} GFLOP/s in a product and "
+        f"{three_digits(machine.memory_bytes_per_second / 1e9)} GB/s from memory. A function's ceiling is "
+        "what its products take at that rate, or its tensors if that is longer."
+    )
+
+
+def outlook(comparison: PeerComparison, latency_ms: float) -> str:
+    """What a search could still bring."""
+    share = comparison.could_save_ms / latency_ms if latency_ms > 0 else 0.0
+    return (
+        "What a search could still bring, by estimate: at 80 % of the ceiling in every function, a run would "
+        f"take {duration(comparison.could_save_ms)} less, {percent(min(share, 1.0))} of the latency."
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as in a sentence: ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def ratio_range(baseline: BaselineResult) -> str:

@@ -25,6 +25,7 @@ from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
+from worker.supervisor.early_bundles import EarlyBundles
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
@@ -90,6 +91,7 @@ class CompilationTask(RowTask[Compilation]):
         use_device = partial(may_use_device, *of_row)
         searches = await self._runner.store_retry.call(partial(searches_on_device, *of_row))
         search = SearchOnDevices(self._runner, row, attempt, folder, record)
+        early = EarlyBundles(self._runner, making, attempt, folder, record)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,
@@ -100,6 +102,7 @@ class CompilationTask(RowTask[Compilation]):
         outcome = await self._runner.run(
             *(row.id, slot, folder, work, record, timeout_seconds, (trace,)),
             time_candidates=search.time if searches else None,
+            publish_early=early.publish if row.request.tune.publish_early else None,
             on_gpu=_runs_on_gpu(row),
         )
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bessemer.contract.base import Document
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
@@ -21,6 +22,7 @@ from worker.protocol.messages import (
     Checked,
     Compiled,
     Confined,
+    EarlyBundleMade,
     Failed,
     Inspected,
     Invoked,
@@ -31,7 +33,7 @@ from worker.protocol.messages import (
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import CandidatesTimed, StartJob
+from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -50,6 +52,7 @@ LOG_SHOWN_BYTES = 16_384
 """How much of a running job's log is kept; after the job, the whole log is kept as a file."""
 
 TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
+PublishEarly = Callable[[EarlyBundleMade], Coroutine[Any, Any, EarlyBundleTaken]]
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ async def run_job(
     observers: tuple[JobObserver, ...] = (),
     on_usage: Callable[[Usage], None] = ignore_usage,
     time_candidates: TimeCandidates | None = None,
+    publish_early: PublishEarly | None = None,
 ) -> JobOutcome:
     """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
@@ -89,6 +93,7 @@ async def run_job(
         observers: observe what is recorded; they must neither block nor raise.
         on_usage: called with every measurement of what the job uses; must not block.
         time_candidates: has a device time the job's candidates; None if it must not ask for that.
+        publish_early: publishes a bundle of the running job; None if it must not ask for that.
 
     Raises:
         FencedError: another worker has taken over the job.
@@ -102,7 +107,7 @@ async def run_job(
     ):
         turns = HostTurns(turn_limits, job.grant_turn)
         listening = asyncio.ensure_future(
-            _listen(job, record, store_retry, turns, observers, time_candidates)
+            _listen(job, record, store_retry, turns, observers, time_candidates, publish_early)
         )
         try:
             termination = await watch(job, limits, cancelled.is_set, on_usage)
@@ -134,6 +139,7 @@ async def _listen(
     turns: HostTurns,
     observers: tuple[JobObserver, ...],
     time_candidates: TimeCandidates | None,
+    publish_early: PublishEarly | None,
 ) -> Reported:
     conversation, began = Conversation(), time.monotonic()
     try:
@@ -144,8 +150,8 @@ async def _listen(
                     turns.begin()
                 case TurnEnded():
                     turns.end()
-                case CandidatesBuilt():
-                    await _answer(job, message, time_candidates)
+                case CandidatesBuilt() | EarlyBundleMade():
+                    await _answer(job, _asked(message, time_candidates, publish_early))
                 case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
@@ -162,19 +168,32 @@ async def _listen(
     return Reported(last=conversation.last, violation=None)
 
 
-async def _answer(job: RunningJob, built: CandidatesBuilt, time_candidates: TimeCandidates | None) -> None:
-    """Tell the job what a device found, unless the job ends first."""
+def _asked(
+    message: CandidatesBuilt | EarlyBundleMade,
+    time_candidates: TimeCandidates | None,
+    publish_early: PublishEarly | None,
+) -> Coroutine[Any, Any, Document]:
+    """What a job that waits has asked for."""
+    if isinstance(message, EarlyBundleMade):
+        if publish_early is None:
+            raise MisbehavedError("the job must not publish bundles before its end")
+        return publish_early(message)
     if time_candidates is None:
         raise MisbehavedError("the job has no device that could time its candidates")
-    timing = asyncio.ensure_future(time_candidates(built))
-    first: set[asyncio.Future[Any]] = {timing, job.exited}
+    return time_candidates(message)
+
+
+async def _answer(job: RunningJob, work: Coroutine[Any, Any, Document]) -> None:
+    """Tell the job the result of what it asked for, unless the job ends first."""
+    working = asyncio.ensure_future(work)
+    first: set[asyncio.Future[Any]] = {working, job.exited}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if timing.done():
-            await job.answer(timing.result().model_dump_json().encode() + b"\n")
+        if working.done():
+            await job.answer(working.result().model_dump_json().encode() + b"\n")
     finally:
-        timing.cancel()
-        await asyncio.wait({timing})
+        working.cancel()
+        await asyncio.wait({working})
 
 
 @asynccontextmanager

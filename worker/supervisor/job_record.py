@@ -6,8 +6,8 @@ from functools import partial
 
 from bessemer.bundle.manifest import PROVENANCE, BundleFile
 from bessemer.contract.base import Digest
-from bessemer.contract.job import Progress
-from bessemer.contract.report import StageTime
+from bessemer.contract.job import Artifact, Figures, Progress
+from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.invocations import Invocations
@@ -141,9 +141,11 @@ class CompilationRecord(JobRecord):
         taken = StageTime(stage=stage, seconds=seconds)
         self._record(partial(self._jobs.stage_finished, *self._job, taken))
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
         """Record progress at most four times a second, and when it is complete."""
-        self.latest = Progress(stage=stage, done=done, total=total, detail=detail)
+        self.latest = Progress(stage=stage, done=done, total=total, detail=detail, estimate=estimate)
         finished = done >= total and self._finished is not stage
         if time.monotonic() < self._next_progress and not finished:
             return
@@ -151,6 +153,10 @@ class CompilationRecord(JobRecord):
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
         if finished:
             self._finished = stage
+
+    def published(self, figures: Figures, artifacts: tuple[Artifact, ...]) -> None:
+        """Record that a bundle can be downloaded while the job runs."""
+        self._record(partial(self._jobs.publish, *self._job, figures, artifacts))
 
     def waits(self, detail: str) -> None:
         """Record what the job waits for, as the progress of the stage that runs."""

@@ -26,7 +26,7 @@ from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file, lent_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
-from worker.supervisor.job import TimeCandidates, run_job
+from worker.supervisor.job import PublishEarly, TimeCandidates, run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
@@ -39,6 +39,8 @@ SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 """One slot per queue: a worker runs one task of each at a time."""
 
 PROBE_SLOT = len(QueueName)
+EARLY_SLOT = PROBE_SLOT + 1
+"""For the check of a bundle whose compilation still runs: when a job ends, all of its slot's processes do."""
 
 OUT_OF_MEMORY = "the kernel ended a process of the job at its memory limit"
 
@@ -184,6 +186,7 @@ class JobRunner:
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
         time_candidates: TimeCandidates | None = None,
+        publish_early: PublishEarly | None = None,
         *,
         on_gpu: bool = False,
     ) -> JobOutcome:
@@ -217,6 +220,7 @@ class JobRunner:
                 (meter, *observers),
                 meter.used,
                 time_candidates,
+                publish_early,
             )
             if cgroup is not None and outcome.termination is None and cgroup.ran_out_of_memory():
                 return replace(outcome, termination=Termination(ErrorCode.LIMIT_MEMORY, OUT_OF_MEMORY))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.contract.report import ModelEstimate
 from bessemer.contract.stage import Stage
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue_port import PostponedError, Postponement, TaskKind
@@ -103,7 +104,9 @@ class JobMeter(JobObserver):
         """Record the stage's time."""
         self._counted.stages.labels(stage).observe(time.monotonic() - self._stage_began)
 
-    def progress(self, stage: Stage, done: int, total: int, detail: str) -> None:
+    def progress(
+        self, stage: Stage, done: int, total: int, detail: str, estimate: ModelEstimate | None = None
+    ) -> None:
         """Count the trials of tune."""
         if stage is Stage.TUNE and done > self._trials:
             trials = min(done, MAX_TRIALS)

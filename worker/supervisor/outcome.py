@@ -4,7 +4,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from bessemer.contract.job import BundleCheck, Progress
+from bessemer.contract.job import BundleCheck, Figures, Progress
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
@@ -86,14 +86,20 @@ def with_check(compiled: Compiled, check: BundleCheck | None) -> Compiled:
 
     Its figures are unsteady if the library was not even half as fast in the fresh process.
     """
-    if compiled.figures is None or check is None or check.latency is None:
+    if compiled.figures is None:
         return compiled
-    claimed_ms, fastest_ms = compiled.figures.latency.p50_ms, check.latency.min_ms
-    unsteady = compiled.figures.unsteady
+    return compiled.model_copy(update={"figures": with_latency(compiled.figures, check)})
+
+
+def with_latency(figures: Figures, check: BundleCheck | None) -> Figures:
+    """Figures with the check of their bundle; see ``with_check``."""
+    if check is None or check.latency is None:
+        return figures
+    claimed_ms, fastest_ms = figures.latency.p50_ms, check.latency.min_ms
+    unsteady = figures.unsteady
     if fastest_ms > MOST_SLOWER * claimed_ms:
         unsteady = f"a fresh process took {fastest_ms:.3g} ms, the benchmark {claimed_ms:.3g} ms"
-    figures = compiled.figures.model_copy(update={"check": check, "unsteady": unsteady})
-    return compiled.model_copy(update={"figures": figures})
+    return figures.model_copy(update={"check": check, "unsteady": unsteady})
 
 
 def as_problem(result: Message | Problem) -> Problem:

@@ -86,6 +86,16 @@ class Jobs(CancellableRows):
         document = progress.model_dump(mode="json")
         self._advance(job_id, attempt, {"progress": document}, EventType.PROGRESS, document)
 
+    def publish(
+        self, job_id: JobId, attempt: Attempt, figures: Figures | None, artifacts: tuple[Artifact, ...]
+    ) -> None:
+        """Make files of a running job downloadable, in place of earlier ones; they are stored already."""
+        files = _documents(artifacts)
+        shown = {"figures": figures.model_dump(mode="json") if figures else None, "artifacts": files}
+        published = {"artifacts": files}
+        with self._moving(job_id, attempt, published, EventType.PUBLISHED, shown) as connection:
+            _refer(connection, job_id, artifacts)
+
     def succeed(
         self,
         job_id: JobId,
@@ -112,7 +122,12 @@ class Jobs(CancellableRows):
     def fail(
         self, job_id: JobId, attempt: Attempt, problem: Problem, artifacts: tuple[Artifact, ...] = ()
     ) -> None:
-        """End the job with a problem; keep what it made until then."""
+        """End the job with a problem; keep what it made and published until then."""
+        with self._database.read() as connection:
+            query = sa.select(JOBS.c.artifacts).where(JOBS.c.id == job_id)
+            found = connection.execute(query).scalar_one_or_none() or []
+        published = {artifact.name: artifact for artifact in map(Artifact.read, found)}
+        artifacts = tuple((published | {artifact.name: artifact for artifact in artifacts}).values())
         shown = {"problem": problem.model_dump(mode="json"), "artifacts": _documents(artifacts)}
         self._end(job_id, attempt, EventType.FAILED, shown, shown, artifacts)
 
@@ -133,10 +148,7 @@ class Jobs(CancellableRows):
     ) -> None:
         ended = {**values, **self.lifecycle.ended(event.value)}
         with self._moving(job_id, attempt, ended, event, data) as connection:
-            for digest, size_bytes in {(artifact.digest, artifact.size_bytes) for artifact in artifacts}:
-                tenant = sa.select(JOBS.c.tenant).where(JOBS.c.id == job_id).scalar_subquery()
-                blob = {"job": job_id, "digest": digest, "tenant": tenant, "size_bytes": size_bytes}
-                connection.execute(sa.insert(JOB_BLOBS).values(blob))
+            _refer(connection, job_id, artifacts)
 
 
 class Logs:
@@ -159,6 +171,15 @@ class Logs:
             kept = connection.execute(sa.update(JOB_LOGS).where(JOB_LOGS.c.job == job_id).values(tail=text))
             if kept.rowcount == 0:
                 connection.execute(sa.insert(JOB_LOGS).values(job=job_id, tail=text))
+
+
+def _refer(connection: sa.Connection, job_id: JobId, artifacts: tuple[Artifact, ...]) -> None:
+    """Keep the files of these artifacts in the store, and no others of the job."""
+    connection.execute(sa.delete(JOB_BLOBS).where(JOB_BLOBS.c.job == job_id))
+    for digest, size_bytes in {(artifact.digest, artifact.size_bytes) for artifact in artifacts}:
+        tenant = sa.select(JOBS.c.tenant).where(JOBS.c.id == job_id).scalar_subquery()
+        blob = {"job": job_id, "digest": digest, "tenant": tenant, "size_bytes": size_bytes}
+        connection.execute(sa.insert(JOB_BLOBS).values(blob))
 
 
 def _documents(artifacts: tuple[Artifact, ...]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 from store_samples import ARTIFACTS, FIGURES, SANDBOX, TARGET, a_problem, a_request, a_worker
 
-from bessemer.contract.job import Compilation, EventType, JobState, Progress
+from bessemer.contract.job import Artifact, Compilation, EventType, JobState, Progress
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_FEATURES, MAX_FEATURES_CHARACTERS, ExplicitTarget
@@ -31,6 +31,7 @@ OWNERS_MOVES: dict[str, Callable[[Store, Attempt], object]] = {
     "progress": lambda store, attempt: store.jobs.progress(
         JOB, attempt, Progress(stage=Stage.TUNE, done=1, total=2)
     ),
+    "publish": lambda store, attempt: store.jobs.publish(JOB, attempt, FIGURES, ARTIFACTS),
     "succeed": lambda store, attempt: store.jobs.succeed(JOB, attempt, TARGET, True, FIGURES, ARTIFACTS),
     "fail": lambda store, attempt: store.jobs.fail(JOB, attempt, a_problem()),
     "cancel_finished": lambda store, attempt: store.jobs.cancel_finished(JOB, attempt),
@@ -92,6 +93,53 @@ def test_submissions_at_the_same_moment_make_one_job(store: Store) -> None:
         results = list(pool.map(submit, range(4)))
     assert len({result.created_at for result in results}) == 1
     assert event_types(store) == [EventType.QUEUED]
+
+
+BUNDLE = Artifact(name="bundle.tar.zst", digest="a" * 64, size_bytes=10, media_type="application/zstd")
+BETTER = BUNDLE.model_copy(update={"digest": "b" * 64, "size_bytes": 12})
+LOG_FILE = Artifact(name="log.txt", digest="c" * 64, size_bytes=1, media_type="text/plain")
+
+
+def published(store: Store) -> Attempt:
+    """A running job whose second bundle has replaced the first."""
+    own(store).jobs.submit(JOB, a_request())
+    attempt = started(store.jobs, JOB, "worker-1")
+    store.jobs.publish(JOB, attempt, FIGURES, (BUNDLE,))
+    assert get(store).artifacts == (BUNDLE,)
+    store.jobs.publish(JOB, attempt, FIGURES, (BETTER,))
+    return attempt
+
+
+def test_a_bundle_published_early_replaces_the_one_before_it(store: Store) -> None:
+    published(store)
+    job = get(store)
+    assert (job.state, job.artifacts, job.figures) == (JobState.RUNNING, (BETTER,), None)
+    assert event_types(store)[-2:] == [EventType.PUBLISHED] * 2
+    event = own(store).jobs.events_after(JOB, 0)[-1]
+    assert [file["digest"] for file in event.data["artifacts"]] == [BETTER.digest]
+    assert event.data["figures"]["latency"] == FIGURES.latency.model_dump(mode="json")
+
+
+def test_a_job_that_fails_later_keeps_the_bundle_it_published(store: Store) -> None:
+    attempt = published(store)
+    store.jobs.fail(JOB, attempt, a_problem(), (LOG_FILE,))
+    assert get(store).artifacts == (BETTER, LOG_FILE)
+
+
+def test_a_job_that_is_cancelled_or_lost_later_keeps_the_bundle_it_published(store: Store) -> None:
+    attempt = published(store)
+    started(store.jobs, JOB, "worker-2")
+    assert get(store).artifacts == (BETTER,)
+    with pytest.raises(FencedError):
+        store.jobs.publish(JOB, attempt, FIGURES, (BUNDLE,))
+    own(store).jobs.request_cancel(JOB)
+    assert get(store).artifacts == (BETTER,)
+
+
+def test_the_last_bundle_replaces_those_published_early(store: Store) -> None:
+    attempt = published(store)
+    store.jobs.succeed(JOB, attempt, TARGET, True, FIGURES, (BETTER, LOG_FILE))
+    assert get(store).artifacts == (BETTER, LOG_FILE)
 
 
 def test_a_job_runs_through_all_its_moves(store: Store) -> None:

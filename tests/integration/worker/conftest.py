@@ -14,6 +14,7 @@ import pytest
 from worker_samples import WAIT_SECONDS, submit, upload, wait_until
 
 from bessemer.contract.job import Compilation
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from bessemer.store.blobs.object_stores import INCOMING
@@ -44,11 +45,17 @@ class Rig:
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def job(self, body: str, timeout_seconds: float | None = None, stop_after: Stage | None = None) -> Task:
+    def job(
+        self,
+        body: str,
+        timeout_seconds: float | None = None,
+        stop_after: Stage | None = None,
+        tune: TuneOptions | None = None,
+    ) -> Task:
         """A queued compilation of a malicious model."""
         digest = upload(self.store, self.folder, body)
         name = f"malicious-{next(self.numbers)}"
-        return submit(self.store, name, digest, timeout_seconds, stop_after=stop_after)
+        return submit(self.store, name, digest, timeout_seconds, stop_after=stop_after, tune=tune)
 
     def settings(self, **settings: Any) -> WorkerSettings:
         defaults = {

@@ -12,6 +12,7 @@ import pytest
 from worker_samples import wait_until
 
 from bessemer.contract.job import Figures, JobState
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
@@ -19,7 +20,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 from bessemer.contract.triple import LINUX_X86_64
 from tests.tenant_data import own
-from worker.protocol.messages import Compiled
+from worker.protocol.messages import Compiled, EarlyBundleMade
 
 Rig = Any
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -123,6 +124,42 @@ def test_snapshots_of_a_job_that_crashed_are_taken_where_they_are_plain_files(ri
     row = rig.handle(rig.job(f"from pathlib import Path\n{plant}\nos._exit(3)"), sandbox=SandboxMode.OFF)
     assert row.problem.code is ErrorCode.CHILD_CRASHED
     assert [artifact.name for artifact in row.artifacts] == ["ir.json"]
+
+
+EARLY = """
+    import gc
+    from pathlib import Path
+    {plant}
+    things = gc.get_objects()
+    sender = next(thing for thing in things if type(thing).__name__ == "Sender")
+    devices = next(thing for thing in things if type(thing).__name__ == "AskedDevices")
+    os.write(sender.descriptor, {line!r})
+    print(os.read(devices._answers, 4096), flush=True)
+    os._exit(3)
+"""
+EARLY_LINE = EarlyBundleMade(figures=COMPILED.figures).model_dump_json().encode() + b"\n"
+PUBLISHING = TuneOptions(trials=1, publish_early=True)
+
+
+@pytest.mark.parametrize(
+    ("tune", "plant", "code"),
+    [
+        (TuneOptions(), "pass", ErrorCode.CHILD_MISBEHAVED),
+        (PUBLISHING, "pass", ErrorCode.CHILD_MISBEHAVED),
+        (PUBLISHING, 'os.symlink("/etc/passwd", "../output/early.tar.zst")', ErrorCode.CHILD_MISBEHAVED),
+        (PUBLISHING, 'Path("../output/early.tar.zst").write_text("x")', ErrorCode.CHILD_CRASHED),
+    ],
+    ids=["not asked to", "no bundle", "a link", "no archive"],
+)
+def test_what_is_no_bundle_is_not_published_early(
+    rig: Rig, tune: TuneOptions, plant: str, code: ErrorCode
+) -> None:
+    task = rig.job(EARLY.format(plant=plant, line=EARLY_LINE), tune=tune)
+    row = rig.handle(task, sandbox=SandboxMode.OFF)
+    assert row.problem.code is code
+    assert [artifact.name for artifact in row.artifacts if artifact.name != "log.txt"] == []
+    if code is ErrorCode.CHILD_CRASHED:
+        assert "refusal" in row.problem.detail
 
 
 SAY = """

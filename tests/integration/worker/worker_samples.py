@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.options import BenchmarkOptions
+from bessemer.contract.options import BenchmarkOptions, TuneOptions
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
@@ -32,6 +32,7 @@ def submit(
     cores: int | None = None,
     tenant: str = DEFAULT_TENANT,
     stop_after: Stage | None = None,
+    tune: TuneOptions | None = None,
 ) -> Task:
     """Submit the compilation of a malicious model for this machine, or one like it with other cores."""
     request = CompilationRequest.model_validate(
@@ -41,6 +42,7 @@ def submit(
             "inputs": (TensorSpec(name="input", shape=(8,)),),
             "benchmark": BenchmarkOptions(seconds=0.05),
             "timeout_seconds": timeout_seconds,
+            "tune": tune or TuneOptions(),
             "stop_after": stop_after,
         }
     )

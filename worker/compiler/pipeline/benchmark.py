@@ -15,7 +15,7 @@ import tvm
 
 from bessemer.contract.decoder import decoder_tokens
 from bessemer.contract.model import ModelFormat
-from bessemer.contract.options import Baseline
+from bessemer.contract.options import Baseline, Peer
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
 from bessemer.contract.stage import Stage
@@ -28,6 +28,7 @@ from worker.compiler.codegen.flops import Product, find_products
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.pipeline.compare import compare_with, measure_ceiling, open_peers
 from worker.compiler.values import (
     Benchmarked,
     Captured,
@@ -177,8 +178,11 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             context.candidates.open_library(path, threads, verified.built.parameters)
         )
         library.run(captured.inputs, captured.function)
+        compares = options.compare and captured.is_first and context.compares
+        peers, absent = open_peers(captured, context, processes) if compares else ({}, ())
         processes.enter_context(context.candidates.turn())
         opened = tuple(_enter(name, captured, context, processes) for name in _baselines(captured))
+        opened += tuple(_with_all_threads(peer, each, captured) for peer, each in peers.items())
         sides: tuple[Side, ...] = (
             ProcessSide(library, _turn_seconds(captured)),
             *(baseline.side for baseline in opened),
@@ -193,8 +197,16 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         )
         second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
-        functions = _profile(library, rounds)
+        functions = count_products(_profile(library, rounds), verified.built.module)
         ours = SideSamples(OURS, first, rounds.runs(0), second[0])
+        baselines = tuple(
+            describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+            for index, baseline in enumerate(opened, 1)
+        )
+        comparison = None
+        if compares:
+            ceiling = measure_ceiling(captured.upload.target.machine, threads, context)
+            comparison = compare_with(baselines, absent, functions, verified.built.module, ceiling)
         return BenchmarkResult(
             latency=latency(ours.rounds),
             unsteady=ours.unsteady,
@@ -202,11 +214,9 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             threads=threads,
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
-            baselines=tuple(
-                describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
-                for index, baseline in enumerate(opened, 1)
-            ),
-            functions=count_products(functions, verified.built.module),
+            baselines=baselines,
+            functions=functions,
+            comparison=comparison,
         )
 
 
@@ -214,6 +224,8 @@ def _baselines(captured: Captured) -> tuple[Baseline, ...]:
     """The requested baselines; an IRModule has no torch model, but may have a reference function."""
     wanted = captured.upload.request.benchmark.baselines
     if not isinstance(captured.program, RelaxProgram):
+        if captured.upload.request.benchmark.compare:
+            wanted = tuple(dict.fromkeys((*wanted, Baseline.TORCH_EAGER)))
         return tuple(name for name in wanted if name is not Baseline.REFERENCE)
     return (Baseline.REFERENCE,) if wanted and captured.program.function is not None else ()
 
@@ -236,6 +248,13 @@ def _enter(name: Baseline, captured: Captured, context: StageContext, processes:
     best = min(samples, key=lambda threads: fmean(samples[threads]))
     side.use_threads(best)
     return BaselineSide(name.value, side, best, samples)
+
+
+def _with_all_threads(peer: Peer, runner: ModelProcess, captured: Captured) -> BaselineSide:
+    """Another runtime, which gets the library's threads."""
+    side = ProcessSide(runner, _turn_seconds(captured), peer.value)
+    threads = captured.upload.target.threads
+    return BaselineSide(peer.value, side, threads, {threads: take_sample(side)})
 
 
 def _original(name: Baseline, captured: Captured) -> tuple[str, Callable[[], Executor]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import tvm
@@ -18,19 +20,32 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
+from worker.compiler.pipeline.compare import time_peers
+from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.tuning.assignment import assign, names_of
+from worker.compiler.tuning.course import (
+    Course,
+    Round,
+    affords_model,
+    candidate_timeout,
+    costs_of,
+    shares_of,
+    shown_curve,
+)
 from worker.compiler.tuning.final_comparison import (
     Finalists,
     ModelComparison,
     compare_finalists,
     compare_on_device,
     compare_on_gpu,
+    time_untuned,
 )
 from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
 from worker.compiler.tuning.meta_schedule import (
+    BUILD_TIMEOUT_SECONDS,
     BuilderSettings,
     CandidateRunner,
     RunnerSettings,
@@ -61,10 +76,8 @@ from worker.compiler.tuning.trial_budget import (
     next_task,
     round_size,
     round_trials,
-    search_end,
     share_seconds,
     shown_scope,
-    shown_search,
 )
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import failure_of
@@ -101,7 +114,7 @@ def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
 def _schedule_and_search(
     optimized: Optimized, context: StageContext, target: tvm.target.Target, options: TuneOptions
 ) -> Tuned:
-    records = context.scratch / "records"
+    records, started = context.scratch / "records", time.monotonic()
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
@@ -111,7 +124,7 @@ def _schedule_and_search(
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
-            module, result = _search_and_apply(searched, context, session, advice)
+            module, result = _search_and_apply(searched, context, session, advice, started)
     return Tuned(
         optimized=optimized,
         module=module,
@@ -127,30 +140,70 @@ def _measured_by(session: TuningSession) -> dict[str, object]:
 
 
 def _search_and_apply(
-    optimized: Optimized, context: StageContext, session: TuningSession, advice: Sequence[TuningRecord]
+    optimized: Optimized,
+    context: StageContext,
+    session: TuningSession,
+    advice: Sequence[TuningRecord],
+    started: float,
 ) -> tuple[tvm.IRModule, TuneResult]:
     options = session.options
-    started, budget = time.monotonic(), share_seconds(options.seconds)
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
+    model = _Model(optimized, session, schedule_rest(optimized.module, session.target))
+    began = time.monotonic()
+    early = _publish_untuned(model, context)
+    peers_ms = time_peers(optimized.captured, context) if tasks and _is_compared(model) else {}
+    started += time.monotonic() - began
+    left_seconds = context.left_seconds()
+    course = Course(options, tasks=len(tasks), peers_ms=peers_ms, left_seconds=left_seconds)
     try:
-        measure_defaults(tasks, session)
-        ended_by = _search(tasks, options, started, context, scope)
+        model = _measure_before(tasks, model, course, context, started)
+        better = partial(_tuned_so_far, tasks, model, context, started)
+        ended_by = _search(tasks, course, started, context, scope, early, better)
     except NoDeviceError:
         ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
     write_scripts(tasks, context.scratch / "records")
-    outcome = _settle(tasks, session, optimized, context, budget.comparison_seconds)
+    outcome = _settle(tasks, model, context)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
     found = {
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": len(advice) - len({id(record) for task in tasks for record in task.records}),
+        "estimate": course.estimate,
+        "curve": shown_curve(course.points),
+        "shares": shares_of(course.rounds),
     }
     return outcome.module, result.model_copy(update=found)
+
+
+def _is_compared(model: _Model) -> bool:
+    """Whether the request compares, and this machine's processor measures."""
+    return model.session.is_local and model.optimized.captured.upload.request.benchmark.compare
+
+
+def _publish_untuned(model: _Model, context: StageContext) -> EarlyBundles | None:
+    """Publish the bundle with the default schedules, if the request asks for that and this machine can."""
+    session, request = model.session, model.optimized.captured.upload.request
+    if not (session.options.publish_early and session.is_local and request.makes_bundle):
+        return None
+    early = EarlyBundles(context)
+    early.publish(lambda: Tuned(model.optimized, model.default, _no_search(model.default), None))
+    return early
+
+
+def _tuned_so_far(
+    tasks: Sequence[TaskSearch], model: _Model, context: StageContext, started: float
+) -> Tuned | None:
+    """The model with the best schedules so far; None if they are no faster when measured again."""
+    outcome = _settle(tasks, model, context)
+    if not outcome.kept:
+        return None
+    result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
+    return Tuned(model.optimized, outcome.module, result, context.scratch / "records")
 
 
 class _Outcome(NamedTuple):
@@ -162,34 +215,75 @@ class _Outcome(NamedTuple):
     won: Sequence[TuningRecord] = ()
 
 
-def _settle(
-    tasks: Sequence[TaskSearch],
-    session: TuningSession,
-    optimized: Optimized,
-    context: StageContext,
-    comparison_seconds: float,
-) -> _Outcome:
+@dataclass(frozen=True)
+class _Model:
+    """The model that is searched, with its default schedules, and its library with these if it is built."""
+
+    optimized: Optimized
+    session: TuningSession
+    default: tvm.IRModule
+    library: Path | None = None
+
+    def finalists(self, searched: tvm.IRModule) -> Finalists:
+        """The model with the search's schedules beside the one with the default ones."""
+        optimized = self.optimized
+        return Finalists(
+            searched,
+            self.default,
+            optimized.module,
+            self.session.target,
+            optimized.captured,
+            optimized.parameters,
+            self.library,
+        )
+
+
+def _measure_before(
+    tasks: Sequence[TaskSearch], model: _Model, course: Course, context: StageContext, started: float
+) -> _Model:
+    """Measure the default schedules and, where this machine can, the untuned model.
+
+    Returns:
+        The model, with its library if it was built.
+    """
+    session, began = model.session, time.monotonic()
+    limit = course.search_seconds([task.standing for task in tasks])
+    measure_defaults(tasks, session, lambda seconds: time.monotonic() - started + seconds < limit)
+    defaults_seconds = time.monotonic() - began
+    course.costs = costs_of(len(tasks), defaults_seconds, None)
+    if not tasks or not session.is_local or not affords_model(limit, defaults_seconds):
+        return model
+    untuned = time_untuned(model.finalists(model.default), context)
+    model_seconds = time.monotonic() - began - defaults_seconds
+    course.costs = costs_of(len(tasks), defaults_seconds, model_seconds)
+    if untuned is None:
+        return model
+    course.untuned_seconds = untuned.seconds
+    return replace(model, library=untuned.library)
+
+
+def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -> _Outcome:
     """Keep the records that the request forces, or the ones that win by themselves and in the whole model."""
-    is_forced, target = optimized.captured.upload.request.tune.force, session.target
+    session = model.session
+    is_forced, optimized = session.options.force, model.optimized
     records = forced_records(tasks) if is_forced else winners(tasks, session)
-    default = schedule_rest(optimized.module, target)
     if not records:
-        return _Outcome(default, ModelComparison(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
-    searched = apply_records(optimized.module, records, target)
+        kept = Schedules.SEARCH if is_forced else Schedules.DEFAULT
+        return _Outcome(model.default, ModelComparison(kept=kept))
+    searched = apply_records(optimized.module, records, session.target)
     if is_forced:
         return _Outcome(searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
-    finalists = Finalists(
-        searched, default, optimized.module, target, optimized.captured, optimized.parameters
-    )
+    finalists = model.finalists(searched)
+    seconds = share_seconds(session.options.seconds).comparison_seconds
     if session.references is not None:
-        comparison = compare_on_gpu(finalists, context, comparison_seconds)
+        comparison = compare_on_gpu(finalists, context, seconds)
     elif session.bench is None:
-        comparison = compare_finalists(finalists, context, comparison_seconds)
+        comparison = compare_finalists(finalists, context, seconds)
     else:
-        comparison = compare_on_device(finalists, context, session.bench, comparison_seconds)
+        comparison = compare_on_device(finalists, context, session.bench, seconds)
     if comparison.kept is Schedules.SEARCH:
         return _Outcome(searched, comparison, kept=records, won=records)
-    return _Outcome(default, comparison, won=records)
+    return _Outcome(model.default, comparison, won=records)
 
 
 def count_dynamic(module: tvm.IRModule) -> int:
@@ -212,7 +306,8 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     threads, options = upload.target.threads, upload.request.tune
     folder = context.scratch / "candidates"
     folder.mkdir(exist_ok=True)
-    settings, candidates = BuilderSettings(folder=folder, workers=threads), context.candidates
+    build_seconds = candidate_timeout(options.seconds, BUILD_TIMEOUT_SECONDS)
+    settings, candidates = BuilderSettings(folder, threads, build_seconds), context.candidates
     gpu = upload.target.gpu
     bench = None if gpu is not None else bench_of(context.devices, context.output, upload.target)
     references: References | None = None
@@ -275,25 +370,60 @@ def _named(tasks: list[TaskSearch], module: tvm.IRModule, options: TuneOptions) 
 
 
 def _search(
-    tasks: Sequence[TaskSearch], options: TuneOptions, started: float, context: StageContext, scope: str
+    tasks: Sequence[TaskSearch],
+    course: Course,
+    started: float,
+    context: StageContext,
+    scope: str,
+    early: EarlyBundles | None = None,
+    better: Callable[[], Tuned | None] = lambda: None,
 ) -> SearchEnd:
-    """Run rounds until trials, time or candidates run out."""
-    total = 0 if options.is_limited_by_time_alone else options.trials
+    """Run rounds until a limit of the request is reached or candidates run out.
+
+    Args:
+        tasks: the functions to search.
+        course: what happens in the search.
+        started: when it began.
+        context: the observer of its progress.
+        scope: the first note of the progress.
+        early: publishes what is ``better`` during the search, if the request asks for that.
+        better: the model with the best schedules so far, if they are faster.
+    """
+    options = course.options
+    total = 0 if options.is_without_trials else options.trials
     done, note = 0, scope
     standings = [task.standing for task in tasks]
-    while (end := search_end(options, done, _seconds_since(started), standings)) is None:
-        detail = shown_search(options, _seconds_since(started), standings, note)
-        context.observer.progress(Stage.TUNE, done, total, detail)
+    elapsed = _seconds_since(started)
+    course.reach(done, elapsed, standings)
+    if early is not None:
+        early.published_ms = course.latency_ms
+    while (end := course.end(done, elapsed, standings)) is None:
+        context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
         assert index is not None
-        most = tasks[index].session.round_trials
-        done += tasks[index].advance(round_size(options.trials - done, standings, most))
-        note = tasks[index].name
+        size = course.fitting(
+            elapsed,
+            standings,
+            round_size(options.trials - done, standings, tasks[index].session.round_trials),
+        )
+        clock = tasks[index].session.clock
+        build, measure = clock.build_seconds, clock.measure_seconds
+        measured = tasks[index].advance(size)
+        done, note = done + measured, tasks[index].name
         standings = [task.standing for task in tasks]
+        before, elapsed = elapsed, _seconds_since(started)
+        parts = (clock.build_seconds - build, clock.measure_seconds - measure)
+        course.rounds.append(Round(measured, elapsed - before, *parts))
+        course.reach(done, elapsed, standings)
+        if early is not None and early.is_due(
+            course.latency_ms, elapsed, course.search_seconds(standings) - elapsed
+        ):
+            early.publish(better)
+            early.published_ms = course.latency_ms
+            elapsed = _seconds_since(started)
     note = options.limit_reached(end) if tasks else scope
     last = done if end is SearchEnd.TRIALS else 0
-    detail = shown_search(options, _seconds_since(started), standings, note)
-    context.observer.progress(Stage.TUNE, done, last, detail)
+    context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)
     return end
 
 

@@ -23,6 +23,7 @@ from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.tuning.on_device import DeviceBench, NoDeviceError, Timing, write_inputs
 from worker.compiler.tuning.session import tuning_logger
 from worker.measure.rounds import Rounds, alternate
+from worker.measure.samples import take_sample
 from worker.measure.statistics import latency, round_ratios
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ class ModelComparison:
 
 @dataclass(frozen=True)
 class Finalists:
-    """One model with the search's schedules, with the default ones, and with none (``plain``)."""
+    """One model with the search's schedules, with the default ones, and with none (``plain``).
+
+    ``default_library`` is the second, if it is built already.
+    """
 
     search: tvm.IRModule
     default: tvm.IRModule
@@ -52,6 +56,32 @@ class Finalists:
     target: tvm.target.Target
     captured: Captured
     parameters: ParameterFile | None = None
+    default_library: Path | None = None
+
+
+@dataclass(frozen=True)
+class UntunedModel:
+    """The model with the default schedules: its library, and the median seconds of a run."""
+
+    library: Path
+    seconds: float
+
+
+def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | None:
+    """Build the model with the default schedules and time it; None if it crashes.
+
+    Raises:
+        JobError: as ``compare_finalists``.
+    """
+    library = _build(finalists.default, finalists, context, Schedules.DEFAULT)
+    with ExitStack() as stack:
+        try:
+            side = _enter(stack, Schedules.DEFAULT, library, finalists, context)
+            stack.enter_context(context.candidates.turn())
+            return UntunedModel(library, median(take_sample(side)))
+        except FinalistCrashedError as crash:
+            tuning_logger().warning("the untuned model crashed: %s", crash)
+            return None
 
 
 def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
@@ -70,7 +100,9 @@ def compare_finalists(finalists: Finalists, context: StageContext, seconds: floa
             to compile.
     """
     search = _build(finalists.search, finalists, context, Schedules.SEARCH)
-    default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
+    default = finalists.default_library
+    if default is None:
+        default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     try:
         rounds = _alternate(search, default, finalists, context, seconds)
     except FinalistCrashedError as crash:

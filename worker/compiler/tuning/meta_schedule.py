@@ -6,7 +6,7 @@ import itertools
 import pickle
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,17 +100,24 @@ class RunnerSettings:
 
 @derived_object
 class CandidateRunner(PyRunner):
-    """Times candidates one after another, then removes their libraries."""
+    """Times candidates one after another, then removes their libraries.
+
+    ``rival_seconds`` is the best time so far, if they all compute the same function.
+    """
 
     def __init__(self, candidates: CandidateClient, settings: RunnerSettings) -> None:
         super().__init__()
         self.candidates = candidates
         self.settings = settings
+        self.rival_seconds: float | None = None
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[Any]:
         """Run each library; every future is done on return."""
         batch = MeasureBatch(
-            candidates=tuple(describe_candidate(runner_input) for runner_input in runner_inputs),
+            candidates=tuple(
+                replace(describe_candidate(runner_input), rival_seconds=self.rival_seconds)
+                for runner_input in runner_inputs
+            ),
             threads=self.settings.threads,
             evaluation=self.settings.evaluation,
             timeout_seconds=self.settings.timeout_seconds,

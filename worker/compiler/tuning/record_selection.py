@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord
@@ -18,11 +19,30 @@ from worker.errors import JobError
 _ENTRY = "main"
 
 
-def measure_defaults(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
-    """Measure the default schedule of every task; the time of one that fails stays None."""
-    modules = [_default_module(task, session) for task in tasks]
-    for task, result in zip(tasks, measure(modules, session, MEASURED_ROUNDS), strict=True):
-        task.default_seconds = best_of(result.run_secs)
+_DEFAULTS_AT_ONCE = 8
+"""How many default schedules are measured between two looks at the clock."""
+
+
+def measure_defaults(
+    tasks: Sequence[TaskSearch], session: TuningSession, fits: Callable[[float], bool] = lambda _seconds: True
+) -> None:
+    """Measure the default schedule of every task; the time of one that fails stays None.
+
+    Args:
+        tasks: the tasks.
+        session: how to measure.
+        fits: whether as many seconds are left of the search's time, or else no more are measured.
+    """
+    last_seconds = 0.0
+    for first in range(0, len(tasks), _DEFAULTS_AT_ONCE):
+        if not fits(last_seconds):
+            break
+        began = time.monotonic()
+        some = tasks[first : first + _DEFAULTS_AT_ONCE]
+        modules = [_default_module(task, session) for task in some]
+        for task, result in zip(some, measure(modules, session, MEASURED_ROUNDS), strict=True):
+            task.default_seconds = best_of(result.run_secs)
+        last_seconds = time.monotonic() - began
 
 
 def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:

@@ -157,7 +157,8 @@ class TaskSearch:
                 self._proposals = None
             return 0
         modules = [candidate.sch.mod for candidate in candidates]
-        results = measure(modules, self.session, MEASURED_ROUNDS, [self.module] * len(modules))
+        workloads, rival_seconds = [self.module] * len(modules), self.standing.best_seconds
+        results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds)
         for candidate, result in zip(candidates, results, strict=True):
             self._record(candidate, result)
         assert self._proposals is not None

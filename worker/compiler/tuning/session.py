@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
+from worker.compiler.tuning.phases import PhaseClock
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 
 WARM_UP_SAMPLES = 16
@@ -42,6 +43,7 @@ class TuningSession:
         bench: the devices that measure; None if this machine does.
         references: what candidates for a GPU are checked against; None for processors.
         round_trials: the candidates of a round.
+        clock: how long builds and measurements have taken.
     """
 
     target: tvm.target.Target
@@ -54,6 +56,12 @@ class TuningSession:
     bench: DeviceBench | None = None
     references: References | None = None
     round_trials: int = ROUND_TRIALS
+    clock: PhaseClock = field(default_factory=PhaseClock)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine's processor measures."""
+        return self.bench is None and self.references is None
 
     @property
     def measures(self) -> bool:
@@ -90,6 +98,7 @@ def measure(
     session: TuningSession,
     rounds: int,
     workloads: Sequence[tvm.IRModule] = (),
+    rival_seconds: float | None = None,
 ) -> list[RunnerResult]:
     """Time each module's ``main`` in several rounds over all modules.
 
@@ -101,6 +110,8 @@ def measure(
         session: its builder and runner.
         rounds: how often each module is timed.
         workloads: for the first modules, what they schedule: on a GPU, their results are checked.
+        rival_seconds: the best time so far, if all modules compute the same function: on this machine's
+            processor, clearly slower ones are timed less.
 
     Returns:
         The seconds of each round for each module, or its error.
@@ -110,7 +121,8 @@ def measure(
     """
     if session.bench is not None:
         session.bench.require()
-    built = session.builder.build([BuilderInput(module, session.target) for module in modules])
+    with session.clock.building():
+        built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     if session.references is not None:
         checked = [index for index, _ in enumerate(workloads) if built[index].error_msg is None]
         artifacts = [str(built[index].artifact_path) for index in checked]
@@ -123,7 +135,10 @@ def measure(
     ]
     seconds: list[list[float]] = [[] for _ in modules]
     errors = [result.error_msg for result in built]
-    for index, future in zip(runnable, session.runner.run(inputs) if inputs else (), strict=True):
+    session.runner.rival_seconds = rival_seconds
+    with session.clock.measuring():
+        futures = session.runner.run(inputs) if inputs else ()
+    for index, future in zip(runnable, futures, strict=True):
         result = future.result()
         seconds[index] += [float(value) for value in result.run_secs or ()]
         errors[index] = errors[index] or result.error_msg

@@ -156,26 +156,6 @@ def best_so_far(seconds: Sequence[float | None], start_seconds: float | None) ->
     return tuple(value for value in history if value != inf)
 
 
-def shown_search(
-    options: TuneOptions, elapsed_seconds: float, standings: Sequence[Standing], note: str
-) -> str:
-    """A search's progress, to follow the number of trials: its time, the best model so far, and a note.
-
-    A model's time is the sum over its searched functions, times the calls of each.
-    """
-    limit = "" if options.seconds is None else f" in {elapsed_seconds:.0f} of {options.seconds:g} s"
-    return f"trials{limit}{_shown_times(standings)}; {note}"
-
-
-def _shown_times(standings: Sequence[Standing]) -> str:
-    known = [standing for standing in standings if standing.default_seconds is not None]
-    if not known:
-        return ", no trial has succeeded yet" if standings else ""
-    best = sum(standing.weight * (standing.best_seconds or 0.0) for standing in known)
-    default = sum(standing.weight * (standing.default_seconds or 0.0) for standing in known)
-    return f", best {best * 1e3:.3g} ms, default {default * 1e3:.3g} ms"
-
-
 def shown_scope(tasks: int, unsearched: int) -> str:
     """The number of tasks, and of functions left out because their sizes are dynamic."""
     if not unsearched:

@@ -1,0 +1,61 @@
+"""Following the best bundle from the command line."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from bessemer.cli.best_bundle import BestBundle
+from bessemer.cli.timeline import event_line
+from bessemer.contract.job import Event, EventType
+from bessemer.errors import BundleError
+
+
+@dataclass
+class Published:
+    """A job whose bundle was replaced during the first ``replaced`` downloads."""
+
+    replaced: int = 0
+    downloads: list[Path] = field(default_factory=list)
+
+    def refresh(self) -> "Published":
+        return self
+
+    def download(self, output: Path) -> None:
+        self.downloads.append(output)
+        if len(self.downloads) <= self.replaced:
+            raise BundleError("its digest is another")
+
+
+def event(kind: EventType, **data: Any) -> Event:
+    return Event(seq=1, type=kind, at=datetime.now(UTC), data=data)
+
+
+def followed(job: Published, *events: Event) -> str:
+    text = StringIO()
+    best = BestBundle(cast(Any, job), Path("best"), Console(file=text, width=200))
+    for each in events:
+        best.on_event(each)
+    return text.getvalue()
+
+
+def test_each_published_bundle_is_downloaded_over_the_one_before_it() -> None:
+    job = Published()
+    shown = followed(job, event(EventType.PROGRESS), event(EventType.PUBLISHED), event(EventType.PUBLISHED))
+    assert job.downloads == [Path("best")] * 2
+    assert shown.count("best, the best so far") == 2
+
+
+def test_a_bundle_that_was_replaced_during_its_download_is_left_to_the_next_event() -> None:
+    job = Published(replaced=1)
+    assert followed(job, event(EventType.PUBLISHED)) == ""
+    assert "best so far" in followed(job, event(EventType.PUBLISHED))
+
+
+def test_a_published_bundle_has_a_line_with_its_latency() -> None:
+    figures = {"latency": {"p50_ms": 1.25}}
+    assert event_line(event(EventType.PUBLISHED, figures=figures)) == "published  a verified bundle, 1.25 ms"
+    assert event_line(event(EventType.PUBLISHED)) == "published  a verified bundle"

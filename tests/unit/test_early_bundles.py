@@ -1,0 +1,31 @@
+"""When a search publishes what it has found."""
+
+from typing import Any, cast
+
+import pytest
+
+from worker.compiler.pipeline.early import MAX_BUNDLES, EarlyBundles, is_due
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "published_ms", "elapsed", "spent", "due"),
+    [
+        (9.0, 10.0, 100.0, 10.0, True),
+        (9.6, 10.0, 100.0, 10.0, False),
+        (9.0, 10.0, 100.0, 21.0, False),
+        (None, 10.0, 100.0, 10.0, False),
+        (9.0, None, 100.0, 10.0, False),
+    ],
+)
+def test_a_bundle_is_due_if_it_is_clearly_faster_and_costs_little_of_the_search(
+    latency_ms: float | None, published_ms: float | None, elapsed: float, spent: float, due: bool
+) -> None:
+    assert is_due(latency_ms, published_ms, elapsed, spent) is due
+
+
+@pytest.mark.parametrize(
+    ("made", "left", "due"), [(1, 50.0, True), (1, 5.0, False), (MAX_BUNDLES, 50.0, False)]
+)
+def test_a_bundle_must_fit_into_the_time_that_is_left(made: int, left: float, due: bool) -> None:
+    early = EarlyBundles(cast(Any, None), published_ms=10.0, last_seconds=10.0, made=made)
+    assert early.is_due(9.0, 100.0, left) is due

@@ -1,0 +1,104 @@
+"""Publishes bundles of a compilation that still runs, each after the check that every bundle must pass."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.base import Digest, now
+from bessemer.contract.job import Artifact, Figures
+from bessemer.contract.problem import Problem
+from bessemer.store.blobs.hashing import BlobKey
+from bessemer.store.rows.lifecycle import Attempt
+from worker.errors import MisbehavedError
+from worker.job.folder import JobFolder
+from worker.protocol.messages import EARLY_ARCHIVE, Checked, EarlyBundleMade
+from worker.protocol.order import CheckWork, EarlyBundleTaken
+from worker.supervisor.collect import collect_content, media_type, store_output
+from worker.supervisor.job_record import CheckRecord, CompilationRecord
+from worker.supervisor.job_runner import EARLY_SLOT, JobRunner
+from worker.supervisor.outcome import as_problem, conclude, with_latency
+from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
+
+MAX_EARLY_BUNDLES = 32
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class EarlyBundles:
+    """The bundles of one attempt at a compilation that are published before it ends.
+
+    Attributes:
+        made: how many the job has made.
+    """
+
+    runner: JobRunner
+    making: Making
+    attempt: Attempt
+    folder: JobFolder
+    record: CompilationRecord
+    made: int = 0
+
+    async def publish(self, bundle: EarlyBundleMade) -> EarlyBundleTaken:
+        """Check a bundle in a fresh process, sign it, and make it downloadable.
+
+        Raises:
+            MisbehavedError: the job has not written a bundle, or makes too many.
+            FencedError: another attempt at the compilation has begun.
+            StoreUnavailableError: the store was unavailable for too long.
+        """
+        self.made += 1
+        if self.made > MAX_EARLY_BUNDLES:
+            raise MisbehavedError(f"the job made more than {MAX_EARLY_BUNDLES} bundles before its end")
+        runner = self.runner
+        artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
+        limit_bytes = runner.settings.limit_disk_bytes
+        store = partial(store_output, self.folder.path, EARLY_ARCHIVE, artifacts, limit_bytes)
+        blob = await runner.store_retry.call(store)
+        async with runner.folder(f"early-{self.making.row.id}", EARLY_SLOT) as fresh:
+            found = await self._checked(blob.digest, bundle.figures, fresh)
+            if isinstance(found, Problem):
+                log.warning("an early bundle is not published: %s", found.detail)
+                return EarlyBundleTaken(refusal=found.detail)
+            figures, files = found
+            signed = partial(self._signed, blob.digest, files, fresh.path / ARCHIVE)
+            published = await runner.store_retry.call(signed)
+        await runner.store_retry.call(partial(self.record.published, figures, published))
+        return EarlyBundleTaken()
+
+    async def _checked(
+        self, digest: Digest, figures: Figures, fresh: JobFolder
+    ) -> tuple[Figures, Mapping[str, Digest]] | Problem:
+        """The figures with the check, and the digests of the bundle's files; or the problem that it found."""
+        runner, row = self.runner, self.making.row
+        extensions = await runner.fetch_extensions(self.attempt.tenant, row.request, fresh, EARLY_SLOT)
+        if isinstance(extensions, Problem):
+            return extensions
+        await runner.fetch(BlobKey(self.attempt.tenant, digest), fresh.model, EARLY_SLOT)
+        record = CheckRecord(runner.store.jobs, row.id, self.attempt)
+        work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)
+        outcome = await runner.run(
+            f"early-{row.id}", EARLY_SLOT, fresh, work, record, runner.settings.limit_invoke_seconds
+        )
+        result = conclude(outcome)
+        if not isinstance(result, Checked):
+            return as_problem(result)
+        return with_latency(figures, result.check), record.files
+
+    def _signed(self, digest: Digest, files: Mapping[str, Digest], copy: Path) -> tuple[Artifact, ...]:
+        """Store the bundle with its provenance, and the provenance beside it. Blocks."""
+        artifacts = self.runner.store.artifacts.for_tenant(self.attempt.tenant)
+        copy.unlink(missing_ok=True)
+        artifacts.fetch_to(digest, copy)
+        provenance = provenance_files(make_statement(self.making, files, now()), self.runner.signing_key)
+        add_to_archive(copy, provenance)
+        blob = artifacts.put_file(copy)
+        bundle = Artifact(
+            name=ARCHIVE, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(ARCHIVE)
+        )
+        return (bundle, *(collect_content(name, text, artifacts) for name, text in provenance.items()))
