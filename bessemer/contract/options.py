@@ -190,6 +190,10 @@ STRATEGIES = (EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC)
 """How MetaSchedule chooses candidates; the names are TVM's. Extensions add others."""
 
 
+STORED_OF_A_FUNCTION = 2
+"""How many of the service's records a search measures of each function."""
+
+
 class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
@@ -199,6 +203,7 @@ class SearchEnd(GrowingEnum):
     CANDIDATES = "candidates"
     DEVICE = "device"
     NO_GPU = "no_gpu"
+    STOPPED = "stopped"
 
 
 class SearchMethod(GrowingEnum):
@@ -295,6 +300,20 @@ class TuneOptions(Document):
         "function's records first, as trials.",
     )
 
+    from_records: bool = Field(
+        strict=True,
+        default=True,
+        description="Use the service's tuning records of earlier compilations. Without trials, each function "
+        "gets the schedule with which an earlier compilation of your tenant became faster. With trials, the "
+        f"search measures the best {STORED_OF_A_FUNCTION} of each function first.",
+    )
+    share_records: bool = Field(
+        strict=True,
+        default=False,
+        description="Share records with the other tenants that do: searches of theirs may measure this "
+        "search's records, and this search may measure theirs.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _seconds_grant_trials(cls, given: Any) -> Any:
@@ -322,6 +341,8 @@ class TuneOptions(Document):
                 return "ended because no device was left to measure"
             case SearchEnd.NO_GPU:
                 return "ranked by the cost model: no GPU measured them"
+            case SearchEnd.STOPPED:
+                return "ended by the user, who keeps the best so far"
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:

@@ -13,6 +13,7 @@ from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
+from bessemer.contract.records import JudgedTrial
 from bessemer.contract.report import (
     BenchmarkResult,
     Estimate,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
     from worker.measure.devices import Devices
+    from worker.measure.records import Records
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -61,7 +63,8 @@ class StageContext:
     ``left_seconds`` returns the wall-clock time that the job has left. ``extensions`` are the uploaded ones,
     ``records`` the files of tuning records that the request gives. If this machine cannot run the library,
     ``by_device`` says that a device verifies the bundle. ``devices`` measure the candidates of a search; if
-    None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm.
+    None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm. ``stored`` are the
+    service's tuning records, if they serve this compilation.
     """
 
     scratch: Path
@@ -76,6 +79,7 @@ class StageContext:
     by_device: bool = False
     direct_convolutions: bool = False
     devices: Devices | None = None
+    stored: Records | None = None
 
 
 @dataclass(frozen=True)
@@ -373,12 +377,16 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The module with a schedule for every function. ``records`` is MetaSchedule's database, if any."""
+    """The module with a schedule for every function.
+
+    ``records`` is MetaSchedule's database, if any. ``applied`` names the service's records that it uses.
+    """
 
     optimized: Optimized
     module: tvm.IRModule
     result: TuneResult
     records: Path | None
+    applied: tuple[JudgedTrial, ...] = ()
 
     @property
     def captured(self) -> Captured:

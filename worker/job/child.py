@@ -21,6 +21,7 @@ from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.devices import AskedDevices, Devices
+from worker.measure.records import AskedRecords, Records
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import Confined, Failed, Message, TurnEnded, TurnRequested
 from worker.protocol.order import (
@@ -38,10 +39,11 @@ from worker.sandbox.confine import confine
 
 
 class Waits(NamedTuple):
-    """What a job waits for: its turns to measure here, and devices that measure for it."""
+    """What a job waits for: its turns to measure here, devices that measure for it, and tuning records."""
 
     turns: Turns
     devices: Devices
+    records: Records
 
 
 def main(order: StartJob, pipes: JobPipes, host_mcpu: str, started: float) -> NoReturn:
@@ -82,7 +84,11 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
         sender.send(_refusal(sandbox))
         return 0
     try:
-        waits = Waits(_turns(sender, pipes), AskedDevices(sender.send, pipes.grants))
+        waits = Waits(
+            _turns(sender, pipes),
+            AskedDevices(sender.send, pipes.grants),
+            AskedRecords(sender.send, pipes.grants),
+        )
         result = _work(order, sandbox, sender, host_mcpu, waits)
         if result is not None:
             sender.send(result)
@@ -136,7 +142,7 @@ def _compile(
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices, waits.records)
 
 
 def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:

@@ -33,10 +33,19 @@ class AskedDevices:
     def time(self, built: CandidatesBuilt) -> CandidatesTimed:
         """See ``Devices.time``."""
         self._request(built)
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            part = os.read(self._answers, 1 << 16)
-            if not part:
-                raise EOFError("the supervisor is gone")
-            line += part
-        return CandidatesTimed.model_validate_json(bytes(line))
+        return CandidatesTimed.model_validate_json(read_answer(self._answers))
+
+
+def read_answer(answers: int) -> bytes:
+    """One line from the supervisor.
+
+    Raises:
+        EOFError: the supervisor is gone.
+    """
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        part = os.read(answers, 1 << 16)
+        if not part:
+            raise EOFError("the supervisor is gone")
+        line += part
+    return bytes(line)

@@ -18,8 +18,11 @@ from worker.protocol.messages import (
     Invoked,
     Message,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
@@ -28,6 +31,7 @@ FIRST_MESSAGES = 2_000
 MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
+_Question = CandidatesBuilt | RecordsRequested | TrialsMeasured | TrialsJudged
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 
@@ -83,7 +87,7 @@ class Conversation:
                 return self
             case TurnRequested() if not self.turn:
                 return replace(self, turn=True)
-            case CandidatesBuilt() if self.stage_runs and not self.turn:
+            case _ if isinstance(message, _Question) and self.stage_runs and not self.turn:
                 return self
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)

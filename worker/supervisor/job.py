@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
@@ -25,13 +25,16 @@ from worker.protocol.messages import (
     Inspected,
     Invoked,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import CandidatesTimed, StartJob
+from worker.protocol.order import CandidatesTimed, RecordsAnswer, StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -50,6 +53,17 @@ LOG_SHOWN_BYTES = 16_384
 """How much of a running job's log is kept; after the job, the whole log is kept as a file."""
 
 TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
+
+
+class KeptRecords(Protocol):
+    """Answers a job's messages about tuning records."""
+
+    async def answer(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        """Find records, or store trials."""
+
+    def judge(self, message: TrialsJudged) -> None:
+        """Keep what the job says of its records until it has ended."""
+
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +87,7 @@ async def run_job(
     observers: tuple[JobObserver, ...] = (),
     on_usage: Callable[[Usage], None] = ignore_usage,
     time_candidates: TimeCandidates | None = None,
+    records: KeptRecords | None = None,
 ) -> JobOutcome:
     """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
@@ -89,6 +104,7 @@ async def run_job(
         observers: observe what is recorded; they must neither block nor raise.
         on_usage: called with every measurement of what the job uses; must not block.
         time_candidates: has a device time the job's candidates; None if it must not ask for that.
+        records: answers its messages about tuning records; None if it must not send any.
 
     Raises:
         FencedError: another worker has taken over the job.
@@ -102,7 +118,7 @@ async def run_job(
     ):
         turns = HostTurns(turn_limits, job.grant_turn)
         listening = asyncio.ensure_future(
-            _listen(job, record, store_retry, turns, observers, time_candidates)
+            _listen(job, record, store_retry, turns, observers, time_candidates, records)
         )
         try:
             termination = await watch(job, limits, cancelled.is_set, on_usage)
@@ -134,6 +150,7 @@ async def _listen(
     turns: HostTurns,
     observers: tuple[JobObserver, ...],
     time_candidates: TimeCandidates | None,
+    records: KeptRecords | None,
 ) -> Reported:
     conversation, began = Conversation(), time.monotonic()
     try:
@@ -144,8 +161,8 @@ async def _listen(
                     turns.begin()
                 case TurnEnded():
                     turns.end()
-                case CandidatesBuilt():
-                    await _answer(job, message, time_candidates)
+                case CandidatesBuilt() | RecordsRequested() | TrialsMeasured() | TrialsJudged():
+                    await _serve(job, message, time_candidates, records)
                 case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
@@ -162,19 +179,36 @@ async def _listen(
     return Reported(last=conversation.last, violation=None)
 
 
-async def _answer(job: RunningJob, built: CandidatesBuilt, time_candidates: TimeCandidates | None) -> None:
-    """Tell the job what a device found, unless the job ends first."""
-    if time_candidates is None:
-        raise MisbehavedError("the job has no device that could time its candidates")
-    timing = asyncio.ensure_future(time_candidates(built))
-    first: set[asyncio.Future[Any]] = {timing, job.exited}
+async def _serve(
+    job: RunningJob,
+    message: CandidatesBuilt | RecordsRequested | TrialsMeasured | TrialsJudged,
+    time_candidates: TimeCandidates | None,
+    records: KeptRecords | None,
+) -> None:
+    """Do what a job asks for beside its turns."""
+    if isinstance(message, CandidatesBuilt):
+        if time_candidates is None:
+            raise MisbehavedError("the job has no device that could time its candidates")
+        await _answer(job, time_candidates(message))
+    elif records is None:
+        raise MisbehavedError("the job keeps no tuning records")
+    elif isinstance(message, TrialsJudged):
+        records.judge(message)
+    else:
+        await _answer(job, records.answer(message))
+
+
+async def _answer(job: RunningJob, finding: Coroutine[Any, Any, CandidatesTimed | RecordsAnswer]) -> None:
+    """Tell the job what it waits for, unless the job ends first."""
+    found = asyncio.ensure_future(finding)
+    first: set[asyncio.Future[Any]] = {found, job.exited}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if timing.done():
-            await job.answer(timing.result().model_dump_json().encode() + b"\n")
+        if found.done():
+            await job.answer(found.result().model_dump_json().encode() + b"\n")
     finally:
-        timing.cancel()
-        await asyncio.wait({timing})
+        found.cancel()
+        await asyncio.wait({found})
 
 
 @asynccontextmanager

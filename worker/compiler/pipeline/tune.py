@@ -11,10 +11,12 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.extracted_task import ExtractedTask
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import JudgedTrial
 from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
@@ -54,6 +56,8 @@ from worker.compiler.tuning.session import (
     make_cost_model,
     open_database,
 )
+from worker.compiler.tuning.stored_records import Function, SearchJournal, find_schedules, scope_of
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     best_so_far,
@@ -81,13 +85,44 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
     options = upload.request.tune
-    if options.trials == 0 and not options.schedules:
-        module = schedule_rest(optimized.module, target)
-        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
+        if options.trials == 0 and not options.schedules:
+            found = _by_records(optimized.module, optimized, context)
+            return Tuned(
+                optimized=optimized,
+                module=found.module,
+                result=found.result,
+                records=None,
+                applied=found.applied,
+            )
         return _schedule_and_search(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
+
+
+class _Scheduled(NamedTuple):
+    """A module with schedules, the result that says so, and the service's records in it."""
+
+    module: tvm.IRModule
+    result: TuneResult
+    applied: tuple[JudgedTrial, ...] = ()
+
+
+def _by_records(module: tvm.IRModule, optimized: Optimized, context: StageContext) -> _Scheduled:
+    """Schedule functions by the service's records that won, and the others by default."""
+    upload = optimized.captured.upload
+    target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
+    if context.stored is None or not upload.request.tune.from_records:
+        scheduled = schedule_rest(module, target)
+        return _Scheduled(scheduled, _no_search(scheduled))
+    scope = scope_of(target, upload.target.threads, context.extensions)
+    functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
+    found = find_schedules(functions, context.stored, scope, target, ms.database.MemoryDatabase())
+    scheduled = (
+        apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
+    )
+    result = _no_search(scheduled).model_copy(update={"stored": found.use})
+    return _Scheduled(scheduled, result, found.judged)
 
 
 def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
@@ -103,9 +138,12 @@ def _schedule_and_search(
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
-        if options.trials == 0 or not session.measures:
+        applied: tuple[JudgedTrial, ...] = ()
+        if options.trials == 0:
+            module, result, applied = _by_records(given.module, optimized, context)
+        elif not session.measures:
             module = schedule_rest(given.module, target)
-            result = _ranked_by_model(module) if options.trials else _no_search(module)
+            result = _ranked_by_model(module)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
@@ -115,6 +153,7 @@ def _schedule_and_search(
         module=module,
         result=result.model_copy(update={"schedules": given.schedules, **_measured_by(session)}),
         records=records,
+        applied=applied,
     )
 
 
@@ -131,6 +170,10 @@ def _search_and_apply(
     started, budget = time.monotonic(), share_seconds(options.seconds)
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
+    unused = len(advice) - len({id(record) for task in tasks for record in task.records})
+    stored = open_journal(tasks, session)
+    if session.journal is not None:
+        started -= session.journal.searched_seconds
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
     try:
@@ -146,7 +189,8 @@ def _search_and_apply(
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
-        "unused_records": len(advice) - len({id(record) for task in tasks for record in task.records}),
+        "unused_records": unused,
+        "stored": stored,
     }
     return outcome.module, result.model_copy(update=found)
 
@@ -171,6 +215,8 @@ def _settle(
     is_forced, target = optimized.captured.upload.request.tune.force, session.target
     records = forced_records(tasks) if is_forced else winners(tasks, session)
     default = schedule_rest(optimized.module, target)
+    if not is_forced:
+        judge_tasks(tasks, (), session)
     if not records:
         return _Outcome(default, ModelComparison(kept=Schedules.SEARCH if is_forced else Schedules.DEFAULT))
     searched = apply_records(optimized.module, records, target)
@@ -186,6 +232,7 @@ def _settle(
     else:
         comparison = compare_on_device(finalists, context, session.bench, comparison_seconds)
     if comparison.kept is Schedules.SEARCH:
+        judge_tasks(tasks, records, session)
         return _Outcome(searched, comparison, kept=records, won=records)
     return _Outcome(default, comparison, won=records)
 
@@ -235,17 +282,19 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         options=options,
         bench=bench,
         references=references,
+        journal=_journal(context, target, threads),
     )
 
 
+def _journal(context: StageContext, target: tvm.target.Target, threads: int) -> SearchJournal | None:
+    if context.stored is None:
+        return None
+    return SearchJournal(context.stored, scope_of(target, threads, context.extensions))
+
+
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
-    """The functions to search: those of each run, except for functions of dynamic sizes."""
-    found = extract_tasks(without_preparation(module), session.target)
-    known = [
-        task
-        for task in found
-        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
-    ]
+    """The searches of the functions that have no schedule."""
+    known = known_tasks(module, session.target)
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -257,6 +306,15 @@ def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
             index=index,
         )
         for index, task in enumerate(known)
+    ]
+
+
+def known_tasks(module: tvm.IRModule, target: tvm.target.Target) -> list[ExtractedTask]:
+    """The distinct functions of each run that have no schedule, except for those of dynamic sizes."""
+    return [
+        task
+        for task in extract_tasks(without_preparation(module), target)
+        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
     ]
 
 
@@ -276,9 +334,10 @@ def _search(
 ) -> SearchEnd:
     """Run rounds until trials, time or candidates run out."""
     total = 0 if options.is_limited_by_time_alone else options.trials
-    done, note = 0, scope
+    note = scope
     standings = [task.standing for task in tasks]
-    while (end := search_end(options, done, _seconds_since(started), standings)) is None:
+    done = sum(standing.trials for standing in standings)
+    while (end := _stopped(tasks) or search_end(options, done, _seconds_since(started), standings)) is None:
         detail = shown_search(options, _seconds_since(started), standings, note)
         context.observer.progress(Stage.TUNE, done, total, detail)
         index = next_task(standings)
@@ -291,6 +350,12 @@ def _search(
     detail = shown_search(options, _seconds_since(started), standings, note)
     context.observer.progress(Stage.TUNE, done, last, detail)
     return end
+
+
+def _stopped(tasks: Sequence[TaskSearch]) -> SearchEnd | None:
+    """Whether the user wants the best so far."""
+    journal = tasks[0].session.journal if tasks else None
+    return SearchEnd.STOPPED if journal is not None and journal.stopped else None
 
 
 def _seconds_since(started: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -25,6 +25,9 @@ from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 
+if TYPE_CHECKING:
+    from worker.compiler.tuning.stored_records import SearchJournal
+
 WARM_UP_SAMPLES = 16
 """Measurements that the cost model needs before it predicts."""
 
@@ -40,6 +43,7 @@ class TuningSession:
         builder: of candidates; None, as is ``runner``, if nothing can time them.
         bench: the devices that measure; None if this machine does.
         references: what candidates for a GPU are checked against; None for processors.
+        journal: stores what is measured; None if nothing does.
     """
 
     target: tvm.target.Target
@@ -51,6 +55,7 @@ class TuningSession:
     options: TuneOptions
     bench: DeviceBench | None = None
     references: References | None = None
+    journal: SearchJournal | None = None
 
     @property
     def measures(self) -> bool:
