@@ -109,9 +109,7 @@ def import_records(service: ServiceDep, request: ImportBody) -> RecordsImported:
     except InvalidDatabaseError as error:
         raise RefusalError(error.problem) from error
     service.data.records.add(found.trials, found.workloads, request.shared)
-    return RecordsImported(
-        imported=len(found.trials), functions=len(found.workloads), failed=found.failed
-    )
+    return RecordsImported(imported=len(found.trials), functions=len(found.workloads), failed=found.failed)
 
 
 @router.delete(
