@@ -5,6 +5,7 @@ from functools import reduce
 import pytest
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import SearchScope
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
 from worker.errors import MisbehavedError
@@ -16,8 +17,11 @@ from worker.protocol.messages import (
     Failed,
     Message,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
@@ -30,6 +34,10 @@ PART_READ, ALL_READ = BundleRead(files=(), last=False), BundleRead(files=(), las
 CANDIDATES = CandidatesBuilt(
     platform="aarch64", count=1, rounds=1, repeat=1, repeat_seconds=1, timeout_seconds=1
 )
+SCOPE = SearchScope(target="x86_64 znver4", threads=2, compiler="tvm", tvm_target="{}")
+ASKED = RecordsRequested(scope=SCOPE, functions=("1",), applies=False)
+TOLD = TrialsMeasured(first=0, trials=(), elapsed_seconds=1.0)
+JUDGED = TrialsJudged(judged=())
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -47,6 +55,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, TurnRequested(), TurnEnded(), TurnRequested(), TurnEnded(), CAPTURED),
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
         (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
+        (CONFINED, TUNE, ASKED, TOLD, TOLD, JUDGED, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -63,6 +72,10 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, ALL_READ, PART_READ),
         (CONFINED, TurnRequested(), ALL_READ),
         (CONFINED, CANDIDATES),
+        (CONFINED, ASKED),
+        (CONFINED, JUDGED),
+        (CONFINED, TUNE, TurnRequested(), TOLD),
+        (CONFINED, TUNE, TurnRequested(), ASKED),
         (CONFINED, TUNE, TurnRequested(), CANDIDATES),
         (CONFINED, CONFINED),
         (CONFINED, FAILED, FAILED),
