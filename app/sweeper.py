@@ -116,6 +116,8 @@ def delete_expired(service: Service) -> int:
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     service.store.device_tasks.delete_obsolete()
     _expire(service.store.records.expire, settings.record_retention_days)
+    while service.store.records.trim():
+        pass
     _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)

@@ -65,6 +65,7 @@ def warm() -> None:
 
 
 def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere) -> Tuned:
+    folder.mkdir(exist_ok=True)
     upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = Optimized(captured=captured, operators={}, module=two_layers(), passes=())

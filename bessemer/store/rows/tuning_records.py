@@ -28,6 +28,9 @@ from bessemer.store.rows.tables import JOB_KEYS, JOB_TRIALS, JOBS, TUNING_RECORD
 
 KEYS_AT_ONCE = 500
 BATCH = 500
+MAX_OF_A_TENANT = 100_000
+"""What a tenant may have; the oldest go."""
+
 _UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
 _R = TUNING_RECORDS.c
 
@@ -170,6 +173,19 @@ class TuningRecords:
             if deleted:
                 delete_unused_workloads(connection, sa.true())
             return deleted
+
+    def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
+        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
+        counted = sa.select(_R.tenant, sa.func.count().label("count")).group_by(_R.tenant)
+        deleted = 0
+        with self._database.write() as connection:
+            for row in connection.execute(counted.having(sa.func.count() > limit)).all():
+                oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
+                some = oldest.limit(min(BATCH, row.count - limit))
+                deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
+            if deleted:
+                delete_unused_workloads(connection, sa.true())
+        return deleted
 
     def _require_owned(
         self, connection: sa.Connection, job_id: JobId, attempt: Attempt, locks: bool = True

@@ -248,6 +248,13 @@ def test_imported_records_serve_any_compiler_and_have_not_won(store: Store) -> N
     assert [(trial.trace, trial.won) for trial in imported] == [(an_import().trial.trace, False)]
 
 
+def test_the_oldest_records_of_a_tenant_with_too_many_go(store: Store) -> None:
+    add(store, running(store), *(a_trial(f"{number}", workload=f"{number}") for number in range(5)))
+    assert store.records.trim(5) == 0
+    assert store.records.trim(3) == 2
+    assert len(own(store).records.page(9).items) == 3
+
+
 def test_old_records_expire(store: Store) -> None:
     add(store, running(store), a_trial("one"))
     assert store.records.expire(3600) == 0
