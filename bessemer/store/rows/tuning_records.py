@@ -176,12 +176,12 @@ class TuningRecords:
 
     def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
         """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
-        counted = sa.select(_R.tenant, sa.func.count().label("count")).group_by(_R.tenant)
+        counted = sa.select(_R.tenant, sa.func.count().label("total")).group_by(_R.tenant)
         deleted = 0
         with self._database.write() as connection:
             for row in connection.execute(counted.having(sa.func.count() > limit)).all():
                 oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
-                some = oldest.limit(min(BATCH, row.count - limit))
+                some = oldest.limit(min(BATCH, row.total - limit))
                 deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
             if deleted:
                 delete_unused_workloads(connection, sa.true())
