@@ -33,8 +33,10 @@ from worker.quick_stack import quick_stack
 _GPU_INTRINSICS = "tvm.s_tir.tensor_intrin.cuda"
 """The tensor intrinsics of MetaSchedule's rules for tensor cores, which only a search for GPUs parses."""
 
-_POPULATION = 128
+_POPULATION = 64
 _MIN_UNMEASURED = 32
+_EVOLVED_AT_ONCE = 2 * ROUND_TRIALS
+"""Candidates of one evolution, whose time depends on the population and not on how many are taken from it."""
 _MAX_SEED = (1 << 31) - 1
 
 _CHOICE = 3
@@ -118,7 +120,7 @@ class StockProposals:
         with _naming(self._strategy):
             self._context.pre_tuning(
                 max_trials=options.trials,
-                num_trials_per_iter=ROUND_TRIALS,
+                num_trials_per_iter=_EVOLVED_AT_ONCE if self._strategy == EVOLUTIONARY else ROUND_TRIALS,
                 database=self._database,
                 cost_model=self._cost_model,
             )
