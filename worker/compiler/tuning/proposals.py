@@ -34,8 +34,10 @@ _GPU_INTRINSICS = "tvm.s_tir.tensor_intrin.cuda"
 """The tensor intrinsics of MetaSchedule's rules for tensor cores, which only a search for GPUs parses."""
 
 _ENTRY = "main"
-_POPULATION = 128
+_POPULATION = 64
 _MIN_UNMEASURED = 32
+_EVOLVED_AT_ONCE = 16
+"""Candidates of one evolution, whose time depends on the population and not on how many are taken from it."""
 _MAX_SEED = (1 << 31) - 1
 
 _CHOICE = 3
@@ -131,7 +133,7 @@ class StockProposals:
         with _naming(self._strategy):
             self._context.pre_tuning(
                 max_trials=options.trials,
-                num_trials_per_iter=session.round_trials,
+                num_trials_per_iter=_drawn_at_once(session),
                 database=self._database,
                 cost_model=self._cost_model,
             )
@@ -163,6 +165,12 @@ class StockProposals:
                 self._database.commit_tuning_record(record)
         if self._cost_model is not None:
             self._cost_model.update(self._context, candidates, results)
+
+
+def _drawn_at_once(session: TuningSession) -> int:
+    if session.options.strategy == EVOLUTIONARY:
+        return max(_EVOLVED_AT_ONCE, session.round_trials)
+    return session.round_trials
 
 
 def make_strategy(name: str) -> SearchStrategy:
