@@ -16,7 +16,7 @@ from stage_samples import make_context as stage_context
 from test_tune_search import HOST, Told, check_outputs, make_context, make_inputs, server, two_layers
 from torch import nn
 
-from bessemer.contract.options import REPLAY_TRACE, SearchEnd, SearchMethod, TuneOptions
+from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import JudgedTrial, MeasuredTrial, StoredTrial
 from worker.candidates.client import CandidateClient
@@ -66,7 +66,8 @@ def warm() -> None:
 
 def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere) -> Tuned:
     folder.mkdir(exist_ok=True)
-    upload = SimpleNamespace(target=compile_target(HOST), request=SimpleNamespace(tune=options))
+    request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions())
+    upload = SimpleNamespace(target=compile_target(HOST), request=request)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
     return tune(module, replace(make_context(candidates, folder, Told()), stored=kept))
