@@ -18,9 +18,10 @@ from torch import nn
 
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.records import JudgedTrial, MeasuredTrial, StoredTrial
+from bessemer.contract.records import JudgedTrial, MeasuredTrial, StoredTrial, trace_digest
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline import without_records
+from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.pipeline.tune import known_tasks, tune
 from worker.compiler.pipeline.without_records import build_or_drop_records
 from worker.compiler.target import compile_target
@@ -66,7 +67,7 @@ def warm() -> None:
 
 def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere) -> Tuned:
     folder.mkdir(exist_ok=True)
-    request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions())
+    request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions(), makes_bundle=True)
     upload = SimpleNamespace(target=compile_target(HOST), request=request)
     captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
     module = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
@@ -185,6 +186,43 @@ def test_a_search_goes_on_after_the_trials_of_an_earlier_attempt(
         (trial.workload, trial.trace) for trial in earlier
     }
     assert not repeated
+
+
+def test_a_search_that_goes_on_publishes_no_untuned_bundle_again_and_judges_its_end_alone(
+    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[int] = []
+
+    def publish(bundles: EarlyBundles, tuned: Any) -> None:
+        assert tuned() is None or not kept.judged
+        published.append(bundles.made)
+        bundles.made += 1
+
+    monkeypatch.setattr(EarlyBundles, "publish", publish)
+    options = SEARCHES["plans"].model_copy(update={"publish_early": True})
+    kept = first = KeptHere()
+    run(server, tmp_path / "first", options, first)
+    assert published[0] == 0
+    published.clear()
+    earlier = tuple(first.trials[:8])
+    kept = second = KeptHere(RecordsAnswer(trials=earlier, count=8, elapsed_seconds=1.0))
+    tuned = run(server, tmp_path / "second", options, second)
+    assert 0 not in published
+    assert tuned.result.trials == 16
+    assert {judged.digest for judged in second.judged} <= {
+        trace_digest(trial.trace) for trial in first.trials + second.trials
+    }
+
+
+def test_the_time_of_earlier_attempts_counts(server: CandidateClient, tmp_path: Path) -> None:
+    first = KeptHere()
+    run(server, tmp_path / "first", SEARCHES["plans"], first)
+    spent = KeptHere(RecordsAnswer(trials=tuple(first.trials[:8]), count=8, elapsed_seconds=600.0))
+    tuned = run(server, tmp_path / "second", TuneOptions(seconds=600.0), spent)
+    assert tuned.result.ended_by is SearchEnd.SECONDS
+    assert (tuned.result.trials, spent.trials) == (8, [])
+    assert tuned.result.seconds > 600.0
+    check_outputs(server, tuned.module, tmp_path)
 
 
 def test_a_search_measures_the_best_records_of_a_function_first(

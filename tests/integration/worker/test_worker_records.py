@@ -14,7 +14,7 @@ from worker_samples import wait_until
 
 from bessemer.bundle.manifest import REPORT
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.job import Compilation, EventType, JobState
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.records import JudgedTrial, SearchScope, TuningRecord
 from bessemer.contract.report import Report
@@ -40,7 +40,7 @@ class Killed(NamedTuple):
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     """A search that another worker has finished, and that worker."""
     with setup(tmp_path_factory.mktemp("records")) as ready:
-        submit(ready, SEARCHED, tmp_path_factory, trials=TRIALS)
+        submit(ready, SEARCHED, tmp_path_factory, trials=TRIALS, publish_early=True)
         with ready.worker(worker_id="killed") as worker:
             wait_until(lambda: trials_of(ready, SEARCHED) >= 8)
             worker.kill()
@@ -146,7 +146,7 @@ def test_a_search_that_ends_early_delivers_its_best_and_answers_no_later_request
     killed: Killed, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ready = killed.ready
-    submit(ready, STOPPED, tmp_path_factory, seconds=600.0, from_records=False)
+    submit(ready, STOPPED, tmp_path_factory, seconds=600.0, from_records=False, publish_early=True)
     wait_until(lambda: trials_of(ready, STOPPED) >= 8)
     asked = own(ready.store).jobs.request_best(STOPPED)
     assert asked is not None
@@ -154,6 +154,8 @@ def test_a_search_that_ends_early_delivers_its_best_and_answers_no_later_request
     job = ended(ready, STOPPED)
     tune = report_of(ready, job).tune
     assert (job.state, job.verified) == (JobState.SUCCEEDED, True)
+    types = [event.type for event in own(ready.store).jobs.events_after(STOPPED, 0)]
+    assert EventType.PUBLISHED in types
     assert tune is not None
     assert tune.ended_by is SearchEnd.STOPPED
     with ready.store.database.read() as connection:

@@ -481,9 +481,8 @@ def _search(
         parts = (clock.build_seconds - build, clock.measure_seconds - measure)
         course.rounds.append(Round(measured, elapsed - before, *parts))
         course.reach(done, elapsed, standings)
-        if early is not None and early.is_due(
-            course.latency_ms, elapsed, course.search_seconds(standings) - elapsed
-        ):
+        left = 0.0 if _stopped(tasks) else course.search_seconds(standings) - elapsed
+        if early is not None and early.is_due(course.latency_ms, elapsed, left):
             early.publish(better)
             early.published_ms = course.latency_ms
             elapsed = _seconds_since(started)
