@@ -18,12 +18,10 @@ from tests.gpu.run import GPU, assert_computes, random_arrays
 from worker.compiler.codegen.cuda.machine_code import toolkit
 from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import TF32
 from worker.compiler.schedules.families.attention.blocks import AttentionBlocks, find_attention
-from worker.compiler.schedules.gpu.attention.tensor_cores import (
-    AttentionPlan,
-    TensorCoreAttention,
-    attention_plans,
-)
+from worker.compiler.schedules.gpu.attention.plan import AttentionPlan, attention_plans
+from worker.compiler.schedules.gpu.attention.tensor_cores import TensorCoreAttention
 from worker.compiler.schedules.gpu.chips import gpu_of, writing_for
 from worker.compiler.schedules.inline import inline_blocks
 
@@ -99,6 +97,12 @@ HALVES = {
     "a head of 128": Sizes(heads=1, queries=20, keys=40, depth=128, width=128, dtype="float16"),
     "a wide head": Sizes(heads=1, queries=5, keys=20, depth=192, width=192, dtype="float16"),
 }
+TF32_CASES = {
+    "odd rows and keys": CASES["odd rows and keys"],
+    "a mask": CASES["a mask"],
+    "a causal mask": CASES["a causal mask"],
+    "several tiles of queries": replace(HALVES["several tiles of queries"], dtype="float32"),
+}
 TOLERANCES = {"float16": 5e-3, "bfloat16": 2e-2}
 
 
@@ -118,6 +122,14 @@ def test_tensor_cores_compute_attention(name: str) -> None:
     assert family_of(function) == "attention"
     assert ("mma" in kernels_of(code_of(function))) == (sizes.depth <= 128)
     assert_computes(function, tolerance=TOLERANCES[sizes.dtype])
+
+
+@pytest.mark.parametrize("name", TF32_CASES)
+def test_tensor_cores_compute_attention_of_tf32_if_they_may(name: str) -> None:
+    function = attention(TF32_CASES[name]).with_attr(TF32, True)
+
+    assert "tf32" in kernels_of(code_of(function))
+    assert_computes(function, tolerance=2e-3)
 
 
 def test_tensor_cores_of_older_gpus_compute_attention() -> None:
@@ -187,6 +199,8 @@ USED = {
 @pytest.mark.skipif(toolkit() is None, reason="the CUDA compilers are not installed")
 @pytest.mark.parametrize("name", USED)
 def test_registers_hold_scores_and_result(name: str, tmp_path: Path) -> None:
-    usage = usage_of(code_of(attention(USED[name])), tmp_path)
+    function = attention(USED[name])
+    for allowed in (False, True) if USED[name].dtype == "float32" else (False,):
+        usage = usage_of(code_of(function.with_attr(TF32, allowed)), tmp_path)
 
-    assert [(kernel.spilled_bytes, kernel.stack_bytes) for kernel in usage] == [(0, 0)]
+        assert [(kernel.spilled_bytes, kernel.stack_bytes) for kernel in usage] == [(0, 0)]
