@@ -28,7 +28,10 @@ from worker.compiler.schedules.inline import inline_blocks
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of attention: ``[batch, rows, heads, depth]``."""
+    """The sizes of attention: ``[batch, rows, heads, depth]``.
+
+    Scores and products are of the dtype ``scores``, and what is computed before the softmax of ``steps``.
+    """
 
     heads: int
     queries: int
@@ -39,6 +42,8 @@ class Sizes:
     dtype: str = "float32"
     masked: bool = False
     causal: bool = False
+    scores: str | None = None
+    steps: str | None = None
 
 
 def attention(sizes: Sizes) -> tirx.PrimFunc:
@@ -52,19 +57,25 @@ def attention(sizes: Sizes) -> tirx.PrimFunc:
     parameters = [
         relax.Var(f"x{place}", relax.TensorType(shape, dtype)) for place, shape in enumerate(shapes)
     ]
-    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), dtype))
+    single, between = sizes.scores or dtype, sizes.steps or sizes.scores or dtype
+    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), between))
+
+    def cast(value: relax.Var, wanted: str) -> relax.Var:
+        return value if str(value.ty.dtype) == wanted else builder.emit(op.astype(value, wanted))
+
     with builder.function("main", [*parameters, *([mask] if sizes.masked else [])]):
         with builder.dataflow():
             query, key, value = (builder.emit(op.permute_dims(x, (0, 2, 1, 3))) for x in parameters)
-            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, (0, 1, 3, 2)))))
-            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), dtype)))
+            key = builder.emit(op.permute_dims(key, (0, 1, 3, 2)))
+            scores = cast(builder.emit(op.matmul(query, key, single)), between)
+            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), between)))
             if sizes.masked:
                 scores = builder.emit(op.add(scores, mask))
             if sizes.causal:
-                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, dtype), 1)
+                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, between), 1)
                 scores = builder.emit(op.add(scores, relax.const(hidden)))
-            shares = builder.emit(op.nn.softmax(scores))
-            result = builder.emit(op.matmul(shares, value))
+            shares = cast(builder.emit(op.nn.softmax(cast(scores, single))), dtype)
+            result = cast(builder.emit(op.matmul(shares, value, single)), dtype)
             result = builder.emit_output(op.permute_dims(result, (0, 2, 1, 3)))
         builder.emit_func_output(result)
     with writing_for(GPU):
@@ -97,6 +108,14 @@ HALVES = {
     "a head of 128": Sizes(heads=1, queries=20, keys=40, depth=128, width=128, dtype="float16"),
     "a wide head": Sizes(heads=1, queries=5, keys=20, depth=192, width=192, dtype="float16"),
 }
+SINGLE = {
+    f"{name} in float32": replace(HALVES[name], scores="float32")
+    for name in ("bfloat16", "a mask", "a causal mask", "more keys than a causal mask shows", "a wide head")
+}
+HALVES |= SINGLE
+HALVES["steps between in bfloat16"] = replace(
+    HALVES["bfloat16"], masked=True, scores="float32", steps="bfloat16"
+)
 TF32_CASES = {
     "odd rows and keys": CASES["odd rows and keys"],
     "a mask": CASES["a mask"],

@@ -525,7 +525,7 @@ class TensorCoreAttention:
     def _vector(self) -> int:
         """The features that a thread can store at once."""
         blocks = self.blocks
-        final = blocks.result.body.body
+        final = blocks.output
         every = (*blocks.axes, blocks.row, blocks.feature)
         bits = int(tvm.DataType(blocks.dtype).bits)
         width = gcd(16 * 8 // bits, blocks.feature.extent)
