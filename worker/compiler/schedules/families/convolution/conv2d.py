@@ -17,6 +17,9 @@ The epilogue (bias, residual, activation) reads the tile from L1. If the weights
 half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
 are read, and the row's sums stay in memory.
 
+An image that a block scales and activates (``ACTIVATED``) is computed a row at a time; the groups of blocks
+of that row are then inside the task.
+
 Edges: the last, shorter tile of a row is compiled separately (LoopPartition). Short rows are joined to one
 long row, so a tile may go on in the next row. The border is a copy, so the window has no branch.
 
