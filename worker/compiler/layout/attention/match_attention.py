@@ -110,7 +110,8 @@ class _Matcher:
         dtypes = {str(sums.ty.dtype) for sums in (scores, softmax, self._product)}
         if len(kinds) != 1 or len(dtypes) != 1:
             return None
-        return Match(self._rounded(*kinds), *dtypes, query, key, value, tuple(steps), safe)
+        result = self._rounded(str(value.ty.dtype))
+        return Match(result, str(scores.ty.dtype), query, key, value, tuple(steps), safe)
 
     def _rounded(self, dtype: str) -> relax.Var:
         """The variable of the product, or of its rounding to the values' dtype, if nothing else reads it."""
