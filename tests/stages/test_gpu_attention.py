@@ -28,7 +28,7 @@ from worker.compiler.schedules.inline import inline_blocks
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of attention: ``[batch, rows, heads, depth]``; ``sums`` is the dtype of scores and sums."""
+    """The sizes of attention: ``[batch, rows, heads, depth]``."""
 
     heads: int
     queries: int
@@ -39,13 +39,11 @@ class Sizes:
     dtype: str = "float32"
     masked: bool = False
     causal: bool = False
-    sums: str | None = None
 
 
 def attention(sizes: Sizes) -> tirx.PrimFunc:
     """The function that a model's attention becomes."""
     dtype, builder = sizes.dtype, relax.BlockBuilder()
-    sums = sizes.sums or dtype
     shapes = [
         (sizes.batch, sizes.queries, sizes.heads, sizes.depth),
         (sizes.batch, sizes.keys, sizes.heads, sizes.depth),
@@ -54,21 +52,19 @@ def attention(sizes: Sizes) -> tirx.PrimFunc:
     parameters = [
         relax.Var(f"x{place}", relax.TensorType(shape, dtype)) for place, shape in enumerate(shapes)
     ]
-    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), sums))
+    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), dtype))
     with builder.function("main", [*parameters, *([mask] if sizes.masked else [])]):
         with builder.dataflow():
             query, key, value = (builder.emit(op.permute_dims(x, (0, 2, 1, 3))) for x in parameters)
-            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, (0, 1, 3, 2))), sums))
-            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), sums)))
+            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, (0, 1, 3, 2)))))
+            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), dtype)))
             if sizes.masked:
                 scores = builder.emit(op.add(scores, mask))
             if sizes.causal:
-                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, sums), 1)
+                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, dtype), 1)
                 scores = builder.emit(op.add(scores, relax.const(hidden)))
             shares = builder.emit(op.nn.softmax(scores))
-            shares = shares if sums == dtype else builder.emit(op.astype(shares, dtype))
-            result = builder.emit(op.matmul(shares, value, sums))
-            result = result if sums == dtype else builder.emit(op.astype(result, dtype))
+            result = builder.emit(op.matmul(shares, value))
             result = builder.emit_output(op.permute_dims(result, (0, 2, 1, 3)))
         builder.emit_func_output(result)
     with writing_for(GPU):
@@ -99,18 +95,6 @@ HALVES = {
         heads=1, queries=20, keys=20, depth=16, width=16, dtype="float16", masked=True, causal=True
     ),
     "a head of 128": Sizes(heads=1, queries=20, keys=40, depth=128, width=128, dtype="float16"),
-    "scores of float32": Sizes(
-        heads=2, queries=37, keys=53, depth=32, width=32, dtype="bfloat16", sums="float32"
-    ),
-    "scores of float32 with masks": Sizes(
-        heads=1, queries=20, keys=33, depth=16, width=24, dtype="float16", sums="float32", masked=True
-    ),
-    "causal scores of float32": Sizes(
-        heads=1, queries=37, keys=37, depth=16, width=16, dtype="bfloat16", sums="float32", causal=True
-    ),
-    "a wide head with scores of float32": Sizes(
-        heads=1, queries=5, keys=20, depth=192, width=192, dtype="bfloat16", sums="float32"
-    ),
     "a wide head": Sizes(heads=1, queries=5, keys=20, depth=192, width=192, dtype="float16"),
 }
 TF32_CASES = {

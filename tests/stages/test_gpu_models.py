@@ -126,7 +126,7 @@ ROUNDED_MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tens
 }
 ROUNDED = {
     "residual in bfloat16": Rounded("residual", torch.bfloat16, "packed_image", 5e-3),
-    "encoder in bfloat16": Rounded("encoder", torch.bfloat16, "attention", 2e-2),
+    "encoder in bfloat16": Rounded("encoder", torch.bfloat16, error=2e-2),
     "stem in float16": Rounded("stem", torch.float16, "packed_image"),
     "gray in float16": Rounded("gray", torch.float16, "packed_image"),
     "residual in tf32": Rounded("residual", contains="packed_image"),

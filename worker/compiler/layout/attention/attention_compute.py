@@ -8,8 +8,7 @@
     shares[..., t, s]   = powers[..., t, s] / total[..., t]
     attended            = sum over s of shares[..., t, s] * value[..., s, e], its dimensions in ``order``
 
-On a GPU, products of half precision may be sums of float32, and the result is rounded behind. ``f`` is a
-chain of elementwise steps. With ``safe``, a query that sees no key gives zeros. These blocks say
+``f`` is a chain of elementwise steps. With ``safe``, a query that sees no key gives zeros. These blocks say
 what is computed; ``worker.compiler.schedules.families.attention`` replaces them by loops that never store all
 scores.
 """
@@ -62,8 +61,6 @@ class Attention:
         order: the result's dimensions, as positions in ``[..., T, E]``.
         causal: query ``i`` sees the keys up to ``i + causal``; all keys if None.
         safe: whether a query that sees no key gives zeros.
-        scores: the dtype of the scores and all sums.
-        result: the dtype of the result.
     """
 
     query: Operand
@@ -73,8 +70,6 @@ class Attention:
     order: tuple[int, ...]
     causal: int | None
     safe: bool
-    scores: str
-    result: str
 
 
 def attention_function(
@@ -105,12 +100,9 @@ def _attend(attention: Attention, parameters: list[Tensor]) -> Tensor:
     query, key, value = (
         _viewed(operand, parameters) for operand in (attention.query, attention.key, attention.value)
     )
-    scores = _scores(query, key, attention.scores)
+    scores = _scores(query, key)
     weights = _softmax(_edited(scores, attention, parameters), attention.safe)
-    attended = _result(weights, value, attention)
-    if attention.result == attention.scores:
-        return attended
-    return te.compute(attended.shape, lambda *at: attended(*at).astype(attention.result), "rounded")
+    return _result(weights, value, attention)
 
 
 def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
@@ -124,20 +116,17 @@ def _steps(extent: Any, name: str) -> Any:
     return te.reduce_axis((tirx.IntImm("int64", 0), extent), name)
 
 
-def _scores(query: Tensor, key: Tensor, dtype: str) -> Tensor:
+def _scores(query: Tensor, key: Tensor) -> Tensor:
     batch = _broadcast(query.shape[:-2], key.shape[:-2])
     step = _steps(query.shape[-1], "d")
 
     def score(*place: Any) -> Expression:
         *outer, row, column = place
-        one, other = element_at(query, (*outer, row, step)), element_at(key, (*outer, step, column))
-        return te.sum(_wide(one, dtype) * _wide(other, dtype), axis=step)
+        return te.sum(
+            element_at(query, (*outer, row, step)) * element_at(key, (*outer, step, column)), axis=step
+        )
 
     return te.compute([*batch, query.shape[-2], key.shape[-1]], score, "scores")
-
-
-def _wide(number: Expression, dtype: str) -> Expression:
-    return number if str(number.ty.dtype) == dtype else number.astype(dtype)
 
 
 def _broadcast(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
@@ -192,8 +181,7 @@ def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
     def element(*place: Any) -> Expression:
         at = [place[attention.order.index(position)] for position in range(len(place))]
         *outer, row, column = at
-        number = _wide(element_at(value, (*outer, step, column)), attention.scores)
-        return te.sum(weights(*outer, row, step) * number, axis=step)
+        return te.sum(weights(*outer, row, step) * element_at(value, (*outer, step, column)), axis=step)
 
     attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
     if attention.causal is not None:

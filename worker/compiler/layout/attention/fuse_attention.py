@@ -85,8 +85,6 @@ class _Fusion:
             order=order,
             causal=causal,
             safe=match.safe,
-            scores=match.dtype,
-            result=str(match.result.ty.dtype),
         )
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:

@@ -56,8 +56,7 @@ class Match:
     """Attention on a graph.
 
     Attributes:
-        result: the variable of the second product, or of what rounds it.
-        dtype: of the scores and the sums.
+        result: the variable of the second product.
         query: ``[..., T, D]``.
         key: ``[..., D, S]``.
         value: ``[..., S, E]``.
@@ -66,7 +65,6 @@ class Match:
     """
 
     result: relax.Var
-    dtype: str
     query: relax.Expr
     key: relax.Expr
     value: relax.Expr
@@ -106,20 +104,7 @@ class _Matcher:
         query, key = scores.args
         if _is_weight(key, self._graph) or _is_weight(value, self._graph):
             return None
-        kinds = {str(operand.ty.dtype) for operand in (query, key, value)}
-        dtypes = {str(sums.ty.dtype) for sums in (scores, softmax, self._product)}
-        if len(kinds) != 1 or len(dtypes) != 1:
-            return None
-        result = self._rounded(str(value.ty.dtype))
-        return Match(result, str(scores.ty.dtype), query, key, value, tuple(steps), safe)
-
-    def _rounded(self, dtype: str) -> relax.Var:
-        """The variable of the product, or of its rounding to the values' dtype, if nothing else reads it."""
-        reader = self._graph.only_reader(self._variable)
-        if reader is None or str(self._variable.ty.dtype) == dtype:
-            return self._variable
-        is_rounding = operator_of(self._graph.values[reader]) == "astype" and str(reader.ty.dtype) == dtype
-        return reader if is_rounding else self._variable
+        return Match(self._variable, query, key, value, tuple(steps), safe)
 
     def _bound(self, expression: relax.Expr) -> relax.Expr:
         """The value of a variable that fusing removes."""
@@ -130,8 +115,6 @@ class _Matcher:
     def _softmax(self, weights: relax.Expr) -> tuple[relax.Call | None, bool]:
         """The softmax, and whether a query that sees no key gets zeros."""
         bound = self._bound(weights)
-        if operator_of(bound) == "astype" and str(self._product.ty.dtype) == str(bound.args[0].ty.dtype):
-            bound = self._bound(bound.args[0])  # powers are rounded as the values are
         if operator_of(bound) == "nn.softmax":
             return bound, False
         if operator_of(bound) != "where" or not self._is_zero(bound.args[1]):
@@ -214,15 +197,10 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether operands and result have two dimensions or more, no size 0, and a dtype of the target's.
-
-    A GPU also adds up products of half precision in float32.
-    """
+    """Whether operands and result have two dimensions or more, no size 0, and one dtype of the target's."""
     operands = [*product.args, product]
     shapes = [shape_of(operand) for operand in operands]
     kinds = {str(operand.ty.dtype) for operand in operands}
-    if current_gpu() is not None and str(product.ty.dtype) == "float32":
-        kinds = {str(operand.ty.dtype) for operand in product.args}
     return (
         all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and len(kinds) == 1

@@ -10,13 +10,12 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.blocks import Axis, Block, Places, are_axes, element_bits, read_blocks
+from worker.compiler.schedules.blocks import Axis, Block, Places, element_bits, read_blocks
 from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
@@ -34,7 +33,6 @@ class AttentionBlocks:
     """
 
     result: Block
-    output: Any
     scores: Any
     axes: tuple[Axis, ...]
     row: Axis
@@ -73,7 +71,7 @@ class AttentionBlocks:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the sums: that of all operands but masks, if these are not of half precision."""
+        """The dtype of all operands but masks."""
         return str(self.result.body.writes[0].source.dtype)
 
     @property
@@ -126,7 +124,7 @@ class AttentionBlocks:
         """The statement that stores an element of the result."""
         places = {**batch, self.row.var: row, self.feature.var: feature}
         final = self.result.body.body
-        return nest.store(self.output, value, *(nest.substitute(index, places) for index in final.indices))
+        return nest.store(final.buffer, value, *(nest.substitute(index, places) for index in final.indices))
 
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
@@ -143,12 +141,10 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
     positions = list(map(int, order))
     *axes, row, feature = (result.spatial[positions.index(place)] for place in range(len(positions)))
     (key,), (step,) = result.reduced, scores.reduced
-    output = _output(result, blocks)
-    if step.is_dynamic or feature.is_dynamic or output is None:
+    if step.is_dynamic or feature.is_dynamic:
         return None
     return AttentionBlocks(
         result=result,
-        output=output,
         scores=scores.body.writes[0].source,
         axes=tuple(axes),
         row=row,
@@ -160,24 +156,6 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
         value_number=expand(result, _term(result).b, result.axes),
         weight_number=expand(highest, _term(highest), (*axes, row, key)),
     )
-
-
-def _output(result: Block, blocks: Sequence[Block]) -> Any:
-    """The buffer of the results, which a block behind may round; None if it does more."""
-    sums, last = result.body.writes[0].source, blocks[-1]
-    if last is result:
-        return sums
-    final = last.body.body
-    if not isinstance(final, tirx.BufferStore) or not isinstance(final.value, tirx.Cast):
-        return None
-    read = final.value.value
-    is_same = (
-        isinstance(read, TensorLoad)
-        and read.source.same_as(sums)
-        and are_axes(read.indices, last.axes)
-        and are_axes(final.indices, last.axes)
-    )
-    return final.buffer if is_same else None
 
 
 def _seen(weight: Expression) -> Expression | None:

@@ -417,13 +417,13 @@ class _Writer:
             value = self.result[at, whole(chunk * plan.lanes + lane)] / self.total[at]
             if blocks.safe:
                 value = tirx.Select(self.total[at] == _float(0), _float(0), value)
-            return value.astype(str(blocks.output.dtype))
+            return value.astype(blocks.dtype)
 
         def stored(part: int) -> tirx.Stmt:
             here = {**places, blocks.row.var: query}
             lane = Lane((blocks.feature,), first + part, self.memory.analyzer, here)
             values = tuple(share(part + number) for number in range(lanes))
-            statement = self.memory.stored(blocks.output, final.indices, Vector((), values), lane)
+            statement = self.memory.stored(final.buffer, final.indices, Vector((), values), lane)
             inside = first + part < blocks.feature.extent if plan.width != blocks.feature.extent else None
             return when(inside, statement)
 

@@ -7,13 +7,10 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-import tvm
-
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
 from worker.compiler.schedules.families.attention.plan import AttentionShape
 from worker.compiler.schedules.gpu.chips import Gpu
-from worker.compiler.schedules.gpu.products.contraction import narrow_factor
 from worker.compiler.schedules.gpu.products.plan import PAD
 from worker.compiler.schedules.gpu.products.threads import WARP
 
@@ -98,14 +95,12 @@ def attention_plans(blocks: AttentionBlocks, gpu: Gpu) -> tuple[AttentionPlan, .
     """
     shape = blocks.shape
     is_tensor = {"float16": True, "bfloat16": gpu.has_bfloat16, "float32": gpu.has_bfloat16 and gpu.tf32}
-    dtype = factor_dtype(blocks)
-    if not is_tensor.get(dtype, False):
+    if not is_tensor.get(blocks.dtype, False):
         return ()
-    bits = int(tvm.DataType(dtype).bits)
     depth, width = _filled(shape.depth), _filled(shape.width)
     most_keys = min(_MOST_KEYS, _filled(shape.keys))
     plans = [
-        AttentionPlan(warps, fragments, keys, depth, width, bits)
+        AttentionPlan(warps, fragments, keys, depth, width, shape.bits)
         for warps, fragments, keys in product((4, 2, 8), (1, 2), range(_GRAIN, most_keys + 1, _GRAIN))
         if max(depth, width) <= _MOST_DEPTH
     ]
@@ -138,11 +133,6 @@ def _cycles(plan: AttentionPlan, shape: AttentionShape, gpu: Gpu) -> float:
     work = tiles * (max(busy * (products + softmax), busy * loads, rounds * fill) + 0.2 * rounds * fill)
     alone = tiles * (4 * products + 2 * softmax + _TILE_LATENCY) + _BLOCK_LATENCY
     return max(work, ceil(rounds / resident) * alone) + _BLOCK_LATENCY
-
-
-def factor_dtype(blocks: AttentionBlocks) -> str:
-    """The dtype of queries, keys and values in memory, which the function may widen."""
-    return nest.dtype_of(narrow_factor(blocks.query_number, blocks.dtype))
 
 
 def has_masks(blocks: AttentionBlocks, weight: Expression) -> bool:

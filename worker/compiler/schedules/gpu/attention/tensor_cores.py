@@ -44,10 +44,10 @@ from tvm.script import tirx as T
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places
 from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
-from worker.compiler.schedules.gpu.attention.plan import ROWS, STAGES, AttentionPlan, factor_dtype, has_masks
+from worker.compiler.schedules.gpu.attention.plan import ROWS, STAGES, AttentionPlan, has_masks
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products import threads as gt
-from worker.compiler.schedules.gpu.products.contraction import Factor, Group, aligned_run, narrow_factor
+from worker.compiler.schedules.gpu.products.contraction import Factor, Group, aligned_run
 from worker.compiler.schedules.gpu.products.staging import Fragments, store_fragments
 from worker.compiler.schedules.gpu.products.tensor_cores import elements, load_left, load_right, multiply_of
 from worker.compiler.schedules.gpu.products.threads import INT, WARP, number
@@ -99,16 +99,15 @@ class TensorCoreAttention:
 
     def __init__(self, blocks: AttentionBlocks, plan: AttentionPlan, gpu: Gpu) -> None:
         self.blocks, self.plan = blocks, plan
-        self._dtype = factor_dtype(blocks)
-        self._multiply = multiply_of(self._dtype, gpu)
+        self._multiply = multiply_of(blocks.dtype, gpu)
         self._batch = Group(blocks.axes)
         self._query = self._tile(blocks.query_number, blocks.row, blocks.step, plan.queries, 0, gpu)
         self._key = self._tile(blocks.key_number, blocks.key, blocks.step, plan.keys, self._query.size, gpu)
         start = self._query.size + self._key.size
         self._value = self._tile(blocks.value_number, blocks.feature, blocks.key, plan.width, start, gpu)
-        self._shared = gt.shared(plan.shared_bytes, self._dtype)
+        self._shared = gt.shared(plan.shared_bytes, blocks.dtype)
         self._buffers = {
-            id(tile): gt.view(self._shared, self._dtype, tile.name)
+            id(tile): gt.view(self._shared, blocks.dtype, tile.name)
             for tile in (self._query, self._key, self._value)
         }
         rows = 2 * plan.fragments
@@ -120,12 +119,11 @@ class TensorCoreAttention:
 
     def _tile(self, value: Any, outer: Any, depth: Any, size: int, start: int, gpu: Gpu) -> Tile:
         blocks, plan = self.blocks, self.plan
-        narrow = narrow_factor(value, blocks.dtype)
-        factor = Factor(narrow, Group((outer,)), Group((depth,)), self._batch, self._dtype)
+        factor = Factor(value, Group((outer,)), Group((depth,)), self._batch, blocks.dtype)
         steps = plan.keys if depth is blocks.key else plan.depth
         sizes = _TileSizes(steps, 1 if outer is blocks.row else STAGES, plan.threads)
         name = "queries" if outer is blocks.row else "keys" if outer is blocks.key else "values"
-        is_rounded = self._dtype == _FLOAT
+        is_rounded = blocks.dtype == _FLOAT
         return make_tile(
             factor, size, sizes, f"{name}_tile", start, gpu.has_async_copies, is_rounded=is_rounded
         )
@@ -313,7 +311,7 @@ class TensorCoreAttention:
     def _share(self, fragment: int, step: int, at: int) -> Any:
         """A register of the left factor of values: powers as they lie."""
         first = fragment * self.plan.keys // 8
-        if self._dtype == _FLOAT:
+        if self.blocks.dtype == _FLOAT:
             power = self._scores[number((first + step) * 4 + at % 2 * 2 + at // 2)]
             return tirx.reinterpret("uint32", gt.round_to_tf32(power))
         place = (first + 2 * step + at // 2) * 4 + at % 2 * 2
@@ -322,7 +320,7 @@ class TensorCoreAttention:
     def _load_values(self, into: list[Any], slot: Any, pair: int, step: int, lane: Any) -> tirx.Stmt:
         """The right factor of two fragments of features."""
         tile, buffer = self._value, self._buffers[id(self._value)]
-        if self._dtype != _FLOAT:
+        if self.blocks.dtype != _FLOAT:
             return load_right(tile, buffer, into, slot, number(pair * 16), step, lane)
 
         def one(at: int) -> tirx.Stmt:
@@ -337,7 +335,7 @@ class TensorCoreAttention:
 
     def _pair(self, low: Any, high: Any) -> Any:
         """Two numbers of half precision in one register."""
-        dtype = self._dtype
+        dtype = self.blocks.dtype
         return T.cuda.func_call(
             f"pair_of_{dtype}", low, high, source_code=_PAIRS[dtype], return_type="uint32"
         )
@@ -512,12 +510,10 @@ class TensorCoreAttention:
             if blocks.feature.extent % plan.width:
                 conditions.append(column < blocks.feature.extent)
 
-            dtype = str(blocks.output.dtype)
-
             def one(along: Any) -> tirx.Stmt:
                 feature = wide(column) + wide(along)
                 element = value(along)
-                element = element if dtype == _FLOAT else tirx.Cast(dtype, element)
+                element = element if blocks.dtype == _FLOAT else tirx.Cast(blocks.dtype, element)
                 return blocks.store(element, places, wide(query), feature)
 
             return gt.when_all(conditions, nest.vectorized(vector, one, INT))
@@ -531,9 +527,9 @@ class TensorCoreAttention:
         blocks = self.blocks
         final = blocks.result.body.body
         every = (*blocks.axes, blocks.row, blocks.feature)
-        bits = int(tvm.DataType(str(blocks.output.dtype)).bits)
+        bits = int(tvm.DataType(blocks.dtype).bits)
         width = gcd(16 * 8 // bits, blocks.feature.extent)
-        width = gcd(width, aligned_run(blocks.output[tuple(final.indices)], (blocks.feature,), every))
+        width = gcd(width, aligned_run(final.buffer[tuple(final.indices)], (blocks.feature,), every))
         return width & -width
 
 
