@@ -42,6 +42,7 @@ from app.routes import (
     keys,
     metrics,
     models,
+    records,
     submissions,
     targets,
     usage,
@@ -75,6 +76,7 @@ TAGS = [
     {"name": "targets", "description": "The targets to compile for."},
     {"name": "workers", "description": "The processes that compile."},
     {"name": "devices", "description": "The machines that verify and measure libraries for other platforms."},
+    {"name": "tuning records", "description": "What searches measured, which serves later compilations."},
     {"name": "keys", "description": "API keys and the audit log, for administrators."},
     {"name": "health", "description": "Health and metrics of the service."},
 ]
@@ -129,6 +131,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         usage,
         workers,
         devices,
+        records,
         keys,
         audit,
         health,

@@ -132,6 +132,11 @@ class AppSettings(StoreSettings):
         description="Delete models and extensions that were not uploaded or compiled for this many days, or "
         "`never`. Uploads that an unfinished compilation needs are kept.",
     )
+    record_retention_days: RetentionDays = Field(
+        default=DEFAULT_RETENTION_DAYS,
+        description="Delete tuning records this many days after they were last measured or imported, or "
+        "`never`.",
+    )
     blob_grace_seconds: float = Field(
         default=86_400.0,
         ge=0,

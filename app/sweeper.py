@@ -115,6 +115,9 @@ def delete_expired(service: Service) -> int:
     uploads = _expire(removal.expire_uploads, settings.model_retention_days)
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     service.store.device_tasks.delete_obsolete()
+    _expire(service.store.records.expire, settings.record_retention_days)
+    while service.store.records.trim():
+        pass
     _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)

@@ -43,6 +43,8 @@ from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 from worker.job.warmup import import_everything
 
+PATIENCE_SECONDS = 300.0
+"""How long a candidate of stock MetaSchedule may take: its processes import all of TVM first."""
 OURS, STOCK = "bessemer", "stock MetaSchedule"
 
 
@@ -116,7 +118,7 @@ class _StockRunner:
     """MetaSchedule's own runner, in a process of its own for each candidate."""
 
     def __init__(self) -> None:
-        self._runner = ms.runner.LocalRunner()
+        self._runner = ms.runner.LocalRunner(timeout_sec=PATIENCE_SECONDS)
         self.rival_seconds: float | None = None
 
     def run(self, inputs: list[Any]) -> list[Any]:
@@ -128,7 +130,7 @@ def _session(folder: Path, target: tvm.target.Target, threads: int, method: Sear
     options = TuneOptions(trials=1, search=method)
     return TuningSession(
         target=target,
-        builder=ms.builder.LocalBuilder(max_workers=threads),
+        builder=ms.builder.LocalBuilder(max_workers=threads, timeout_sec=PATIENCE_SECONDS),
         runner=None,
         database=open_database(folder),
         cost_model=make_cost_model(options, threads),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -17,14 +17,16 @@ MAX_DOCUMENT_BYTES = 1 << 20
 
 
 class DocumentRoute(APIRoute):
-    """A route that refuses bodies that exceed ``MAX_DOCUMENT_BYTES``, or that stall."""
+    """A route that refuses bodies that exceed ``max_bytes``, or that stall."""
+
+    max_bytes: ClassVar[int] = MAX_DOCUMENT_BYTES
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the route's handler to limit the body."""
         handler = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            return await handler(_Document(request.scope, _bounded(in_time(request))))
+            return await handler(_Document(request.scope, _bounded(in_time(request), self.max_bytes)))
 
         return bounded
 
@@ -54,15 +56,15 @@ def in_time(request: Request) -> Receive:
     return receive_in_time
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, max_bytes: int) -> Receive:
     size_bytes = 0
 
     async def receive_bounded() -> Message:
         nonlocal size_bytes
         message = await receive()
         size_bytes += len(message.get("body", b""))
-        if size_bytes > MAX_DOCUMENT_BYTES:
-            raise refuse(ErrorCode.REQUEST_TOO_LARGE, f"The document exceeds {MAX_DOCUMENT_BYTES} bytes.")
+        if size_bytes > max_bytes:
+            raise refuse(ErrorCode.REQUEST_TOO_LARGE, f"The document exceeds {max_bytes} bytes.")
         return message
 
     return receive_bounded

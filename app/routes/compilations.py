@@ -16,6 +16,13 @@ from bessemer.contract.job import LOG, Compilation, CompilationPage
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.problem import ErrorCode
 
+KeepBest = Annotated[
+    bool,
+    Query(
+        description="End the search, and deliver a library with the best schedules that it has found.",
+        examples=[True],
+    ),
+]
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"], route_class=DocumentRoute)
 
 
@@ -79,7 +86,16 @@ def delete_compilation(service: ServiceDep, job: CompilationDep) -> None:
     | documentation.answer(202, "The compilation is running and will stop.", documentation.RUNNING)
     | problems(*LOOKUP, ErrorCode.STATE_CONFLICT),
 )
-def cancel_compilation(service: ServiceDep, response: Response, job: CompilationDep) -> Compilation:
-    """Cancel a compilation: at once if it is queued, within about a second if it is running."""
-    after = service.data.jobs.request_cancel(job.id)
+def cancel_compilation(
+    service: ServiceDep, response: Response, job: CompilationDep, keep_best: KeepBest = False
+) -> Compilation:
+    """Cancel a compilation: at once if it is queued, within about a second if it is running.
+
+    With `keep_best`, a search ends after the round that it measures, and the compilation goes on: its library
+    has the best schedules so far, and is verified as always.
+    """
+    if keep_best and not job.request.searches:
+        raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} runs no search: leave out `keep_best`.")
+    jobs = service.data.jobs
+    after = jobs.request_best(job.id) if keep_best else jobs.request_cancel(job.id)
     return cancellation(response, "compilation", job.id, after)

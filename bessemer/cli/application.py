@@ -24,6 +24,7 @@ from bessemer.cli import (
 from bessemer.cli.arguments import RequestCommand
 from bessemer.cli.gate_files import GateCommand
 from bessemer.cli.keys import keys
+from bessemer.cli.records import records
 
 
 class Commands(TyperGroup):
@@ -85,6 +86,7 @@ application.command("devices")(devices.devices)
 application.command("models")(models.list_models)
 application.command("extensions")(models.list_extensions)
 application.command("inspect")(models.inspect)
+application.add_typer(records, name="records")
 application.add_typer(keys, name="keys")
 application.command("audit")(audit.audit)
 application.command("run")(running.run)

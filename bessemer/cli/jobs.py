@@ -159,11 +159,19 @@ def cancel(
         str | None,
         typer.Argument(metavar="INVOCATION", help="Cancel this invocation instead of the compilation."),
     ] = None,
+    keep_best: Annotated[
+        bool,
+        typer.Option("--keep-best", help="End only the search, and deliver the best that it has found."),
+    ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
     """Cancel a compilation, a group or an invocation. A running one ends within seconds."""
     with connected(url) as client:
+        if keep_best:
+            kept = client.job(job_id).cancel(keep_best=True).document
+            print_result(kept, [f"{kept.id}: asked to end its search and keep the best so far"], json)
+            return
         document = _cancelled(client, job_id, invocation_id)
         done = document.state is JobState.CANCELLED
         print_result(document, [f"{document.id}: {'cancelled' if done else 'asked to cancel'}"], json)

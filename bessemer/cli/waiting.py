@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import typer
 from rich.console import Console
@@ -20,10 +21,13 @@ from bessemer.errors import BessemerError, CompilationCancelledError, Compilatio
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 1.0
+CANCEL, KEEP = "cancel", "keep"
 
 
 def follow(job: Job, console: Console, on_event: Callable[[Event], object] | None = None) -> None:
     """Show a job's stages until it ends. After Ctrl-C, it keeps running unless the user cancels it.
+
+    If the user ends only its search, go on until the library with the best schedules so far is there.
 
     Args:
         job: the job.
@@ -33,7 +37,10 @@ def follow(job: Job, console: Console, on_event: Callable[[Event], object] | Non
     try:
         watch(job, console, on_event=on_event)
     except KeyboardInterrupt as interruption:
-        interrupted(job.id, job.cancel, interruption)
+        keep_best = partial(job.cancel, keep_best=True) if job.document.request.searches else None
+        if interrupted(job.id, job.cancel, interruption, keep_best):
+            follow(job, console, on_event)
+            return
         raise typer.Exit(interruption_status(interruption)) from None
 
 
@@ -87,23 +94,42 @@ def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
-def interrupted(name: str, cancel: Callable[[], object], interruption: KeyboardInterrupt) -> None:
-    """On a terminal, offer to cancel; a second Ctrl-C lets the job run."""
-    if not isinstance(interruption, TerminatedError) and _wants_cancel():
+def interrupted(
+    name: str,
+    cancel: Callable[[], object],
+    interruption: KeyboardInterrupt,
+    keep_best: Callable[[], object] | None = None,
+) -> bool:
+    """On a terminal, offer to cancel, or to end only a search; a second Ctrl-C lets the job run.
+
+    Returns:
+        Whether the job's search ends and its result is still wanted.
+    """
+    answer = "" if isinstance(interruption, TerminatedError) else _wanted(keep_best is not None)
+    if answer == KEEP and keep_best is not None:
+        return bool(
+            ask_to_cancel(name, keep_best, f"asked {name} to end its search and keep the best so far")
+        )
+    if answer == CANCEL:
         ask_to_cancel(name, cancel)
-        return
-    print_lines(errors, f"{name} is still running: `bessemer show --follow {name}`, `bessemer cancel {name}`")
-
-
-def _wants_cancel() -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
+    print_lines(errors, f"{name} is still running: `bessemer show --follow {name}`, `bessemer cancel {name}`")
+    return False
+
+
+def _wanted(searches: bool) -> str:
+    """What the user wants: ``CANCEL``, ``KEEP``, or an empty text to let the job run."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return ""
+    choices = "[y]es, [k]eep the best so far, [N]o: " if searches else "[y/N] "
     try:
-        answer = errors.input("\nCancel the compilation? [y/N] ", markup=False)
+        answer = errors.input(f"\nCancel the compilation? {choices}", markup=False).strip().lower()
     except (KeyboardInterrupt, EOFError):
         errors.print()
-        return False
-    return answer.strip().lower() in ("y", "yes")
+        return ""
+    if answer in ("y", "yes"):
+        return CANCEL
+    return KEEP if searches and answer in ("k", "keep") else ""
 
 
 @contextmanager
@@ -121,7 +147,7 @@ def cancel_on_interrupt(name: str, cancel: Callable[[], object]) -> Iterator[Non
         raise
 
 
-def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
+def ask_to_cancel(name: str, cancel: Callable[[], object], done: str = "") -> tuple[str, ...]:
     """Cancel a job, then print and return the result; nothing if it had already ended."""
     try:
         cancel()
@@ -130,7 +156,7 @@ def ask_to_cancel(name: str, cancel: Callable[[], object]) -> tuple[str, ...]:
     except BessemerError as error:
         lines: tuple[str, ...] = (f"{name} was not cancelled:", *error_lines(error))
     else:
-        lines = (f"asked to cancel {name}",)
+        lines = (done or f"asked to cancel {name}",)
     print_lines(errors, *lines)
     return lines
 

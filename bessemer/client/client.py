@@ -3,13 +3,14 @@
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
 
-from bessemer.client import operations, submission
+from bessemer.client import operations, records, submission
 from bessemer.client.group import AsyncGroup, Group
 from bessemer.client.inputs import NO_DIMENSIONS, Dimensions, Inputs
 from bessemer.client.ir_modules import Arrays, Beside
@@ -35,6 +36,7 @@ from bessemer.contract.options import (
     TuneOptions,
     VerifyOptions,
 )
+from bessemer.contract.records import RecordsDeleted, RecordsImported, TuningRecord
 from bessemer.contract.request import CompilationRequest, Entry, Parameters, Submission
 from bessemer.contract.service import Readiness, WorkerList
 from bessemer.contract.stage import Stage
@@ -43,6 +45,13 @@ from bessemer.contract.usage import Usage
 
 AnyJob = TypeVar("AnyJob")
 AnyGroup = TypeVar("AnyGroup")
+
+
+def _filters(
+    target: str | None, threads: int | None, workload: str | None, won: bool | None, since: datetime | None
+) -> dict[str, object]:
+    """The filters of tuning records by name."""
+    return {"target": target, "threads": threads, "workload": workload, "won": won, "since": since}
 
 
 class ClientOperations(Generic[AnyJob, AnyGroup]):
@@ -331,6 +340,52 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
         return fetch(AuditPage, Call("GET", "/v1/audit", params=params))
 
     @operation
+    def import_records(
+        self, folder: str | os.PathLike[str], *, shared: bool = False
+    ) -> Flow[RecordsImported]:
+        """Store the tuning records of a JSON database of TVM's MetaSchedule.
+
+        Args:
+            folder: a bundle, or the folder with the two files.
+            shared: whether searches of other tenants that share may measure them.
+
+        Raises:
+            InvalidArgumentError: the files are missing or too large.
+            RequestRefusedError: they are not such files.
+        """
+        return records.import_from(Path(folder), shared)
+
+    @operation
+    def export_records(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        threads: int | None = None,
+        workload: str | None = None,
+        won: bool | None = None,
+        since: datetime | None = None,
+    ) -> Flow[int]:
+        """Write the tuning records that match all given filters as a JSON database; returns how many.
+
+        See ``Client.records`` for the filters.
+        """
+        return records.export(Path(folder), _filters(target, threads, workload, won, since))
+
+    @operation
+    def delete_records(
+        self,
+        *,
+        target: str | None = None,
+        threads: int | None = None,
+        workload: str | None = None,
+        won: bool | None = None,
+        since: datetime | None = None,
+    ) -> Flow[RecordsDeleted]:
+        """Delete the tuning records that match all given filters; without any, all of the tenant's."""
+        return records.delete(_filters(target, threads, workload, won, since))
+
+    @operation
     def require_worker(self, request: CompilationRequest) -> Flow[None]:
         """Raise ``NoWorkerError`` unless a live worker, busy or not, can run the compilation.
 
@@ -420,6 +475,29 @@ class Client(ClientOperations[Job, Group], Blocking):
     def extensions(self) -> Iterator[Extension]:
         """List the uploaded extensions and files of records, newest first, page by page."""
         return self._transport.items(operations.extension_page)
+
+    def records(
+        self,
+        *,
+        target: str | None = None,
+        threads: int | None = None,
+        workload: str | None = None,
+        won: bool | None = None,
+        since: datetime | None = None,
+    ) -> Iterator[TuningRecord]:
+        """List the tuning records that match all given filters, newest first, page by page.
+
+        Args:
+            target: the processor or GPU architecture.
+            threads: the number of threads.
+            workload: the structural hash of the function.
+            won: whether the record won in its compilation.
+            since: a timezone-aware time; only records measured or imported since then.
+
+        Raises:
+            InvalidArgumentError: a value is not valid.
+        """
+        return self._transport.items(records.pages(_filters(target, threads, workload, won, since)))
 
     def jobs(
         self,
@@ -519,6 +597,18 @@ class AsyncClient(ClientOperations[AsyncJob, AsyncGroup], Asynchronous):
     def extensions(self) -> AsyncIterator[Extension]:
         """See ``Client.extensions``."""
         return self._transport.items(operations.extension_page)
+
+    def records(
+        self,
+        *,
+        target: str | None = None,
+        threads: int | None = None,
+        workload: str | None = None,
+        won: bool | None = None,
+        since: datetime | None = None,
+    ) -> AsyncIterator[TuningRecord]:
+        """See ``Client.records``."""
+        return self._transport.items(records.pages(_filters(target, threads, workload, won, since)))
 
     async def jobs(
         self,

@@ -227,9 +227,14 @@ class Job(JobOperations, Blocking):
         self.document = self._transport.run(operations.get_compilation(self.id))
         return self
 
-    def cancel(self) -> Self:
-        """Cancel the job; a running job ends a little later."""
-        self.document = self._transport.run(operations.cancel(self.id))
+    def cancel(self, keep_best: bool = False) -> Self:
+        """Cancel the job; a running job ends a little later.
+
+        Args:
+            keep_best: end only the search: the library gets the best schedules so far, and is verified.
+                Raises ``ConflictError`` if the job runs no search.
+        """
+        self.document = self._transport.run(operations.cancel(self.id, keep_best))
         return self
 
     def events(self, after: int = 0) -> Iterator[Event]:
@@ -300,9 +305,9 @@ class AsyncJob(JobOperations, Asynchronous):
         self.document = await self._transport.run(operations.get_compilation(self.id))
         return self
 
-    async def cancel(self) -> Self:
+    async def cancel(self, keep_best: bool = False) -> Self:
         """See ``Job.cancel``."""
-        self.document = await self._transport.run(operations.cancel(self.id))
+        self.document = await self._transport.run(operations.cancel(self.id, keep_best))
         return self
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:

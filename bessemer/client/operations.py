@@ -39,9 +39,10 @@ def get_compilation(job_id: str) -> Flow[Compilation]:
     return fetch(Compilation, Call("GET", compilation_path(job_id)))
 
 
-def cancel(job_id: str) -> Flow[Compilation]:
-    """Cancel a compilation."""
-    return fetch(Compilation, Call("POST", f"{compilation_path(job_id)}/cancel"))
+def cancel(job_id: str, keep_best: bool = False) -> Flow[Compilation]:
+    """Cancel a compilation, or only its search."""
+    params = {"keep_best": "true"} if keep_best else {}
+    return fetch(Compilation, Call("POST", f"{compilation_path(job_id)}/cancel", params=params))
 
 
 def get_group(group_id: str) -> Flow[Group]:

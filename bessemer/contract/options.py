@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
@@ -217,6 +218,10 @@ OTHER_LIMITS = ("seconds", "until_ms", "gain_below")
 SEARCH_LIMITS = "`trials`, `seconds`, `until_ms` or `gain_below`"
 
 
+STORED_OF_A_FUNCTION = 2
+"""How many of the service's records a search measures of each function."""
+
+
 class SearchEnd(GrowingEnum):
     """Why a search stopped."""
 
@@ -229,6 +234,19 @@ class SearchEnd(GrowingEnum):
     CANDIDATES = "candidates"
     DEVICE = "device"
     NO_GPU = "no_gpu"
+    STOPPED = "stopped"
+
+
+OTHER_ENDS: Mapping[SearchEnd, str] = MappingProxyType(
+    {
+        SearchEnd.JOB_TIME: "ended because the job needs the time that it has left",
+        SearchEnd.CANDIDATES: "ended because no candidates were left",
+        SearchEnd.DEVICE: "ended because no device was left to measure",
+        SearchEnd.NO_GPU: "ranked by the cost model: no GPU measured them",
+        SearchEnd.STOPPED: "ended by the user, who keeps the best so far",
+    }
+)
+"""In words, why a search stopped without reaching a limit of the request."""
 
 
 class SearchMethod(GrowingEnum):
@@ -352,6 +370,20 @@ class TuneOptions(Document):
         "function's records first, as trials.",
     )
 
+    from_records: bool = Field(
+        strict=True,
+        default=True,
+        description="Use the service's tuning records of earlier compilations. Without trials, each function "
+        "gets the schedule with which an earlier compilation of your tenant became faster. With trials, the "
+        f"search measures the best {STORED_OF_A_FUNCTION} of each function first.",
+    )
+    share_records: bool = Field(
+        strict=True,
+        default=False,
+        description="Share records with the other tenants that do: searches of theirs may measure this "
+        "search's records, and this search may measure theirs.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _other_limits_grant_trials(cls, given: Any) -> Any:
@@ -383,14 +415,8 @@ class TuneOptions(Document):
                 return f"ended by tune.until_ms={self.until_ms:g}"
             case SearchEnd.GAIN_BELOW:
                 return f"ended by tune.gain_below={self.gain_below:g}"
-            case SearchEnd.JOB_TIME:
-                return "ended because the job needs the time that it has left"
-            case SearchEnd.CANDIDATES:
-                return "ended because no candidates were left"
-            case SearchEnd.DEVICE:
-                return "ended because no device was left to measure"
-            case SearchEnd.NO_GPU:
-                return "ranked by the cost model: no GPU measured them"
+            case _:
+                return OTHER_ENDS[end]
 
     @model_validator(mode="after")
     def _has_trials_for_spaces(self) -> Self:

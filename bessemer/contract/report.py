@@ -568,6 +568,28 @@ class SearchShares(Document):
     measure: float = Field(description="Measuring candidates, with the wait for a turn.")
 
 
+class StoredRecordsUse(Document):
+    """How a compilation used the service's tuning records, by distinct function."""
+
+    hits: int = Field(
+        description="Functions for which it used a record: without trials, as their schedule; with "
+        "trials, as candidates."
+    )
+    misses: int = Field(description="Functions of fixed sizes for which there was no record to use.")
+    misfits: int = Field(
+        default=0,
+        description="Records whose traces or plans do not apply to their function; they were skipped.",
+    )
+    restored_trials: int = Field(
+        default=0, description="Trials that an earlier attempt at the compilation had measured."
+    )
+    dropped: str | None = Field(
+        default=None,
+        description="Why the library uses the default schedules after all: with the records, it could not be "
+        "built, or was wrong; null if it was not.",
+    )
+
+
 class TuneVerdict(Document):
     """How a search ended. Latencies are medians of the whole model in milliseconds."""
 
@@ -601,13 +623,18 @@ class TuneVerdict(Document):
     unused_records: int = Field(
         default=0, description="Number of these records that fit no function of the search."
     )
+    stored: StoredRecordsUse | None = Field(
+        default=None,
+        description="How the service's tuning records were used; null if they were not asked for.",
+    )
     ended_by: SearchEnd | None = Field(
         default=None,
         description="Why the search stopped. `trials`, `seconds`: it reached this limit of the request. "
         "`until_ms`, `gain_below`: likewise, by the whole model's estimated latency. `job_time`: a search "
         "without `trials` and `seconds` left the job the time for its other stages. "
         "`trials_per_task`: every function reached `tune.max_trials_per_task` or has no candidates left. "
-        "`candidates`: it measured every candidate that it could generate. `device`: no device measured any "
+        "`candidates`: it measured every candidate that it could generate. `stopped`: the user cancelled the "
+        "compilation and keeps the best so far. `device`: no device measured any "
         "more; see `device_failure`. `no_gpu`: the target is a GPU and the worker has none, so the "
         "cost model ranked the plans. Null without a search.",
     )

@@ -26,8 +26,10 @@ from bessemer.store.rows.tenant_extensions import TenantExtensions
 from bessemer.store.rows.tenant_invocations import TenantInvocations
 from bessemer.store.rows.tenant_jobs import TenantJobs
 from bessemer.store.rows.tenant_models import TenantModels
+from bessemer.store.rows.tenant_records import TenantRecords
 from bessemer.store.rows.tenant_usage import TenantUsage
 from bessemer.store.rows.totals import Statistics, read_statistics
+from bessemer.store.rows.tuning_records import TuningRecords
 from bessemer.store.rows.worker_time import WorkerTime
 from bessemer.store.rows.workers import Workers
 from bessemer.store.settings import StoreSettings
@@ -48,6 +50,7 @@ class TenantStore:
     artifacts: TenantArtifacts
     usage: TenantUsage
     devices: TenantDevices
+    records: TenantRecords
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Store:
     workers: Workers
     device_tasks: DeviceTasks
     worker_time: WorkerTime
+    records: TuningRecords
     removal: Removal
     keys: Keys
     audit: Audit
@@ -82,6 +86,7 @@ class Store:
             artifacts=self.artifacts.for_tenant(tenant),
             usage=TenantUsage(self.database, tenant),
             devices=TenantDevices(self.database, tenant, self.device_tasks.lease_seconds),
+            records=TenantRecords(self.database, tenant),
         )
 
     def secret(self, name: str) -> bytes:
@@ -141,6 +146,7 @@ def open_store(settings: StoreSettings) -> Store:
             workers=Workers(database),
             device_tasks=DeviceTasks(database, settings.device_lost_seconds),
             worker_time=WorkerTime(database),
+            records=TuningRecords(database),
             removal=Removal(database),
             keys=Keys(database),
             audit=Audit(database),

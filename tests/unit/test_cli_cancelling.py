@@ -1,9 +1,10 @@
-"""An interrupt whose cancel fails."""
+"""Interrupts: what the user is asked, and a cancel that fails."""
 
 import pytest
 
+from bessemer.cli import waiting
 from bessemer.cli.output import TerminatedError
-from bessemer.cli.waiting import cancel_on_interrupt
+from bessemer.cli.waiting import CANCEL, KEEP, cancel_on_interrupt, interrupted
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.errors import BessemerError, ServerFailedError, UnreachableError
 
@@ -35,3 +36,28 @@ def test_a_failed_cancel_is_reported_and_the_interrupt_continues(
     assert printed.startswith("job-1 was not cancelled:\nerror: ")
     assert says in printed
     assert "asked to cancel" not in printed
+
+
+@pytest.mark.parametrize(
+    ("answer", "searches", "done", "goes_on"),
+    [
+        (CANCEL, True, ["cancelled"], False),
+        (CANCEL, False, ["cancelled"], False),
+        (KEEP, True, ["kept"], True),
+        ("", True, [], False),
+    ],
+)
+def test_an_interrupt_cancels_or_ends_the_search_or_lets_the_job_run(
+    monkeypatch: pytest.MonkeyPatch, answer: str, searches: bool, done: list[str], goes_on: bool
+) -> None:
+    monkeypatch.setattr(waiting, "_wanted", lambda _searches: answer)
+    did: list[str] = []
+    keep = (lambda: did.append("kept")) if searches else None
+    assert interrupted("job-1", lambda: did.append("cancelled"), KeyboardInterrupt(), keep) is goes_on
+    assert did == done
+
+
+def test_a_terminated_command_asks_nothing_and_lets_the_job_run() -> None:
+    did: list[str] = []
+    assert not interrupted("job-1", lambda: did.append("cancelled"), TerminatedError(), None)
+    assert not did

@@ -6,6 +6,7 @@ import pytest
 
 from bessemer.contract.job import Figures
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import SearchScope
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
@@ -19,8 +20,11 @@ from worker.protocol.messages import (
     Failed,
     Message,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
@@ -41,6 +45,10 @@ FIGURES = Figures(
     max_absolute_error=0,
 )
 EARLY = EarlyBundleMade(figures=FIGURES)
+SCOPE = SearchScope(target="x86_64 znver4", threads=2, compiler="tvm", tvm_target="{}")
+ASKED = RecordsRequested(scope=SCOPE, functions=("1",), applies=False)
+TOLD = TrialsMeasured(first=0, trials=(), elapsed_seconds=1.0)
+JUDGED = TrialsJudged(judged=())
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -59,6 +67,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
         (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
         (CONFINED, TUNE, EARLY, EARLY, FAILED),
+        (CONFINED, TUNE, ASKED, TOLD, TOLD, JUDGED, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -77,6 +86,10 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, CANDIDATES),
         (CONFINED, EARLY),
         (CONFINED, TUNE, TurnRequested(), EARLY),
+        (CONFINED, ASKED),
+        (CONFINED, JUDGED),
+        (CONFINED, TUNE, TurnRequested(), TOLD),
+        (CONFINED, TUNE, TurnRequested(), ASKED),
         (CONFINED, TUNE, TurnRequested(), CANDIDATES),
         (CONFINED, CONFINED),
         (CONFINED, FAILED, FAILED),

@@ -5,6 +5,7 @@ import math
 import pytest
 from report_samples import baseline
 
+from bessemer.contract.report import StoredRecordsUse
 from worker.report import words
 
 
@@ -85,3 +86,16 @@ def test_a_range_with_nan_is_omitted() -> None:
 def test_neighboring_float32_values_are_printed_differently() -> None:
     assert words.element(1.2345679) != words.element(1.2345678)
     assert words.element(-6.270817756652832) == "-6.27081776"
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (StoredRecordsUse(hits=2, misses=3), "records had schedules for 2 of 5 functions."),
+        (StoredRecordsUse(hits=0, misses=1, misfits=4), "0 of 1 functions. 4 records do not apply"),
+        (StoredRecordsUse(hits=1, misses=0, restored_trials=8), "8 trials had been measured by an earlier"),
+        (StoredRecordsUse(hits=1, misses=0, dropped="it crashed"), "uses the default schedules: with"),
+    ],
+)
+def test_the_use_of_tuning_records_is_told_in_words(use: StoredRecordsUse, text: str) -> None:
+    assert text in words.records_used(use)

@@ -13,6 +13,7 @@ from bessemer.contract.base import Digest
 from bessemer.contract.dynamic import DynamicShapes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import SourcePlace
+from bessemer.contract.records import JudgedTrial
 from bessemer.contract.report import (
     BenchmarkResult,
     Estimate,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
     from worker.measure.devices import Devices
+    from worker.measure.records import Records
     from worker.parameters import ParameterFile
 
     Arrays = tuple[np.ndarray, ...]
@@ -63,7 +65,7 @@ class StageContext:
     ``by_device`` says that a device verifies the bundle. ``devices`` measure the candidates of a search; if
     None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm. ``publish`` publishes the
     early bundle in ``output`` and returns why it could not. ``compares`` says that the benchmark may time
-    other runtimes.
+    other runtimes. ``stored`` are the service's tuning records, if they serve this compilation.
     """
 
     scratch: Path
@@ -80,6 +82,7 @@ class StageContext:
     devices: Devices | None = None
     publish: Callable[[Benchmarked], str] = lambda _benchmarked: "nothing publishes bundles here"
     compares: bool = True
+    stored: Records | None = None
 
 
 @dataclass(frozen=True)
@@ -377,12 +380,16 @@ class Optimized:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The module with a schedule for every function. ``records`` is MetaSchedule's database, if any."""
+    """The module with a schedule for every function.
+
+    ``records`` is MetaSchedule's database, if any. ``applied`` names the service's records that it uses.
+    """
 
     optimized: Optimized
     module: tvm.IRModule
     result: TuneResult
     records: Path | None
+    applied: tuple[JudgedTrial, ...] = ()
 
     @property
     def captured(self) -> Captured:

@@ -22,6 +22,7 @@ from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.devices import AskedDevices, Devices, read_answer
+from worker.measure.records import AskedRecords, Records
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import (
     Confined,
@@ -47,10 +48,11 @@ from worker.sandbox.confine import confine
 
 
 class Waits(NamedTuple):
-    """What a job waits for: its turns to measure here, devices that measure for it, and its early bundles."""
+    """What a job waits for: its turns to measure here, devices, tuning records, and its early bundles."""
 
     turns: Turns
     devices: Devices
+    records: Records
     publish: Callable[[EarlyBundleMade], EarlyBundleTaken]
 
 
@@ -92,8 +94,12 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
         sender.send(_refusal(sandbox))
         return 0
     try:
-        devices = AskedDevices(sender.send, pipes.grants)
-        waits = Waits(_turns(sender, pipes), devices, partial(_publish, sender, pipes))
+        waits = Waits(
+            _turns(sender, pipes),
+            AskedDevices(sender.send, pipes.grants),
+            AskedRecords(sender.send, pipes.grants),
+            partial(_publish, sender, pipes),
+        )
         result = _work(order, sandbox, sender, host_mcpu, waits)
         if result is not None:
             sender.send(result)
@@ -152,7 +158,7 @@ def _compile(
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, waits.turns, waits.devices, waits.publish)
+    return compile_model(order, folder, sandbox, sender, host_mcpu, *waits)
 
 
 def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:

@@ -42,6 +42,7 @@ from worker.errors import JobError
 from worker.job.extensions import load_extensions
 from worker.job.folder import JobFolder
 from worker.measure.devices import Devices
+from worker.measure.records import Records
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
 from worker.package.document import make_report
@@ -70,6 +71,7 @@ def compile_model(
     host_mcpu: str,
     turns: Turns,
     devices: Devices,
+    records: Records | None = None,
     publish: Callable[[EarlyBundleMade], EarlyBundleTaken] = refuse_early,
 ) -> Compiled:
     """Compile the upload in ``folder``.
@@ -82,6 +84,7 @@ def compile_model(
         host_mcpu: LLVM's name of the processor.
         turns: when this job may measure.
         devices: the devices that measure the candidates of a search, if the work says so.
+        records: the service's tuning records, if the work says so.
         publish: has a bundle published while the compilation runs.
 
     Raises:
@@ -120,6 +123,7 @@ def compile_model(
             by_device=by_device,
             devices=devices if on_device else None,
             publish=lambda benchmarked: _publish(benchmarked, publish),
+            stored=records if order.work.keeps_records and request.is_verified else None,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
         upload = Upload(path=folder.model, request=request, target=target, own_models=own)

@@ -19,8 +19,11 @@ from worker.protocol.messages import (
     Invoked,
     Message,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
@@ -29,6 +32,8 @@ FIRST_MESSAGES = 2_000
 MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
+Question = CandidatesBuilt | EarlyBundleMade | RecordsRequested | TrialsMeasured | TrialsJudged
+"""What a job asks for, or tells, beside its turns, while a stage runs."""
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 
@@ -84,7 +89,7 @@ class Conversation:
                 return self
             case TurnRequested() if not self.turn:
                 return replace(self, turn=True)
-            case CandidatesBuilt() | EarlyBundleMade() if self.stage_runs and not self.turn:
+            case _ if isinstance(message, Question) and self.stage_runs and not self.turn:
                 return self
             case TurnEnded() if self.turn:
                 return replace(self, turn=False)

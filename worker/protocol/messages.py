@@ -14,6 +14,7 @@ from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, De
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.records import JudgedTrial, MeasuredTrial, Packed, SearchScope, WorkloadHash
 from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -108,6 +109,39 @@ class EarlyBundleMade(Document):
 
     kind: Literal["early-bundle-made"] = "early-bundle-made"
     figures: Annotated[Figures, AfterValidator(_finite)]
+
+
+MAX_FUNCTIONS = 4096
+MAX_TRIALS_AT_ONCE = 64
+
+
+class RecordsRequested(Document):
+    """The job waits for the records of its functions, and for the trials of its earlier attempts.
+
+    A job that does not search ``applies`` records: its result depends on them.
+    """
+
+    kind: Literal["records-requested"] = "records-requested"
+    scope: SearchScope
+    functions: Annotated[tuple[WorkloadHash, ...], Field(max_length=MAX_FUNCTIONS)]
+    applies: bool
+
+
+class TrialsMeasured(Document):
+    """The job waits until its trials are stored; ``workloads`` has the modules of functions that are new."""
+
+    kind: Literal["trials-measured"] = "trials-measured"
+    first: int = Field(ge=0, le=MAX_COUNT, description="The number of the first trial.")
+    trials: Annotated[tuple[MeasuredTrial, ...], Field(max_length=MAX_TRIALS_AT_ONCE)]
+    workloads: Annotated[dict[WorkloadHash, Packed], Field(max_length=1)] = Field(default={})
+    elapsed_seconds: FiniteFloat = Field(ge=0)
+
+
+class TrialsJudged(Document):
+    """Which records the library uses, or does not use after a comparison. The last such message counts."""
+
+    kind: Literal["trials-judged"] = "trials-judged"
+    judged: Annotated[tuple[JudgedTrial, ...], Field(max_length=MAX_TRIALS_AT_ONCE)]
 
 
 class BundleRead(Document):
@@ -270,6 +304,9 @@ Message = Annotated[
     | TurnEnded
     | CandidatesBuilt
     | EarlyBundleMade
+    | RecordsRequested
+    | TrialsMeasured
+    | TrialsJudged
     | BundleRead
     | Failed
     | Inspected

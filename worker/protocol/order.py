@@ -12,6 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import Float32Products, VerifyOptions
+from bessemer.contract.records import MeasuredTrial, StoredTrial
 from bessemer.contract.report import DeviceRun, SearchDevice
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
@@ -73,6 +74,9 @@ class CompileWork(Document):
     )
     searches_on_device: bool = Field(
         default=False, description="Whether a device measures the candidates of a search."
+    )
+    keeps_records: bool = Field(
+        default=False, description="Whether the supervisor answers requests for tuning records."
     )
 
 
@@ -147,6 +151,21 @@ class EarlyBundleTaken(Document):
     """The answer to ``EarlyBundleMade``: empty if the bundle is published, else why it is not."""
 
     refusal: str = ""
+
+
+class RecordsAnswer(Document):
+    """The answer to ``RecordsRequested`` and to ``TrialsMeasured``.
+
+    ``stop`` says that the user wants the best so far. The other fields answer the former only: ``records``
+    of the job's functions; ``trials`` of its earlier attempts, which took ``elapsed_seconds``; ``count``
+    includes those that are about another target.
+    """
+
+    stop: bool = False
+    records: tuple[StoredTrial, ...] = ()
+    trials: tuple[MeasuredTrial, ...] = ()
+    count: int = 0
+    elapsed_seconds: float = 0.0
 
 
 MAX_ORDER_BYTES = 1 << 22

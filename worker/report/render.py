@@ -49,6 +49,7 @@ def _environment() -> Environment:
         "not_measured": words.not_measured,
         "device_error": words.device_error,
         "measured_where": words.measured_where,
+        "records_used": words.records_used,
     }
     environment.globals |= {
         "CURVE_WIDTH": charts.CURVE_WIDTH,

@@ -16,6 +16,7 @@ from bessemer.contract.report import (
     Report,
     Schedules,
     SearchDevice,
+    StoredRecordsUse,
     TuneResult,
     TuneTask,
 )
@@ -237,6 +238,24 @@ def decision(result: TuneResult) -> str:
         "The library uses the default schedules: the search looked faster for "
         f"{again} of {len(result.tasks)} workloads, but not clearly when measured again beside the default."
     )
+
+
+def records_used(use: StoredRecordsUse) -> str:
+    """What the service's tuning records did, in sentences."""
+    if use.dropped is not None:
+        return (
+            "The library uses the default schedules: with the service's tuning records, compiling it failed: "
+            f"{use.dropped}"
+        )
+    total = use.hits + use.misses
+    served = f"The service's tuning records had schedules for {use.hits} of {total} functions."
+    misfits = f"{use.misfits} records do not apply and were skipped." if use.misfits else ""
+    restored = (
+        f"{use.restored_trials} trials had been measured by an earlier attempt."
+        if use.restored_trials
+        else ""
+    )
+    return " ".join(filter(None, (served, misfits, restored)))
 
 
 def measured_where(result: TuneResult) -> str:

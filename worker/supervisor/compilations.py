@@ -29,6 +29,7 @@ from worker.supervisor.early_bundles import EarlyBundles
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
+from worker.supervisor.kept_records import JobRecords
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
 from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
 from worker.supervisor.search_step import SearchOnDevices
@@ -49,6 +50,7 @@ class CompilationTask(RowTask[Compilation]):
         self._provenance: Mapping[str, bytes] = {}
         self._stored: dict[str, Artifact] = {}
         self._in_flight = in_flight
+        self._records: JobRecords | None = None
 
     def lost_workers(self) -> tuple[str, ...]:
         """The workers in the job's events."""
@@ -92,17 +94,21 @@ class CompilationTask(RowTask[Compilation]):
         searches = await self._runner.store_retry.call(partial(searches_on_device, *of_row))
         search = SearchOnDevices(self._runner, row, attempt, folder, record)
         early = EarlyBundles(self._runner, making, attempt, folder, record)
+        records = JobRecords(self._runner.store, self._runner.store_retry, row, attempt)
+        self._records = records
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,
             seconds=min(timeout_seconds or inf, settings.limit_wall_seconds),
             by_device=await self._runner.store_retry.call(use_device),
             searches_on_device=searches,
+            keeps_records=True,
         )
         outcome = await self._runner.run(
             *(row.id, slot, folder, work, record, timeout_seconds, (trace,)),
             time_candidates=search.time if searches else None,
             publish_early=early.publish if row.request.tune.publish_early else None,
+            records=records,
             on_gpu=_runs_on_gpu(row),
         )
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
@@ -164,14 +170,22 @@ class CompilationTask(RowTask[Compilation]):
                 result = error.problem(None)
             else:
                 found = (result.target, result.verified, result.figures, files)
-                self._jobs.succeed(self._id, attempt, *found, self._identity)
+                is_whole = self._records is None or not self._records.stopped
+                self._settle_records(succeeded=result.verified is True)
+                self._jobs.succeed(self._id, attempt, *found, self._identity if is_whole else None)
                 return None
         problem = as_problem(result)
+        self._settle_records(succeeded=False)
         if problem.code is ErrorCode.CANCELLED:
+            self._runner.store.records.forget_trials(self._id)
             self._jobs.cancel_finished(self._id, attempt)
         else:
             self._jobs.fail(self._id, attempt, problem, collect_left(folder.path, artifacts, limit_bytes))
         return problem
+
+    def _settle_records(self, succeeded: bool) -> None:
+        if self._records is not None:
+            self._records.settle(succeeded)
 
     def _collected(
         self, folder: JobFolder, compiled: Compiled, artifacts: TenantArtifacts

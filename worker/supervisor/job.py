@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from bessemer.contract.base import Document
 from bessemer.store.errors import FencedError, StoreUnavailableError
 from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
-from worker.protocol.conversation import Conversation, LastMessage
+from worker.protocol.conversation import Conversation, LastMessage, Question
 from worker.protocol.messages import (
     Amended,
     BundleRead,
@@ -27,13 +27,16 @@ from worker.protocol.messages import (
     Inspected,
     Invoked,
     ProgressMade,
+    RecordsRequested,
     StageFinished,
     StageStarted,
+    TrialsJudged,
+    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, StartJob
+from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, RecordsAnswer, StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -53,6 +56,17 @@ LOG_SHOWN_BYTES = 16_384
 
 TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
 PublishEarly = Callable[[EarlyBundleMade], Coroutine[Any, Any, EarlyBundleTaken]]
+
+
+class KeptRecords(Protocol):
+    """Answers a job's messages about tuning records."""
+
+    async def answer(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        """Find records, or store trials."""
+
+    def judge(self, message: TrialsJudged) -> None:
+        """Keep what the job says of its records until it has ended."""
+
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +91,7 @@ async def run_job(
     on_usage: Callable[[Usage], None] = ignore_usage,
     time_candidates: TimeCandidates | None = None,
     publish_early: PublishEarly | None = None,
+    records: KeptRecords | None = None,
 ) -> JobOutcome:
     """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
@@ -94,6 +109,7 @@ async def run_job(
         on_usage: called with every measurement of what the job uses; must not block.
         time_candidates: has a device time the job's candidates; None if it must not ask for that.
         publish_early: publishes a bundle of the running job; None if it must not ask for that.
+        records: answers its messages about tuning records; None if it must not send any.
 
     Raises:
         FencedError: another worker has taken over the job.
@@ -107,7 +123,7 @@ async def run_job(
     ):
         turns = HostTurns(turn_limits, job.grant_turn)
         listening = asyncio.ensure_future(
-            _listen(job, record, store_retry, turns, observers, time_candidates, publish_early)
+            _listen(job, record, store_retry, turns, observers, time_candidates, publish_early, records)
         )
         try:
             termination = await watch(job, limits, cancelled.is_set, on_usage)
@@ -140,6 +156,7 @@ async def _listen(
     observers: tuple[JobObserver, ...],
     time_candidates: TimeCandidates | None,
     publish_early: PublishEarly | None,
+    records: KeptRecords | None,
 ) -> Reported:
     conversation, began = Conversation(), time.monotonic()
     try:
@@ -150,8 +167,8 @@ async def _listen(
                     turns.begin()
                 case TurnEnded():
                     turns.end()
-                case CandidatesBuilt() | EarlyBundleMade():
-                    await _answer(job, _asked(message, time_candidates, publish_early))
+                case _ if isinstance(message, Question):
+                    await _serve(job, message, time_candidates, publish_early, records)
                 case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
                     await store_retry.call(partial(observe, message, record))
                     for observer in observers:
@@ -168,19 +185,28 @@ async def _listen(
     return Reported(last=conversation.last, violation=None)
 
 
-def _asked(
-    message: CandidatesBuilt | EarlyBundleMade,
+async def _serve(
+    job: RunningJob,
+    message: Question,
     time_candidates: TimeCandidates | None,
     publish_early: PublishEarly | None,
-) -> Coroutine[Any, Any, Document]:
-    """What a job that waits has asked for."""
-    if isinstance(message, EarlyBundleMade):
+    records: KeptRecords | None,
+) -> None:
+    """Do what a job asks for beside its turns."""
+    if isinstance(message, CandidatesBuilt):
+        if time_candidates is None:
+            raise MisbehavedError("the job has no device that could time its candidates")
+        await _answer(job, time_candidates(message))
+    elif isinstance(message, EarlyBundleMade):
         if publish_early is None:
             raise MisbehavedError("the job must not publish bundles before its end")
-        return publish_early(message)
-    if time_candidates is None:
-        raise MisbehavedError("the job has no device that could time its candidates")
-    return time_candidates(message)
+        await _answer(job, publish_early(message))
+    elif records is None:
+        raise MisbehavedError("the job keeps no tuning records")
+    elif isinstance(message, TrialsJudged):
+        records.judge(message)
+    else:
+        await _answer(job, records.answer(message))
 
 
 async def _answer(job: RunningJob, work: Coroutine[Any, Any, Document]) -> None:

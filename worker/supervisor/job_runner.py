@@ -26,7 +26,7 @@ from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file, lent_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
-from worker.supervisor.job import PublishEarly, TimeCandidates, run_job
+from worker.supervisor.job import KeptRecords, PublishEarly, TimeCandidates, run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
@@ -188,6 +188,7 @@ class JobRunner:
         time_candidates: TimeCandidates | None = None,
         publish_early: PublishEarly | None = None,
         *,
+        records: KeptRecords | None = None,
         on_gpu: bool = False,
     ) -> JobOutcome:
         """Run a job in its folder; ``on_gpu`` opens this machine's GPUs to it, if it has any.
@@ -221,6 +222,7 @@ class JobRunner:
                 meter.used,
                 time_candidates,
                 publish_early,
+                records,
             )
             if cgroup is not None and outcome.termination is None and cgroup.ran_out_of_memory():
                 return replace(outcome, termination=Termination(ErrorCode.LIMIT_MEMORY, OUT_OF_MEMORY))

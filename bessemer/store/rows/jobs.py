@@ -23,7 +23,7 @@ from bessemer.contract.target import ResolvedTarget
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt, CancellableRows
-from bessemer.store.rows.tables import EVENTS, JOB_BLOBS, JOB_LOGS, JOBS
+from bessemer.store.rows.tables import EVENTS, JOB_BLOBS, JOB_LOGS, JOB_TRIALS, JOBS
 
 _EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
 _UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
@@ -63,6 +63,10 @@ class Jobs(CancellableRows):
     def last_seq(self, job_id: JobId, attempt: Attempt) -> int:
         """The number of the job's last event."""
         return int(self._owned_value(job_id, attempt, "last_seq"))
+
+    def best_requested(self, job_id: JobId, attempt: Attempt) -> bool:
+        """Whether the user wants the search to end, and the best so far."""
+        return bool(self._owned_value(job_id, attempt, "keep_best"))
 
     def confined(self, job_id: JobId, attempt: Attempt, sandbox: SandboxStatus) -> None:
         """Record which layers of the sandbox hold."""
@@ -148,6 +152,7 @@ class Jobs(CancellableRows):
     ) -> None:
         ended = {**values, **self.lifecycle.ended(event.value)}
         with self._moving(job_id, attempt, ended, event, data) as connection:
+            connection.execute(sa.delete(JOB_TRIALS).where(JOB_TRIALS.c.job == job_id))
             _refer(connection, job_id, artifacts)
 
 

@@ -49,6 +49,7 @@ JOBS = sa.Table(
     sa.Column("worker", sa.String(200)),
     sa.Column("incarnation", sa.String(32)),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("keep_best", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("target", _document()),
     sa.Column("stage", sa.String(16)),
     sa.Column("progress", _document()),
@@ -253,6 +254,64 @@ WORKER_TIME = sa.Table(
     sa.Column("tenant", sa.String(64), primary_key=True),
     sa.Column("day", sa.Date, primary_key=True),
     sa.Column("seconds", sa.Float, nullable=False),
+)
+
+TUNING_WORKLOADS = sa.Table(
+    "tuning_workloads",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("workload", sa.String(20), primary_key=True),
+    sa.Column("packed", sa.Text, nullable=False),
+)
+
+TUNING_RECORDS = sa.Table(
+    "tuning_records",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("key", sa.String(64), nullable=False),
+    sa.Column("trace_digest", sa.String(64), nullable=False),
+    sa.Column("workload", sa.String(20), nullable=False),
+    sa.Column("function", sa.String(200), nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("processor", sa.String(64), nullable=False),
+    sa.Column("threads", sa.Integer, nullable=False),
+    sa.Column("compiler", sa.String(200), nullable=False),
+    sa.Column("space", sa.String(200), nullable=False),
+    sa.Column("trace", sa.Text, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),
+    sa.Column("tvm_target", sa.Text, nullable=False),
+    sa.Column("seconds", sa.Float),
+    sa.Column("default_seconds", sa.Float),
+    sa.Column("won", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("failure", sa.Text),
+    sa.Column("shared", sa.Boolean, nullable=False),
+    sa.Column("compilation", sa.String(64)),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("judged_at", UtcTime),
+    sa.Index("tuning_records_by_key", "key", "tenant"),
+    sa.Index("tuning_records_newest", "tenant", "created_at", "id"),
+    sa.Index("tuning_records_by_workload", "tenant", "workload"),
+    sa.Index("tuning_records_age", "created_at"),
+    sa.UniqueConstraint("tenant", "key", "trace_digest", name="tuning_records_once"),
+)
+
+JOB_TRIALS = sa.Table(
+    "job_trials",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("key", sa.String(64), nullable=False),
+    sa.Column("elapsed_seconds", sa.Float, nullable=False),
+    sa.Column("document", _document(), nullable=False),
+)
+
+JOB_KEYS = sa.Table(
+    "job_keys",
+    METADATA,
+    sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("read_at", UtcTime, nullable=False),
 )
 
 KEYS = sa.Table(

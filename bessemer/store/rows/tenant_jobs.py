@@ -17,7 +17,17 @@ from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.filters import conditions, starts_with
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.paging import read_page
-from bessemer.store.rows.tables import EVENTS, JOB_BLOBS, JOB_LOGS, JOBS, LABELS, MODELS
+from bessemer.store.rows.tables import (
+    EVENTS,
+    JOB_BLOBS,
+    JOB_KEYS,
+    JOB_LOGS,
+    JOB_TRIALS,
+    JOBS,
+    LABELS,
+    MODELS,
+    TUNING_RECORDS,
+)
 from bessemer.store.rows.tenant_rows import CancellableTenantRows
 
 _EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
@@ -201,6 +211,21 @@ class TenantJobs(CancellableTenantRows[Compilation]):
                 raise JobNotFinalError(row.id, row.state)
             return connection.execute(sa.delete(JOBS).where(owned, JOBS.c.state.in_(_FINAL))).rowcount > 0
 
+    def request_best(self, job_id: JobId) -> Compilation | None:
+        """Ask a running job to end its search, and to deliver the best so far.
+
+        A job that no worker has, and that has measured nothing, is cancelled at once.
+
+        Returns:
+            The job's document afterwards; None if the tenant has no such job.
+        """
+        named = self._named(job_id)
+        has_trials = sa.exists().where(JOB_TRIALS.c.job == JOBS.c.id)
+        going_on = sa.and_(named, self.lifecycle.in_progress, sa.or_(self.lifecycle.in_flight, has_trials))
+        with self._database.write() as connection:
+            asked = connection.execute(sa.update(JOBS).where(going_on).values(keep_best=True)).rowcount
+        return self.get(job_id) if asked else self.request_cancel(job_id)
+
     def withdraw(self, job_id: JobId) -> None:
         """Delete a job that has not been enqueued yet."""
         waiting = sa.and_(JOBS.c.state == JobState.QUEUED.value, JOBS.c.enqueued_at.is_(None))
@@ -247,6 +272,7 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         self.lifecycle.record(connection, job_id, 1, EventType.QUEUED, {})
         if source is not None:
             _share_blobs(connection, source.id, job_id)
+            _share_keys(connection, source.id, job_id)
             shown = {name: results[name] for name in _SHOWN_RESULTS}
             self.lifecycle.record(connection, job_id, 2, EventType.SUCCEEDED, shown)
 
@@ -254,7 +280,7 @@ class TenantJobs(CancellableTenantRows[Compilation]):
         """The newest job with one of these results, which stays until the transaction ends."""
         if not identities:
             return None
-        found = sa.and_(self._owned, JOBS.c.identity.in_(identities))
+        found = sa.and_(self._owned, JOBS.c.identity.in_(identities), ~_is_outdated())
         newest = sa.select(JOBS).where(found).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc()).limit(1)
         return connection.execute(newest.with_for_update(read=True)).one_or_none()
 
@@ -299,6 +325,23 @@ def _results_of(source: sa.Row[Any]) -> dict[str, Any]:
         "original": source.original or source.id,
         "last_seq": 2,
     }
+
+
+def _is_outdated() -> sa.ColumnElement[bool]:
+    """Whether a tuning record that a job has asked for has won or lost since."""
+    records, keys = TUNING_RECORDS.c, JOB_KEYS.c
+    return sa.exists().where(
+        keys.job == JOBS.c.id,
+        records.key == keys.key,
+        records.tenant == JOBS.c.tenant,
+        records.judged_at > keys.read_at,
+    )
+
+
+def _share_keys(connection: sa.Connection, source: JobId, job_id: JobId) -> None:
+    columns = JOB_KEYS.c
+    shared = sa.select(sa.literal(job_id), columns.key, columns.read_at).where(columns.job == source)
+    connection.execute(sa.insert(JOB_KEYS).from_select(["job", "key", "read_at"], shared))
 
 
 def _share_blobs(connection: sa.Connection, source: JobId, job_id: JobId) -> None:

@@ -1,15 +1,20 @@
 """Documents to store."""
 
+import base64
+import zlib
+
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.records import MeasuredTrial, SearchScope
 from bessemer.contract.report import BaselineResult, Latency
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.target import ExplicitTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
+from bessemer.store.rows.tenant_records import ImportedTrial
 
 DIGEST = "0123456789abcdef" * 4
 LATENCY = Latency(runs=9, min_ms=1, p50_ms=2, p90_ms=3, p99_ms=4, mean_ms=2.5, stddev_ms=1e-9)
@@ -46,6 +51,32 @@ def a_request(cores: int = 2) -> CompilationRequest:
         target=ExplicitTarget(mcpu="znver4", cores=cores),
         inputs=(TensorSpec(name="x", shape=(1, 784)),),
     )
+
+
+SCOPE = SearchScope(
+    target="x86_64 znver4",
+    threads=2,
+    compiler="tvm 0.27.0, schedules 1",
+    tvm_target='{"kind":"llvm","mcpu":"znver4","num-cores":2}',
+)
+PACKED = base64.b64encode(zlib.compress(b"{}")).decode()
+
+
+def a_trial(name: str, seconds: float | None = 1e-3, workload: str = "1") -> MeasuredTrial:
+    """A trial whose trace has this name."""
+    return MeasuredTrial(
+        workload=workload,
+        function="fused_add",
+        space="plans",
+        trace=f'[["{name}"],[]]',
+        arguments="[]",
+        seconds=seconds,
+        failure=None if seconds else "it crashed\0",
+    )
+
+
+def an_import(name: str = "imported") -> ImportedTrial:
+    return ImportedTrial(SCOPE, a_trial(name))
 
 
 def a_problem(detail: str = "broken") -> Problem:

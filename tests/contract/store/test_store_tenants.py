@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, DIGEST, a_problem, a_request
+from store_samples import ARTIFACTS, DIGEST, PACKED, a_problem, a_request, an_import
 
 from bessemer.contract.device import DeviceRequest, DeviceResult, DeviceTask
 from bessemer.contract.listing import CompilationFilter
@@ -88,6 +88,7 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "jobs.events_after": (lambda own, _: own.jobs.events_after(DONE, 0), ()),
     "jobs.log_tail": (lambda own, _: own.jobs.log_tail(DONE), ""),
     "jobs.request_cancel": (lambda own, _: own.jobs.request_cancel(QUEUED), None),
+    "jobs.request_best": (lambda own, _: own.jobs.request_best(QUEUED), None),
     "jobs.delete": (lambda own, _: own.jobs.delete(DONE), False),
     "jobs.withdraw": (lambda own, _: own.jobs.withdraw(QUEUED), None),
     "models.get": (lambda own, world: own.models.get(world.blob.digest), None),
@@ -144,6 +145,10 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "devices.renew": (lambda own, world: own.devices.renew(world.device, world.task), UNKNOWN),
     "devices.finish": (lambda own, world: own.devices.finish(world.device, world.task, RESULT), UNKNOWN),
     "devices.bundle": (lambda own, world: own.devices.bundle(world.device, world.task), UNKNOWN),
+    "records.page": (lambda own, _: own.records.page(9).items, ()),
+    "records.export": (lambda own, _: own.records.export(), ()),
+    "records.delete": (lambda own, _: own.records.delete(), 0),
+    "records.add": (lambda own, _: own.records.add((an_import(),), {"1": PACKED}, shared=True), None),
     "usage.running_jobs": (lambda own, _: own.usage.running_jobs(), 0),
     "usage.queued_jobs": (lambda own, _: own.usage.queued_jobs(), 0),
     "usage.stored_bytes": (lambda own, _: own.usage.stored_bytes(), 0),
@@ -190,6 +195,7 @@ def world(store: Store, tmp_path: Path) -> World:
     store.device_tasks.submit(RUNNING, started(store.jobs, RUNNING), task, Wanted(VICTIM, "aarch64"))
     assert victim.devices.take(device.id) == task
     store.worker_time.add(VICTIM, 5.0)
+    victim.records.add((an_import(),), {"1": PACKED}, shared=True)
     return found
 
 

@@ -119,6 +119,13 @@ class NewDevice:
 
 
 @dataclass(frozen=True)
+class OwnRecords:
+    """An export, an import or a deletion is about the attacker's own records."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Operators:
     """The answer is 403 to a caller who is not an administrator."""
 
@@ -146,8 +153,14 @@ EXTENSION = "/v1/extensions/{extension}"
 GROUP = "/v1/groups/{group}"
 DEVICE = "/v1/devices/{device}"
 DEVICE_TASK = DEVICE + "/tasks/{task}"
+RECORDS = "/v1/tuning/records"
+DATABASE = {
+    "workloads": '["1844530", "AgAAAAAAAAB7fQ=="]',
+    "records": '[0, [[[], []], [1e-5], {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}, []]]',
+    "shared": True,
+}
 BOARD = {"name": "victims-board", "platform": "aarch64", "cores": 4, "memory_bytes": 1 << 30}
-ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | Operators | Shared | Own] = {
+ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | OwnRecords | Operators | Shared | Own] = {
     "POST /v1/models": New("/v1/models"),
     "PUT /v1/models/{digest}": New(MODEL),
     "GET /v1/models": Empty("/v1/models", ({}, {"name": NAME}, {"state": "ready"}, {"format": "pt2"})),
@@ -198,6 +211,10 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | Operators | 
     "GET /v1/groups/{group}/report": Hidden(GROUP + "/report"),
     "POST /v1/groups/{group}/cancel": Hidden(GROUP + "/cancel"),
     "DELETE /v1/groups/{group}": Hidden(GROUP),
+    "GET /v1/tuning/records": Empty(RECORDS, ({}, {"target": "znver4"}, {"workload": "1844530"})),
+    "POST /v1/tuning/records": OwnRecords(RECORDS),
+    "DELETE /v1/tuning/records": OwnRecords(RECORDS),
+    "GET /v1/tuning/records/export": OwnRecords(RECORDS + "/export"),
     "GET /v1/devices": Own("/v1/devices"),
     "POST /v1/devices": NewDevice("/v1/devices"),
     "DELETE /v1/devices/{device}": Hidden(DEVICE),
@@ -317,6 +334,7 @@ async def furnish(
     rows.succeed(run, started(rows, run), 1, None, (), artifacts[0])
     several = request(target=["host", "aarch64"], labels=LABELS)
     group = (await victim.post("/v1/compilations", json=several)).json()["id"]
+    assert (await victim.post(RECORDS, json=DATABASE)).status_code == 201
     device = (await victim.post("/v1/devices", json=BOARD)).json()["id"]
     task = furnish_task(service, await submitted(), device)
     cursor = (await victim.get("/v1/compilations", params={"limit": 1})).json()["next"]
@@ -409,6 +427,16 @@ async def test_an_extension_that_another_tenant_has_is_new_and_cannot_be_named(w
     assert (told.status_code, told.json()["name"], world.leaks(told)) == (201, None, [])
     assert (await world.attacker.post("/v1/compilations", json=document)).status_code == 202
     assert await world.victims_data() == before
+
+
+async def test_records_are_imported_exported_and_deleted_for_the_caller_only(world: World) -> None:
+    before = (await world.victim.get(RECORDS)).json()
+    assert (await world.attacker.get(f"{RECORDS}/export")).json() == {"workloads": "", "records": ""}
+    assert (await world.attacker.delete(RECORDS)).json() == {"deleted": 0}
+    assert (await world.attacker.post(RECORDS, json=DATABASE)).json()["imported"] == 1
+    assert (await world.attacker.delete(RECORDS)).json() == {"deleted": 1}
+    assert (await world.victim.get(RECORDS)).json() == before
+    assert (await world.victim.get(f"{RECORDS}/export")).json()["records"]
 
 
 async def test_a_device_of_the_name_of_another_tenants_does_not_replace_it(world: World) -> None:

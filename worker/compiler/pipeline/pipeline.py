@@ -12,13 +12,12 @@ from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
 from worker.compiler.extensions import place_in_uploads
 from worker.compiler.pipeline.benchmark import benchmark
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.recompile import verify_or_recompile
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.without_records import build_or_drop_records, verify_or_drop_records
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.values import StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
@@ -55,8 +54,8 @@ PIPELINE = (
     .then(Stage.TRANSLATE, translate, ErrorCode.TRANSLATE_FAILED)
     .then(Stage.OPTIMIZE, optimize, ErrorCode.OPTIMIZE_FAILED)
     .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
-    .then(Stage.BUILD, build, ErrorCode.BUILD_FAILED)
-    .then(Stage.VERIFY, verify_or_recompile, ErrorCode.VERIFY_CRASHED)
+    .then(Stage.BUILD, build_or_drop_records, ErrorCode.BUILD_FAILED)
+    .then(Stage.VERIFY, verify_or_drop_records, ErrorCode.VERIFY_CRASHED)
     .then(Stage.BENCHMARK, benchmark, ErrorCode.BENCHMARK_FAILED)
     .then(Stage.PACKAGE, package, ErrorCode.PACKAGE_FAILED)
 )

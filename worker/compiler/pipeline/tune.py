@@ -13,10 +13,12 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.extracted_task import ExtractedTask
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import JudgedTrial
 from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.separate_parameters import without_preparation
@@ -69,10 +71,13 @@ from worker.compiler.tuning.session import (
     make_cost_model,
     open_database,
 )
+from worker.compiler.tuning.stored_records import Function, SearchJournal, find_schedules, scope_of
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
     best_so_far,
+    milliseconds,
     next_task,
     round_size,
     round_trials,
@@ -96,13 +101,44 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     upload = optimized.captured.upload
     target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
     options = upload.request.tune
-    if options.trials == 0 and not options.schedules:
-        module = schedule_rest(optimized.module, target)
-        return Tuned(optimized=optimized, module=module, result=_no_search(module), records=None)
     try:
+        if options.trials == 0 and not options.schedules:
+            found = _by_records(optimized.module, optimized, context)
+            return Tuned(
+                optimized=optimized,
+                module=found.module,
+                result=found.result,
+                records=None,
+                applied=found.applied,
+            )
         return _schedule_and_search(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
+
+
+class _Scheduled(NamedTuple):
+    """A module with schedules, the result that says so, and the service's records in it."""
+
+    module: tvm.IRModule
+    result: TuneResult
+    applied: tuple[JudgedTrial, ...] = ()
+
+
+def _by_records(module: tvm.IRModule, optimized: Optimized, context: StageContext) -> _Scheduled:
+    """Schedule functions by the service's records that won, and the others by default."""
+    upload = optimized.captured.upload
+    target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
+    if context.stored is None or not upload.request.tune.from_records:
+        scheduled = schedule_rest(module, target)
+        return _Scheduled(scheduled, _no_search(scheduled))
+    scope = scope_of(target, upload.target.threads, context.extensions)
+    functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
+    found = find_schedules(functions, context.stored, scope, target, ms.database.MemoryDatabase())
+    scheduled = (
+        apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
+    )
+    result = _no_search(scheduled).model_copy(update={"stored": found.use})
+    return _Scheduled(scheduled, result, found.judged)
 
 
 def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
@@ -118,9 +154,12 @@ def _schedule_and_search(
     with logging_to(context.scratch / "tune.log"):
         session = _open_session(optimized, context, target)
         given = apply_schedules(optimized.module, options.schedules, session, records)
-        if options.trials == 0 or not session.measures:
+        applied: tuple[JudgedTrial, ...] = ()
+        if options.trials == 0:
+            module, result, applied = _by_records(given.module, optimized, context)
+        elif not session.measures:
             module = schedule_rest(given.module, target)
-            result = _ranked_by_model(module) if options.trials else _no_search(module)
+            result = _ranked_by_model(module)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
@@ -130,6 +169,7 @@ def _schedule_and_search(
         module=module,
         result=result.model_copy(update={"schedules": given.schedules, **_measured_by(session)}),
         records=records,
+        applied=applied,
     )
 
 
@@ -149,13 +189,17 @@ def _search_and_apply(
     options = session.options
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
+    unused = len(advice) - len({id(record) for task in tasks for record in task.records})
+    stored = open_journal(tasks, session)
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
     model = _Model(optimized, session, schedule_rest(optimized.module, session.target))
     began = time.monotonic()
-    early = _publish_untuned(model, context)
+    early = _open_early(tasks, model, context)
     peers_ms = time_peers(optimized.captured, context) if tasks and _is_compared(model) else {}
     started += time.monotonic() - began
+    if session.journal is not None:
+        started = session.journal.begin(started)
     left_seconds = context.left_seconds()
     course = Course(options, tasks=len(tasks), peers_ms=peers_ms, left_seconds=left_seconds)
     try:
@@ -166,13 +210,18 @@ def _search_and_apply(
         ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
     write_scripts(tasks, context.scratch / "records")
+    if not options.force:
+        judge_tasks(tasks, (), session)
     outcome = _settle(tasks, model, context)
+    if not options.force:
+        judge_tasks(tasks, outcome.kept, session)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
     found = {
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
-        "unused_records": len(advice) - len({id(record) for task in tasks for record in task.records}),
+        "unused_records": unused,
+        "stored": stored,
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
@@ -185,11 +234,16 @@ def _is_compared(model: _Model) -> bool:
     return model.session.is_local and model.optimized.captured.upload.request.benchmark.compare
 
 
-def _publish_untuned(model: _Model, context: StageContext) -> EarlyBundles | None:
-    """Publish the bundle with the default schedules, if the request asks for that and this machine can."""
+def _open_early(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -> EarlyBundles | None:
+    """Publish the bundle with the default schedules, if the request asks for that and this machine can.
+
+    After an earlier attempt, which has published it, nothing takes the place of its bundles but a faster one.
+    """
     session, request = model.session, model.optimized.captured.upload.request
     if not (session.options.publish_early and session.is_local and request.makes_bundle):
         return None
+    if any(task.trials for task in tasks):
+        return EarlyBundles(context, made=1)
     early = EarlyBundles(context)
     early.publish(lambda: Tuned(model.optimized, model.default, _no_search(model.default), None))
     return early
@@ -332,18 +386,20 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         options=options,
         bench=bench,
         references=references,
+        journal=_journal(context, target, threads),
         round_trials=ROUND_TRIALS if references is None else round_trials(threads),
     )
 
 
+def _journal(context: StageContext, target: tvm.target.Target, threads: int) -> SearchJournal | None:
+    if context.stored is None:
+        return None
+    return SearchJournal(context.stored, scope_of(target, threads, context.extensions))
+
+
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
-    """The functions to search: those of each run, except for functions of dynamic sizes."""
-    found = extract_tasks(without_preparation(module), session.target)
-    known = [
-        task
-        for task in found
-        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
-    ]
+    """The searches of the functions that have no schedule."""
+    known = known_tasks(module, session.target)
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -355,6 +411,15 @@ def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
             index=index,
         )
         for index, task in enumerate(known)
+    ]
+
+
+def known_tasks(module: tvm.IRModule, target: tvm.target.Target) -> list[ExtractedTask]:
+    """The distinct functions of each run that have no schedule, except for those of dynamic sizes."""
+    return [
+        task
+        for task in extract_tasks(without_preparation(module), target)
+        if not count_dynamic(task.dispatched[0]) and not is_scheduled(task.dispatched[0]["main"])
     ]
 
 
@@ -391,13 +456,14 @@ def _search(
     """
     options = course.options
     total = 0 if options.is_without_trials else options.trials
-    done, note = 0, scope
+    note = scope
     standings = [task.standing for task in tasks]
+    done = sum(standing.trials for standing in standings)
     elapsed = _seconds_since(started)
     course.reach(done, elapsed, standings)
     if early is not None:
-        early.published_ms = course.latency_ms
-    while (end := course.end(done, elapsed, standings)) is None:
+        early.published_ms = milliseconds(course.untuned_seconds) or course.latency_ms
+    while (end := _stopped(tasks) or course.end(done, elapsed, standings)) is None:
         context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
         assert index is not None
@@ -425,6 +491,12 @@ def _search(
     last = done if end is SearchEnd.TRIALS else 0
     context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)
     return end
+
+
+def _stopped(tasks: Sequence[TaskSearch]) -> SearchEnd | None:
+    """Whether the user wants the best so far."""
+    journal = tasks[0].session.journal if tasks else None
+    return SearchEnd.STOPPED if journal is not None and journal.stopped else None
 
 
 def _seconds_since(started: float) -> float:

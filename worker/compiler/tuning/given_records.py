@@ -81,6 +81,11 @@ class RecordProposals:
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
 
+    def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.restore``."""
+        known = {str(candidate.sch.trace) for candidate in candidates}
+        self._left = [record for record in self._left if str(record.trace) not in known]
+
 
 def _is_marks(file: Path, extensions: Collection[Digest]) -> bool:
     """Whether a file holds marks. If it does, refuse those of extensions that the request lacks."""

@@ -22,7 +22,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStra
 from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.gpu.chips import gpu_in
-from worker.compiler.schedules.plans import numbers_of, space_of
+from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.spaces.space import Space
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.strategies import Strategy, strategy_book
@@ -33,8 +33,11 @@ from worker.quick_stack import quick_stack
 _GPU_INTRINSICS = "tvm.s_tir.tensor_intrin.cuda"
 """The tensor intrinsics of MetaSchedule's rules for tensor cores, which only a search for GPUs parses."""
 
-_POPULATION = 128
+_ENTRY = "main"
+_POPULATION = 64
 _MIN_UNMEASURED = 32
+_EVOLVED_AT_ONCE = 16
+"""Candidates of one evolution, whose time depends on the population and not on how many are taken from it."""
 _MAX_SEED = (1 << 31) - 1
 
 _CHOICE = 3
@@ -54,6 +57,9 @@ class Proposals(Protocol):
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Record the results of candidates."""
+
+    def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """Go on after candidates that an earlier attempt measured. Called before ``next``, at most once."""
 
 
 class Refusals(NamedTuple):
@@ -87,6 +93,13 @@ class FamilyProposals:
         for index, result in zip(self._asked, results, strict=True):
             self._seconds[index] = best_of(result.run_secs)
 
+    def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.restore``."""
+        for candidate, result in zip(candidates, results, strict=True):
+            numbers = noted_plan(candidate.sch.mod[_ENTRY])
+            if numbers in self._numbers:
+                self._seconds[self._numbers.index(numbers)] = best_of(result.run_secs)
+
 
 class StockProposals:
     """MetaSchedule's design spaces for any function, searched by the strategy that the request names.
@@ -95,7 +108,7 @@ class StockProposals:
     A replay draws on one thread, since TVM seeds each thread and lets them compete for the draws.
     """
 
-    def __init__(self, module: tvm.IRModule, session: TuningSession, index: int) -> None:
+    def __init__(self, module: tvm.IRModule, session: TuningSession, index: int, restored: int = 0) -> None:
         options = session.options
         if gpu_in(session.target) is not None:
             with quick_stack():
@@ -105,12 +118,14 @@ class StockProposals:
         self._database = ms.database.MemoryDatabase()
         self._cost_model = _model_of_evolution(session) if _evolves(options) else None
         self._left: list[MeasureCandidate] = []
+        self._drawn = 0 if _evolves(options) else restored
+        seed = options.seed * 7919 + index + (restored * 104_729 if _evolves(options) else 0)
         self._context = ms.TuneContext(
             module,
             target=session.target,
             space_generator="post-order-apply",
             search_strategy=make_strategy(options.strategy),
-            rand_state=(options.seed * 7919 + index) % _MAX_SEED + 1,
+            rand_state=seed % _MAX_SEED + 1,
             num_threads=session.threads if _evolves(options) else 1,
             logger=tuning_logger(),
         )
@@ -118,21 +133,30 @@ class StockProposals:
         with _naming(self._strategy):
             self._context.pre_tuning(
                 max_trials=options.trials,
-                num_trials_per_iter=session.round_trials,
+                num_trials_per_iter=_drawn_at_once(session),
                 database=self._database,
                 cost_model=self._cost_model,
             )
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
-        if not self._left:
+        while not self._left:
             with _naming(self._strategy):
-                self._left = list(self._context.generate_measure_candidates() or ())
+                found = list(self._context.generate_measure_candidates() or ())
+            self._left, self._drawn = found[self._drawn :], max(0, self._drawn - len(found))
+            if not found:
+                break
         chosen, self._left = self._left[:count], self._left[count:]
         return chosen
 
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
+        self.restore(candidates, results)
+        with _naming(self._strategy):
+            self._context.notify_runner_results(candidates, results)
+
+    def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.restore``: a replay draws and drops what it has drawn before."""
         for candidate, result in zip(candidates, results, strict=True):
             if result.run_secs:
                 workload = self._database.commit_workload(self._module)
@@ -141,8 +165,12 @@ class StockProposals:
                 self._database.commit_tuning_record(record)
         if self._cost_model is not None:
             self._cost_model.update(self._context, candidates, results)
-        with _naming(self._strategy):
-            self._context.notify_runner_results(candidates, results)
+
+
+def _drawn_at_once(session: TuningSession) -> int:
+    if session.options.strategy == EVOLUTIONARY:
+        return max(_EVOLVED_AT_ONCE, session.round_trials)
+    return session.round_trials
 
 
 def make_strategy(name: str) -> SearchStrategy:
@@ -230,6 +258,11 @@ class SpaceProposals:
             seconds = best_of(result.run_secs)
             if seconds is not None and (self._best is None or seconds < self._best[0]):
                 self._best = (seconds, candidate)
+
+    def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+        """See ``Proposals.restore``."""
+        self._seen |= {_identity(candidate.sch) for candidate in candidates}
+        self.learn(candidates, results)
 
     def _promising(self, candidates: list[MeasureCandidate], model: CostModel) -> list[MeasureCandidate]:
         if not candidates:

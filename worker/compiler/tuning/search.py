@@ -26,6 +26,7 @@ from worker.compiler.tuning.proposals import (
     StockProposals,
 )
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
+from worker.compiler.tuning.stored_records import Function, RestoredTrial
 from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, Standing
 from worker.errors import JobError, ran_out_of_memory
 
@@ -57,7 +58,8 @@ class TaskSearch:
         plans: the plans of the function's family; None if no family claims it.
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
-        records: those of the function that the request gives, the fastest first.
+        records: those of the function that the request gives, the fastest first; then the service's.
+        restored: the trials of earlier attempts that its spaces go on from.
     """
 
     name: str
@@ -73,6 +75,7 @@ class TaskSearch:
     failure: str | None = None
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
+    restored: list[RestoredTrial] = field(default_factory=list)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -159,16 +162,24 @@ class TaskSearch:
         modules = [candidate.sch.mod for candidate in candidates]
         workloads, rival_seconds = [self.module] * len(modules), self.standing.best_seconds
         results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds)
+        if self.session.journal is not None:
+            self.session.journal.tell(Function(self.name, self.module), self.space, candidates, results)
         for candidate, result in zip(candidates, results, strict=True):
-            self._record(candidate, result)
+            self._record(self.space, candidate, result)
         assert self._proposals is not None
         self._proposals.learn(candidates, results)
         return len(candidates)
 
+    def restore(self, trials: Sequence[RestoredTrial]) -> None:
+        """Go on after the trials of earlier attempts."""
+        for trial in trials:
+            self._record(trial.space, trial.candidate, trial.result)
+        self.restored = [trial for trial in trials if trial.candidate is not None]
+
     def _propose(self, trials: int) -> list[MeasureCandidate]:
         try:
             if self._proposals is None:
-                self._proposals = self._open_space()
+                self._proposals = self._resumed(self._open_space())
             return self._proposals.next(trials)
         except JobError as error:
             if self.wanted is None or not self.wanted.may_skip or error.code is not ErrorCode.SPACE_FAILED:
@@ -181,11 +192,19 @@ class TaskSearch:
             tuning_logger().warning("%s: no candidates: %s", self.name, error)
             return []
 
+    def _resumed(self, proposals: Proposals) -> Proposals:
+        own = [trial for trial in self.restored if trial.space == self.space]
+        if own:
+            candidates = [trial.candidate for trial in own if trial.candidate is not None]
+            proposals.restore(candidates, [trial.result for trial in own])
+        return proposals
+
     def _open_space(self) -> Proposals:
         if self.space == RECORDS:
             return RecordProposals(self.records)
         if self.space == STOCK:
-            return StockProposals(self.module, self.session, self.index)
+            measured = sum(trial.space == STOCK for trial in self.restored)
+            return StockProposals(self.module, self.session, self.index, measured)
         if self.space == PLANS:
             return FamilyProposals(self.module, self._own_plans(), self.default_seconds)
         space = space_book().spaces[self.space]
@@ -196,10 +215,10 @@ class TaskSearch:
             raise JobError(ErrorCode.SPACE_FAILED, f"no family claims '{self.name}': it has no plans")
         return self.plans
 
-    def _record(self, candidate: MeasureCandidate, result: RunnerResult) -> None:
-        if not result.run_secs:
+    def _record(self, space: str, candidate: MeasureCandidate | None, result: RunnerResult) -> None:
+        if candidate is None or not result.run_secs:
             tuning_logger().info("%s: failed: %s", self.name, result.error_msg)
-            self.trials.append(Trial(self.space, None))
+            self.trials.append(Trial(space, None))
             self.failure = result.error_msg
             return
         database = self.session.database
@@ -214,4 +233,4 @@ class TaskSearch:
         database.commit_tuning_record(record)
         if self.best_seconds is None or seconds < self.best_seconds:
             self.best_record = record
-        self.trials.append(Trial(self.space, seconds))
+        self.trials.append(Trial(space, seconds))

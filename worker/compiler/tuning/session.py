@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -27,6 +27,9 @@ from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 
+if TYPE_CHECKING:
+    from worker.compiler.tuning.stored_records import SearchJournal
+
 WARM_UP_SAMPLES = 16
 """Measurements that the cost model needs before it predicts."""
 
@@ -44,6 +47,7 @@ class TuningSession:
         references: what candidates for a GPU are checked against; None for processors.
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
+        journal: stores what is measured; None if nothing does.
     """
 
     target: tvm.target.Target
@@ -57,6 +61,7 @@ class TuningSession:
     references: References | None = None
     round_trials: int = ROUND_TRIALS
     clock: PhaseClock = field(default_factory=PhaseClock)
+    journal: SearchJournal | None = None
 
     @property
     def is_local(self) -> bool:

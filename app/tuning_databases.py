@@ -1,0 +1,196 @@
+"""JSON databases of TVM's MetaSchedule, read and written without TVM.
+
+Each line of ``database_workload.json`` is a function, and each of ``database_tuning_record.json`` a record of
+the function of that line's number::
+
+    ["1844530", "BASE64"]                                     # hash; length in 8 bytes, and the module's JSON
+    [0, [TRACE, [SECONDS, …], TARGET, [["TENSOR", DTYPE, SHAPE], …]]]
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.contract.records import (
+    ANY_COMPILER,
+    MAX_IMPORTED,
+    MAX_WORKLOAD_BYTES,
+    MeasuredTrial,
+    SearchScope,
+    TuningDatabase,
+    record_target,
+)
+from bessemer.store.rows.tenant_records import ExportedRecord, ImportedTrial
+
+IMPORTED = "imported"
+MAX_DEPTH = 64
+_LENGTH_BYTES = 8
+_FILES = {"workloads": "database_workload.json", "records": "database_tuning_record.json"}
+
+
+class InvalidDatabaseError(Exception):
+    """The files are not such a database."""
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{_FILES[file]}, line {line}: {reason}")
+
+    @property
+    def problem(self) -> Problem:
+        """The problem document."""
+        return make_problem(ErrorCode.RECORDS_INVALID, str(self))
+
+
+class ReadDatabase(NamedTuple):
+    """What a database holds: its records that ran, the packed modules by hash, and the number that failed."""
+
+    trials: tuple[ImportedTrial, ...]
+    workloads: dict[str, str]
+    failed: int
+
+
+def read_database(database: TuningDatabase) -> ReadDatabase:
+    """Read a database from anyone.
+
+    Raises:
+        InvalidDatabaseError: it is not one, or too large.
+    """
+    lines = _lines(database.workloads, "workloads")
+    functions = [_workload(line, number) for number, line in lines]
+    trials: list[ImportedTrial] = []
+    failed = 0
+    for number, line in _lines(database.records, "records"):
+        imported = _record(line, number, functions)
+        if imported is None:
+            failed += 1
+        else:
+            trials.append(imported)
+    used = {each.trial.workload for each in trials}
+    packed = {function.workload: function.packed for function in functions if function.workload in used}
+    return ReadDatabase(tuple(trials), packed, failed)
+
+
+def write_database(records: Sequence[ExportedRecord]) -> TuningDatabase:
+    """Write records as TVM reads them."""
+    numbers: dict[str, int] = {}
+    workloads: list[str] = []
+    lines: list[str] = []
+    for record in records:
+        if record.workload not in numbers:
+            numbers[record.workload] = len(numbers)
+            workloads.append(json.dumps([record.workload, _unpacked(record.packed)]))
+        target = json.loads(record.tvm_target)
+        own = [json.loads(record.trace), [record.seconds], target, json.loads(record.arguments)]
+        lines.append(json.dumps([numbers[record.workload], own], separators=(",", ":")))
+    return TuningDatabase(workloads=_joined(workloads), records=_joined(lines))
+
+
+class _Function(NamedTuple):
+    workload: str
+    packed: str
+
+
+def _lines(text: str, file: str) -> list[tuple[int, Any]]:
+    found: list[tuple[int, Any]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        if len(found) == MAX_IMPORTED:
+            raise InvalidDatabaseError(file, number, f"more than {MAX_IMPORTED} lines")
+        try:
+            value = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise InvalidDatabaseError(file, number, "not JSON") from error
+        if _is_deep(value):
+            raise InvalidDatabaseError(file, number, f"nested more than {MAX_DEPTH} deep")
+        found.append((number, value))
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, list | dict)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _workload(line: Any, number: int) -> _Function:
+    if not (isinstance(line, list) and len(line) == 2 and all(isinstance(each, str) for each in line)):
+        raise InvalidDatabaseError("workloads", number, "not a pair of a hash and a module")
+    workload, encoded = line
+    if not (workload.isascii() and workload.isdigit() and len(workload) <= 20):
+        raise InvalidDatabaseError("workloads", number, "the hash is not a number")
+    try:
+        module = base64.b64decode(encoded, validate=True)[_LENGTH_BYTES:]
+    except ValueError as error:
+        raise InvalidDatabaseError("workloads", number, "the module is not base64") from error
+    return _Function(workload, base64.b64encode(zlib.compress(module)).decode())
+
+
+def _record(line: Any, number: int, functions: Sequence[_Function]) -> ImportedTrial | None:
+    """A record; None if it has no times."""
+    match line:
+        case [int(index), [list(trace), list() | None as seconds, dict(target), list(arguments)]]:
+            pass
+        case _:
+            reason = "not a function's number and a trace, times, a target and argument types"
+            raise InvalidDatabaseError("records", number, reason)
+    if isinstance(index, bool) or not 0 <= index < len(functions):
+        raise InvalidDatabaseError("records", number, f"there is no function {index}")
+    times = [each for each in seconds or () if isinstance(each, int | float) and 0 < each < 1e6]
+    if not times:
+        return None
+    try:
+        return ImportedTrial(
+            scope=SearchScope(
+                target=record_target(target),
+                threads=target.get("num-cores", 1),
+                compiler=ANY_COMPILER,
+                tvm_target=_text(target),
+            ),
+            trial=MeasuredTrial(
+                workload=functions[index].workload,
+                function=IMPORTED,
+                space=IMPORTED,
+                trace=_text(trace),
+                arguments=_text(arguments),
+                seconds=min(map(float, times)),
+            ),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidDatabaseError("records", number, f"{place}: {first['msg']}") from error
+    except ValueError as error:
+        raise InvalidDatabaseError("records", number, str(error)) from error
+
+
+def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _unpacked(packed: str) -> str:
+    """The module as TVM's databases have it: base64 of its length and its JSON."""
+    module = zlib.decompressobj().decompress(base64.b64decode(packed), MAX_WORKLOAD_BYTES)
+    return base64.b64encode(len(module).to_bytes(_LENGTH_BYTES, "little") + module).decode()
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

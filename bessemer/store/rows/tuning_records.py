@@ -1,0 +1,297 @@
+"""Tuning records of all tenants, as workers write and read them, and the trials of running jobs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from bessemer.contract.access import Tenant
+from bessemer.contract.base import Digest, JobId, now
+from bessemer.contract.records import (
+    MAX_FAILED_OF_A_KEY,
+    MAX_OF_A_KEY,
+    JudgedTrial,
+    MeasuredTrial,
+    SearchScope,
+    StoredTrial,
+)
+from bessemer.store.database import Database
+from bessemer.store.errors import FencedError
+from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt
+from bessemer.store.rows.tables import JOB_KEYS, JOB_TRIALS, JOBS, TUNING_RECORDS, TUNING_WORKLOADS
+
+KEYS_AT_ONCE = 500
+BATCH = 500
+MAX_OF_A_TENANT = 100_000
+"""What a tenant may have; the oldest go."""
+
+_UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
+_R = TUNING_RECORDS.c
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trials that a job measured together.
+
+    Attributes:
+        first: the number of the first trial; those of a job count from 0, over all of its attempts.
+        trials: what was measured.
+        workloads: the packed modules of functions that the job names for the first time.
+        elapsed_seconds: how long the search has taken until now, over all attempts.
+        shared: whether other tenants' searches may measure the records.
+    """
+
+    first: int
+    trials: tuple[MeasuredTrial, ...]
+    workloads: Mapping[str, str]
+    elapsed_seconds: float
+    shared: bool
+
+
+@dataclass(frozen=True)
+class EarlierTrials:
+    """The trials of a job's earlier attempts, in order, and how long these have searched."""
+
+    trials: tuple[MeasuredTrial, ...]
+    elapsed_seconds: float
+    count: int
+
+
+class TuningRecords:
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
+
+    Those that take an attempt raise ``FencedError`` if it no longer owns its job.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job_id: JobId, attempt: Attempt, scope: SearchScope, batch: Batch) -> None:
+        """Store trials as records, and as trials of the job. To repeat it changes nothing."""
+        with self._database.write() as connection:
+            self._require_owned(connection, job_id, attempt)
+            add_workloads(self._database, connection, attempt.tenant, batch.workloads)
+            rows = [_row(attempt.tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
+            add_records(self._database, connection, rows)
+            trials = [
+                {
+                    "job": job_id,
+                    "number": number,
+                    "key": scope.key(trial.workload),
+                    "elapsed_seconds": batch.elapsed_seconds,
+                    "document": trial.model_dump(mode="json"),
+                }
+                for number, trial in enumerate(batch.trials, batch.first)
+            ]
+            if trials:
+                insert = _insert(self._database, JOB_TRIALS).on_conflict_do_nothing()
+                connection.execute(insert, trials)
+
+    def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
+        """What the earlier attempts at a job have measured; only trials of this scope can be used."""
+        query = sa.select(JOB_TRIALS).where(JOB_TRIALS.c.job == job_id).order_by(JOB_TRIALS.c.number)
+        with self._database.read() as connection:
+            self._require_owned(connection, job_id, attempt, locks=False)
+            rows = connection.execute(query).all()
+        found = ((row.key, MeasuredTrial.read(row.document)) for row in rows)
+        return EarlierTrials(
+            trials=tuple(trial for key, trial in found if key == scope.key(trial.workload)),
+            elapsed_seconds=max((row.elapsed_seconds for row in rows), default=0.0),
+            count=max((row.number + 1 for row in rows), default=0),
+        )
+
+    def find(
+        self, tenant: Tenant, keys: Mapping[Digest, str], others: bool, limit: int = MAX_OF_A_KEY
+    ) -> tuple[StoredTrial, ...]:
+        """The records with one of these keys that ran: of each function those that won, then the fastest.
+
+        Args:
+            tenant: whose records.
+            keys: the functions by key.
+            others: whether the shared records of other tenants count, too; here they never have won.
+            limit: the most records of a function.
+        """
+        mine = _R.tenant == tenant
+        visible = sa.or_(mine, _R.shared) if others else mine
+        columns = (_R.key, _R.trace, _R.seconds, sa.and_(_R.won, mine).label("has_won"))
+        rows: list[sa.Row[Any]] = []
+        with self._database.read() as connection:
+            for some in _batches(tuple(keys)):
+                ran = sa.and_(_R.key.in_(some), visible, _R.seconds.is_not(None))
+                rows += connection.execute(sa.select(*columns).where(ran)).all()
+        found: dict[str, dict[str, StoredTrial]] = {}
+        for row in sorted(rows, key=lambda row: (not row.has_won, row.seconds)):
+            of_function = found.setdefault(keys[row.key], {})
+            if len(of_function) < limit and row.trace not in of_function:
+                of_function[row.trace] = StoredTrial(
+                    workload=keys[row.key], trace=row.trace, seconds=row.seconds, won=bool(row.has_won)
+                )
+        return tuple(trial for of_function in found.values() for trial in of_function.values())
+
+    def note_read(self, job_id: JobId, attempt: Attempt, keys: Collection[Digest]) -> None:
+        """Note that a job's result depends on the records with these keys, as they are after this."""
+        rows = [{"job": job_id, "key": key, "read_at": now()} for key in keys]
+        with self._database.write() as connection:
+            self._require_owned(connection, job_id, attempt)
+            connection.execute(sa.delete(JOB_KEYS).where(JOB_KEYS.c.job == job_id))
+            if rows:
+                connection.execute(sa.insert(JOB_KEYS), rows)
+
+    def judge(self, tenant: Tenant, scope: SearchScope, judged: Iterable[JudgedTrial]) -> None:
+        """Note which records won. A record that changes sides is noted as such with the time."""
+        with self._database.write() as connection:
+            for trial in judged:
+                named = sa.and_(
+                    _R.tenant == tenant,
+                    _R.key == scope.key(trial.workload),
+                    _R.trace_digest == trial.digest,
+                )
+                known = {} if trial.default_seconds is None else {"default_seconds": trial.default_seconds}
+                if known:
+                    connection.execute(sa.update(TUNING_RECORDS).where(named).values(known))
+                changed = sa.and_(named, _R.won != sa.literal(trial.won))
+                values = {"won": trial.won, "judged_at": now()}
+                connection.execute(sa.update(TUNING_RECORDS).where(changed).values(values))
+
+    def forget_trials(self, job_id: JobId) -> None:
+        """Delete the trials of a job that has ended. Its records stay."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(JOB_TRIALS).where(JOB_TRIALS.c.job == job_id))
+
+    def expire(self, older_than_seconds: float) -> int:
+        """Delete some of the records that were measured this long ago; returns how many, or 0."""
+        before = now() - timedelta(seconds=older_than_seconds)
+        some = sa.select(_R.id).where(_R.created_at < before).limit(BATCH)
+        with self._database.write() as connection:
+            deleted = connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
+            if deleted:
+                delete_unused_workloads(connection, sa.true())
+            return deleted
+
+    def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
+        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
+        counted = sa.select(_R.tenant, sa.func.count().label("total")).group_by(_R.tenant)
+        deleted = 0
+        with self._database.write() as connection:
+            for row in connection.execute(counted.having(sa.func.count() > limit)).all():
+                oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
+                some = oldest.limit(min(BATCH, row.total - limit))
+                deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
+            if deleted:
+                delete_unused_workloads(connection, sa.true())
+        return deleted
+
+    def _require_owned(
+        self, connection: sa.Connection, job_id: JobId, attempt: Attempt, locks: bool = True
+    ) -> None:
+        owned = sa.select(JOBS.c.id).where(JOB_LIFECYCLE.owned(job_id, attempt))
+        if connection.execute(owned.with_for_update() if locks else owned).one_or_none() is None:
+            raise FencedError(job_id, attempt.number)
+
+
+def add_workloads(
+    database: Database, connection: sa.Connection, tenant: Tenant, workloads: Mapping[str, str]
+) -> None:
+    """Store packed modules by hash, unless the tenant has them."""
+    rows = [
+        {"tenant": tenant, "workload": workload, "packed": packed}
+        for workload, packed in sorted(workloads.items())
+    ]
+    if rows:
+        connection.execute(_insert(database, TUNING_WORKLOADS).on_conflict_do_nothing(), rows)
+
+
+def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store records, each over an earlier one of the same schedule, and keep the best of each key.
+
+    Rows are written in the order of their keys, so that two writers never wait for each other.
+    """
+    last = {(row["key"], row["trace_digest"]): row for row in rows}
+    ordered = [last[place] for place in sorted(last)]
+    if not ordered:
+        return
+    insert = _insert(database, TUNING_RECORDS)
+    renewed = ("seconds", "failure", "shared", "compilation", "created_at")
+    upsert = insert.on_conflict_do_update(
+        index_elements=["tenant", "key", "trace_digest"],
+        set_={name: insert.excluded[name] for name in renewed},
+    )
+    connection.execute(upsert, ordered)
+    for key in sorted({row["key"] for row in ordered}):
+        _prune(connection, ordered[0]["tenant"], key)
+
+
+def delete_unused_workloads(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
+    """Delete the modules of functions that have no records."""
+    columns = TUNING_WORKLOADS.c
+    used = sa.exists().where(_R.tenant == columns.tenant, _R.workload == columns.workload)
+    connection.execute(sa.delete(TUNING_WORKLOADS).where(condition, ~used))
+
+
+def record_row(
+    tenant: Tenant, key: Digest, scope: SearchScope, trial: MeasuredTrial, shared: bool, job_id: JobId | None
+) -> dict[str, Any]:
+    """The values of a record's row."""
+    failure = None if trial.failure is None else trial.failure.translate(_UNSTORABLE)
+    return {
+        "id": uuid.uuid4().hex,
+        "tenant": tenant,
+        "key": key,
+        "trace_digest": trial.digest,
+        "workload": trial.workload,
+        "function": trial.function,
+        "target": scope.target,
+        "processor": processor_of(scope.target),
+        "threads": scope.threads,
+        "compiler": scope.compiler,
+        "space": trial.space,
+        "trace": trial.trace,
+        "arguments": trial.arguments,
+        "tvm_target": scope.tvm_target,
+        "seconds": trial.seconds,
+        "failure": failure,
+        "won": False,
+        "shared": shared,
+        "compilation": job_id,
+        "created_at": now(),
+    }
+
+
+def processor_of(target: str) -> str:
+    """The processor or GPU architecture in a record's target."""
+    words = target.split(" ")
+    return words[min(1, len(words) - 1)][:64]
+
+
+def _batches(keys: Sequence[Digest]) -> Iterator[Sequence[Digest]]:
+    return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
+
+
+def _row(
+    tenant: Tenant, scope: SearchScope, trial: MeasuredTrial, shared: bool, job_id: JobId
+) -> dict[str, Any]:
+    return record_row(tenant, scope.key(trial.workload), scope, trial, shared, job_id)
+
+
+def _prune(connection: sa.Connection, tenant: Tenant, key: Digest) -> None:
+    of_key = sa.and_(_R.tenant == tenant, _R.key == key)
+    ran = sa.select(_R.id).where(of_key, _R.seconds.is_not(None))
+    failed = sa.select(_R.id).where(of_key, _R.seconds.is_(None))
+    surplus = (
+        *connection.execute(ran.order_by(_R.won.desc(), _R.seconds, _R.id).offset(MAX_OF_A_KEY)).scalars(),
+        *connection.execute(
+            failed.order_by(_R.created_at.desc(), _R.id).offset(MAX_FAILED_OF_A_KEY)
+        ).scalars(),
+    )
+    if surplus:
+        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(surplus)))
+
+
+def _insert(database: Database, table: sa.Table) -> Any:
+    return sqlite.insert(table) if database.is_sqlite else postgresql.insert(table)

@@ -1,0 +1,262 @@
+"""Tuning records, the trials of running jobs, and results that depend on records."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from store_samples import PACKED, SCOPE, TARGET, a_request, a_trial, an_import
+
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import now
+from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.records import (
+    MAX_FAILED_OF_A_KEY,
+    MAX_OF_A_KEY,
+    JudgedTrial,
+    MeasuredTrial,
+    RecordFilter,
+)
+from bessemer.store.errors import FencedError
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.rows.tuning_records import Batch
+from bessemer.store.store import Store
+from tests.tenant_data import own, started
+
+JOB, LATER = "job-00000001", "job-00000002"
+IDENTITY = "1d" * 32
+OTHER = "another"
+
+
+def running(store: Store, job_id: str = JOB, tenant: str = DEFAULT_TENANT) -> Attempt:
+    store.for_tenant(tenant).jobs.submit(job_id, a_request())
+    return started(store.jobs, job_id)
+
+
+def add(
+    store: Store,
+    attempt: Attempt,
+    *trials: MeasuredTrial,
+    first: int = 0,
+    shared: bool = False,
+    job: str = JOB,
+) -> None:
+    batch = Batch(first, trials, {"1": PACKED, "2": PACKED}, elapsed_seconds=1.5, shared=shared)
+    store.records.add(job, attempt, SCOPE, batch)
+
+
+def judge(store: Store, *names: str, won: bool = True, tenant: str = DEFAULT_TENANT) -> None:
+    judged = [
+        JudgedTrial(workload="1", digest=a_trial(name).digest, won=won, default_seconds=2.0) for name in names
+    ]
+    store.records.judge(tenant, SCOPE, judged)
+
+
+def found(store: Store, tenant: str = DEFAULT_TENANT, others: bool = False) -> list[tuple[str, bool]]:
+    trials = store.records.find(tenant, {SCOPE.key("1"): "1"}, others)
+    return [(trial.trace[3:-6], trial.won) for trial in trials]
+
+
+def test_records_that_won_come_first_then_the_fastest(store: Store) -> None:
+    add(store, running(store), a_trial("slow", 3.0), a_trial("fast", 1.0), a_trial("failed", None))
+    assert found(store) == [("fast", False), ("slow", False)]
+    judge(store, "slow")
+    assert found(store) == [("slow", True), ("fast", False)]
+    judge(store, "slow", won=False)
+    assert found(store) == [("fast", False), ("slow", False)]
+
+
+def test_the_best_of_each_key_are_kept_and_the_newest_failures(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("slowest", 99.0))
+    judge(store, "slowest")
+    for number in range(20):
+        add(
+            store,
+            attempt,
+            a_trial(f"{number:02}", 20.0 - number),
+            a_trial(f"f{number}", None),
+            first=2 * number,
+        )
+    names = [name for name, _ in found(store)]
+    assert names == ["slowest", *(f"{number:02}" for number in range(19, 20 - MAX_OF_A_KEY, -1))]
+    assert len(own(store).records.page(99).items) == MAX_OF_A_KEY + MAX_FAILED_OF_A_KEY
+
+
+def test_the_same_schedule_is_one_record_with_its_last_time(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one", 3.0), a_trial("one", 2.0))
+    judge(store, "one")
+    add(store, attempt, a_trial("one", 4.0), first=2)
+    (record,) = own(store).records.page(9).items
+    assert (record.seconds, record.default_seconds, record.won) == (4.0, 2.0, True)
+    assert record.compilation == JOB
+
+
+def test_trials_of_earlier_attempts_are_found_in_order(store: Store) -> None:
+    first = running(store)
+    trials = [a_trial(f"{number}", 1.0 if number % 2 else None) for number in range(5)]
+    add(store, first, *trials[:3])
+    add(store, first, *trials[:3])
+    second = started(store.jobs, JOB, "w2")
+    with pytest.raises(FencedError):
+        add(store, first, *trials[3:], first=3)
+    add(store, second, *trials[3:], first=3)
+    earlier = store.records.trials(JOB, second, SCOPE)
+    assert [trial.trace for trial in earlier.trials] == [trial.trace for trial in trials]
+    assert (earlier.count, earlier.elapsed_seconds) == (5, 1.5)
+    other = SCOPE.model_copy(update={"threads": 8})
+    assert store.records.trials(JOB, second, other).trials == ()
+
+
+def test_a_job_that_ends_keeps_its_records_and_not_its_trials(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    store.jobs.succeed(JOB, attempt, TARGET, True, None, ())
+    assert found(store) == [("one", False)]
+    own(store).jobs.delete(JOB)
+    assert found(store) == [("one", False)]
+
+
+@pytest.mark.parametrize(
+    ("shared", "others", "seen"), [(True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)]
+)
+def test_tenants_share_records_only_if_both_agree(
+    store: Store, shared: bool, others: bool, seen: int
+) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"), shared=shared)
+    judge(store, "one")
+    assert found(store, OTHER, others) == [("one", False)] * seen
+    assert store.for_tenant(OTHER).records.page(9).items == ()
+
+
+def test_many_writers_of_the_same_keys_lose_nothing(store: Store) -> None:
+    jobs = [f"job-1000000{number}" for number in range(4)]
+    attempts = [running(store, job) for job in jobs]
+
+    def write(number: int) -> None:
+        job, attempt = jobs[number % 4], attempts[number % 4]
+        workloads = ("1", "2") if number % 2 else ("2", "1")
+        trials = [a_trial(f"{number}-{each}", 1.0 + number, each) for each in workloads]
+        add(store, attempt, *trials, first=2 * number, job=job)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(24)))
+    assert [name for name, _ in found(store)] == [f"{number}-1" for number in range(MAX_OF_A_KEY)]
+    counts = [store.records.trials(job, attempt, SCOPE) for job, attempt in zip(jobs, attempts, strict=True)]
+    assert sum(len(each.trials) for each in counts) == 48
+
+
+def submit_later(store: Store) -> Compilation:
+    return own(store).jobs.submit(LATER, a_request(), identities={IDENTITY})
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_result_that_asked_for_records_answers_until_one_of_them_changes_sides(
+    store: Store, read: bool
+) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    if read:
+        store.records.note_read(JOB, attempt, [SCOPE.key("1")])
+    store.jobs.succeed(JOB, attempt, TARGET, True, None, (), IDENTITY)
+    assert submit_later(store).cached
+    own(store).jobs.delete(LATER)
+    judge(store, "one", tenant=OTHER)
+    judge(store, "one", won=False)
+    assert submit_later(store).cached
+    own(store).jobs.delete(LATER)
+    judge(store, "one")
+    assert submit_later(store).cached is not read
+
+
+def test_an_answer_from_an_earlier_result_depends_on_the_same_records(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    store.records.note_read(JOB, attempt, [SCOPE.key("1")])
+    store.jobs.succeed(JOB, attempt, TARGET, True, None, (), IDENTITY)
+    submit_later(store)
+    judge(store, "one")
+    assert not own(store).jobs.submit("job-00000003", a_request(), identities={IDENTITY}).cached
+
+
+def test_keeping_the_best_asks_a_running_job_and_one_that_has_trials(store: Store) -> None:
+    attempt = running(store)
+    assert not store.jobs.best_requested(JOB, attempt)
+    add(store, attempt, a_trial("one"))
+    store.jobs.hand_back(JOB, attempt)
+    kept = own(store).jobs.request_best(JOB)
+    assert kept is not None
+    assert kept.state is JobState.RUNNING
+    assert store.jobs.best_requested(JOB, started(store.jobs, JOB))
+
+
+def test_keeping_the_best_of_a_job_that_measured_nothing_cancels_it(store: Store) -> None:
+    own(store).jobs.submit(JOB, a_request())
+    kept = own(store).jobs.request_best(JOB)
+    assert kept is not None
+    assert kept.state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (RecordFilter(), 3),
+        (RecordFilter(target="znver4"), 3),
+        (RecordFilter(target="sm_90"), 0),
+        (RecordFilter(threads=2), 3),
+        (RecordFilter(threads=3), 0),
+        (RecordFilter(workload="2"), 1),
+        (RecordFilter(won=True), 1),
+        (RecordFilter(won=False), 2),
+        (RecordFilter(since=now() - timedelta(hours=1)), 3),
+        (RecordFilter(since=now() + timedelta(hours=1)), 0),
+    ],
+)
+def test_records_are_listed_exported_and_deleted_by_filters(
+    store: Store, wanted: RecordFilter, count: int
+) -> None:
+    add(store, running(store), a_trial("one"), a_trial("two"), a_trial("three", workload="2"))
+    judge(store, "one")
+    records = own(store).records
+    assert len(records.page(9, None, wanted).items) == count
+    assert len(records.export(wanted)) == count
+    assert records.delete(wanted) == count
+    assert len(records.page(9).items) == 3 - count
+
+
+def test_pages_go_on_where_they_ended(store: Store) -> None:
+    add(store, running(store), *(a_trial(f"{number}") for number in range(5)))
+    first = own(store).records.page(3)
+    second = own(store).records.page(3, first.next)
+    assert len({record.id for record in (*first.items, *second.items)}) == 5
+    assert second.next is None
+
+
+def test_an_export_has_the_modules_of_its_records(store: Store) -> None:
+    own(store).records.add((an_import(),), {"1": PACKED}, shared=False)
+    (exported,) = own(store).records.export()
+    assert (exported.workload, exported.packed, exported.seconds) == ("1", PACKED, 1e-3)
+    assert own(store).records.delete() == 1
+    assert own(store).records.export() == ()
+
+
+def test_imported_records_serve_any_compiler_and_have_not_won(store: Store) -> None:
+    own(store).records.add((an_import(),), {"1": PACKED}, shared=False)
+    assert found(store) == []
+    imported = store.records.find(DEFAULT_TENANT, {SCOPE.key_of_imports("1"): "1"}, others=False)
+    assert [(trial.trace, trial.won) for trial in imported] == [(an_import().trial.trace, False)]
+
+
+def test_the_oldest_records_of_a_tenant_with_too_many_go(store: Store) -> None:
+    add(store, running(store), *(a_trial(f"{number}", workload=f"{number}") for number in range(5)))
+    assert store.records.trim(5) == 0
+    assert store.records.trim(3) == 2
+    assert len(own(store).records.page(9).items) == 3
+
+
+def test_old_records_expire(store: Store) -> None:
+    add(store, running(store), a_trial("one"))
+    assert store.records.expire(3600) == 0
+    assert store.records.expire(-1) == 1
+    assert found(store) == []

@@ -1,0 +1,358 @@
+"""The service's tuning records: those of earlier compilations, and the trials of this one.
+
+A record is found by the structural hash of its function, without constants, and by the target, the threads
+and the compiler. Only its trace is used, which is applied to the function of this compilation. So a wrong
+record costs time, and nothing more: what it makes is built and verified like anything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import s_tir
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.schedule import Trace
+
+from bessemer.contract.records import (
+    MAX_PACKED_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
+    JudgedTrial,
+    MeasuredTrial,
+    SearchScope,
+    StoredTrial,
+    record_target,
+    trace_digest,
+)
+from bessemer.contract.report import LoadedExtension, StoredRecordsUse
+from worker.compiler.schedules.blocks import REFUSALS
+from worker.compiler.schedules.default import follow_plans
+from worker.compiler.schedules.version import SCHEDULES_VERSION
+from worker.compiler.tuning.session import tuning_logger
+from worker.errors import ran_out_of_memory, short_message, without_server_details
+from worker.measure.records import Records
+from worker.protocol.messages import MAX_FUNCTIONS, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.order import RecordsAnswer
+
+MAX_TOLD_CHARACTERS = 1 << 25
+"""What one job tells of its trials: half of all messages that it may send. Later trials are not stored."""
+
+MAX_MESSAGE_CHARACTERS = 1 << 17
+MAX_FAILURE_CHARACTERS = 400
+_TRIALS_AT_ONCE = 16
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_MAX_NAME = 200
+
+
+class Function(NamedTuple):
+    """A function of this compilation, and its name."""
+
+    name: str
+    module: tvm.IRModule
+
+
+def workload_of(module: tvm.IRModule) -> str:
+    """The structural hash of a function's module without its constants, in decimal as in TVM's databases."""
+    return str(tvm_ffi.structural_hash(module, skip_tensor_content=True) % (1 << 64))
+
+
+def scope_of(
+    target: tvm.target.Target, threads: int, extensions: Sequence[LoadedExtension] = ()
+) -> SearchScope:
+    """What the records of a compilation for a target have in common.
+
+    Uploaded extensions may change spaces and schedules, so their records serve only requests with the same.
+    """
+    described = str(target)
+    compiler = f"tvm {tvm.__version__}, schedules {SCHEDULES_VERSION}"
+    if extensions:
+        digests = " ".join(sorted(extension.digest for extension in extensions))
+        compiler += f", extensions {sha256(digests.encode()).hexdigest()[:16]}"
+    return SearchScope(
+        target=record_target(json.loads(described)),
+        threads=threads,
+        compiler=compiler,
+        tvm_target=described,
+    )
+
+
+def applied(trace: str, module: tvm.IRModule) -> s_tir.Schedule:
+    """A function's schedule after a trace in TVM's JSON. Raises ``REFUSALS`` if it does not apply."""
+    schedule = s_tir.Schedule(module)
+    Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
+
+
+def trace_text(schedule: s_tir.Schedule) -> str:
+    """A schedule's trace in TVM's JSON."""
+    return json.dumps(_plain(schedule.trace.as_json()), separators=(",", ":"))
+
+
+class StoredSchedules(NamedTuple):
+    """The records that a compilation without trials uses."""
+
+    records: tuple[TuningRecord, ...]
+    judged: tuple[JudgedTrial, ...]
+    use: StoredRecordsUse
+
+
+def find_schedules(
+    functions: Sequence[Function],
+    stored: Records,
+    scope: SearchScope,
+    target: tvm.target.Target,
+    into: Database,
+) -> StoredSchedules:
+    """For each function, the fastest record that has won, if its trace and its plan apply.
+
+    Args:
+        functions: the functions without schedules.
+        stored: the records.
+        scope: what they must be about.
+        target: the target.
+        into: a database for the functions.
+    """
+    answer = stored.ask(_question(functions, scope, applies=True))
+    by_workload: dict[str, list[StoredTrial]] = {}
+    for trial in answer.records:
+        if trial.won:
+            by_workload.setdefault(trial.workload, []).append(trial)
+    records, judged, misfits = [], [], 0
+    for function in functions:
+        for trial in by_workload.get(workload_of(function.module), ()):
+            try:
+                schedule = applied(trial.trace, function.module)
+                follow_plans(schedule.mod, target)
+            except REFUSALS as error:
+                misfits += _skip(error)
+                continue
+            arguments = ArgInfo.from_entry_func(function.module)
+            workload = into.commit_workload(function.module)
+            records.append(TuningRecord(schedule.trace, workload, [trial.seconds], target, arguments))
+            judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
+            break
+    hits = len(records)
+    use = StoredRecordsUse(hits=hits, misses=len(functions) - hits, misfits=misfits)
+    return StoredSchedules(tuple(records), tuple(judged), use)
+
+
+@dataclass(frozen=True)
+class RestoredTrial:
+    """A trial of an earlier attempt; ``candidate`` is None if its trace no longer applies."""
+
+    space: str
+    candidate: MeasureCandidate | None
+    result: RunnerResult
+
+
+@dataclass
+class SearchJournal:
+    """Stores the trials of a search as they are measured.
+
+    Attributes:
+        stored: where they are stored.
+        scope: what they are about.
+        stopped: whether the user wants the best so far.
+        count: the trials of this compilation, over all attempts.
+        searched_seconds: how long earlier attempts have searched.
+        began: when this attempt began, by the monotonic clock.
+    """
+
+    stored: Records
+    scope: SearchScope
+    stopped: bool = False
+    count: int = 0
+    searched_seconds: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    _told: int = 0
+    _known: set[str] = field(default_factory=set)
+
+    def open(self, functions: Sequence[Function]) -> RecordsAnswer:
+        """Ask for the records of functions, and for the trials of earlier attempts."""
+        answer = self.stored.ask(_question(functions, self.scope, applies=False))
+        self.stopped, self.count = answer.stop, answer.count
+        self.searched_seconds = answer.elapsed_seconds
+        return answer
+
+    def begin(self, started: float) -> float:
+        """Let this attempt begin to search at a moment by the monotonic clock.
+
+        Returns:
+            When the search would have begun if it had gone on since the first attempt.
+        """
+        self.began = started
+        return started - self.searched_seconds
+
+    def tell(
+        self,
+        function: Function,
+        space: str,
+        candidates: Sequence[MeasureCandidate],
+        results: Sequence[RunnerResult],
+    ) -> None:
+        """Store the trials of one round; returns when they are stored."""
+        workload = workload_of(function.module)
+        trials = [
+            _trial(workload, function, space, candidate, result)
+            for candidate, result in zip(candidates, results, strict=True)
+        ]
+        kept = [trial for trial in trials if trial is not None]
+        packed = {} if workload in self._known else _packed(workload, function.module)
+        self._known.add(workload)
+        if packed or not kept:
+            self._send((), packed)
+        for some in _parts(kept):
+            self._send(some)
+
+    def judge(self, judged: Iterable[JudgedTrial]) -> None:
+        """Tell which schedules won in the final comparison."""
+        every = tuple(judged)
+        for start in range(0, len(every), _TRIALS_AT_ONCE):
+            self.stored.judge(TrialsJudged(judged=every[start : start + _TRIALS_AT_ONCE]))
+
+    def _send(self, trials: tuple[MeasuredTrial, ...], workloads: Mapping[str, str] = _NOTHING) -> None:
+        self._told += sum(map(_size, trials)) + sum(map(len, workloads.values()))
+        if self._told > MAX_TOLD_CHARACTERS:
+            trials, workloads = (), _NOTHING
+        message = TrialsMeasured(
+            first=self.count,
+            trials=trials,
+            workloads=dict(workloads),
+            elapsed_seconds=self.searched_seconds + time.monotonic() - self.began,
+        )
+        self.count += len(trials)
+        self.stopped = self.stored.ask(message).stop or self.stopped
+
+
+def records_for(
+    module: tvm.IRModule, records: Sequence[StoredTrial], target: tvm.target.Target, into: Database
+) -> tuple[list[TuningRecord], int]:
+    """The records of a function whose traces apply to it, and the number of those that do not."""
+    workload, found, misfits = workload_of(module), [], 0
+    for trial in records:
+        if trial.workload != workload:
+            continue
+        try:
+            schedule = applied(trial.trace, module)
+        except REFUSALS as error:
+            misfits += _skip(error)
+            continue
+        arguments = ArgInfo.from_entry_func(module)
+        own = into.commit_workload(module)
+        found.append(TuningRecord(schedule.trace, own, [trial.seconds], target, arguments))
+    return found, misfits
+
+
+def restored(module: tvm.IRModule, trials: Sequence[MeasuredTrial]) -> Iterator[RestoredTrial]:
+    """The trials of a function in earlier attempts, in order."""
+    workload, arguments = workload_of(module), ArgInfo.from_entry_func(module)
+    for trial in trials:
+        if trial.workload != workload:
+            continue
+        seconds = None if trial.seconds is None else [trial.seconds]
+        candidate: MeasureCandidate | None = None
+        try:
+            candidate = MeasureCandidate(applied(trial.trace, module), arguments)
+        except REFUSALS as error:
+            _skip(error)
+        failure = None if seconds else trial.failure or "it failed in an earlier attempt"
+        yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure))
+
+
+def judged_record(record: TuningRecord, won: bool, default_seconds: float | None) -> JudgedTrial:
+    """What the final comparison says of a record."""
+    text = json.dumps(_plain(record.trace.as_json()), separators=(",", ":"))
+    return JudgedTrial(
+        workload=workload_of(record.workload.mod),
+        digest=trace_digest(text),
+        won=won,
+        default_seconds=default_seconds,
+    )
+
+
+def _question(functions: Sequence[Function], scope: SearchScope, applies: bool) -> RecordsRequested:
+    hashes = dict.fromkeys(workload_of(function.module) for function in functions)
+    return RecordsRequested(scope=scope, functions=tuple(hashes)[:MAX_FUNCTIONS], applies=applies)
+
+
+def _skip(error: BaseException) -> int:
+    if ran_out_of_memory(error):
+        raise error
+    tuning_logger().warning("a stored record does not apply: %s", short_message(error))
+    return 1
+
+
+def _trial(
+    workload: str, function: Function, space: str, candidate: MeasureCandidate, result: RunnerResult
+) -> MeasuredTrial | None:
+    trace = trace_text(candidate.sch)
+    arguments = json.dumps(_plain([info.as_json() for info in candidate.args_info]), separators=(",", ":"))
+    if max(len(trace), len(arguments)) > MAX_TRACE_CHARACTERS:
+        return None
+    seconds = min(map(float, result.run_secs), default=None) if result.run_secs else None
+    if seconds is not None and seconds <= 0:
+        seconds = None
+    reason = without_server_details(str(result.error_msg or "it has no time"))
+    return MeasuredTrial(
+        workload=workload,
+        function=_printable(function.name),
+        space=_printable(space),
+        trace=trace,
+        arguments=arguments,
+        seconds=seconds,
+        failure=None if seconds is not None else reason[-MAX_FAILURE_CHARACTERS:],
+    )
+
+
+def _packed(workload: str, module: tvm.IRModule) -> dict[str, str]:
+    """A function's module for exports; none if it is too large."""
+    packed = base64.b64encode(zlib.compress(tvm.ir.save_json(module).encode())).decode()
+    return {workload: packed} if len(packed) <= MAX_PACKED_CHARACTERS else {}
+
+
+def _parts(trials: Sequence[MeasuredTrial]) -> Iterator[tuple[MeasuredTrial, ...]]:
+    """Trials in messages of bounded size."""
+    part: list[MeasuredTrial] = []
+    size = 0
+    for trial in trials:
+        own = _size(trial)
+        if part and (size + own > MAX_MESSAGE_CHARACTERS or len(part) == _TRIALS_AT_ONCE):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(trial)
+        size += own
+    if part:
+        yield tuple(part)
+
+
+def _size(trial: MeasuredTrial) -> int:
+    return len(trial.trace) + len(trial.arguments) + len(trial.failure or "")
+
+
+def _printable(text: str) -> str:
+    return text.encode("ascii", "replace").decode()[:_MAX_NAME] or "?"
+
+
+def _plain(value: Any) -> Any:
+    """TVM's arrays and numbers as those of Python."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):
+        return value.value
+    if hasattr(value, "items"):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value]

@@ -1,0 +1,44 @@
+"""Finds and stores tuning records: the job asks its supervisor, which has the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from worker.measure.devices import read_answer
+from worker.protocol.messages import Message, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.order import RecordsAnswer
+
+
+class Records(Protocol):
+    """Finds and stores tuning records."""
+
+    def ask(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        """Wait until records are found, or until trials are stored."""
+        ...
+
+    def judge(self, message: TrialsJudged) -> None:
+        """Tell which records won."""
+        ...
+
+
+class AskedRecords:
+    """Records that another process keeps.
+
+    Args:
+        send: sends a message.
+        answers: a descriptor on which one line arrives for each question.
+    """
+
+    def __init__(self, send: Callable[[Message], None], answers: int) -> None:
+        self._send = send
+        self._answers = answers
+
+    def ask(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        """See ``Records.ask``."""
+        self._send(message)
+        return RecordsAnswer.model_validate_json(read_answer(self._answers))
+
+    def judge(self, message: TrialsJudged) -> None:
+        """See ``Records.judge``."""
+        self._send(message)

@@ -1,0 +1,95 @@
+"""Keeps the tuning records of one attempt at a compilation: finds them, and stores what it measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from bessemer.contract.job import Compilation
+from bessemer.contract.records import JudgedTrial, SearchScope
+from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.rows.tuning_records import Batch
+from bessemer.store.store import Store
+from worker.errors import MisbehavedError
+from worker.protocol.messages import RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.order import RecordsAnswer
+from worker.supervisor.retry import StoreRetry
+
+
+@dataclass
+class JobRecords:
+    """The records of one attempt.
+
+    Attributes:
+        scope: what the job has said that its records are about; None before it asked for any.
+        judged: what it has said of its records, by function and trace.
+        stopped: whether its search was told to stop, as the user wants the best so far.
+    """
+
+    store: Store
+    retry: StoreRetry
+    row: Compilation
+    attempt: Attempt
+    scope: SearchScope | None = None
+    judged: dict[tuple[str, str], JudgedTrial] = field(default_factory=dict)
+    stopped: bool = False
+
+    async def answer(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        """Find records, or store trials.
+
+        Raises:
+            MisbehavedError: the job tells trials before it has said what they are about.
+            FencedError: another attempt at the compilation has begun.
+            StoreUnavailableError: the store was unavailable for too long.
+        """
+        act = self._find if isinstance(message, RecordsRequested) else self._add
+        return await self.retry.call(partial(act, message))  # type: ignore[arg-type]
+
+    def judge(self, message: TrialsJudged) -> None:
+        """Keep what the job says of its records until it has ended."""
+        self.judged |= {(trial.workload, trial.digest): trial for trial in message.judged}
+
+    def settle(self, succeeded: bool) -> None:
+        """Store which records won, once the library is verified; those that lost, in any case. Blocks."""
+        judged = [trial for trial in self.judged.values() if succeeded or not trial.won]
+        if self.scope is not None and judged:
+            self.store.records.judge(self.attempt.tenant, self.scope, judged)
+
+    def _find(self, message: RecordsRequested) -> RecordsAnswer:
+        self.scope = message.scope
+        records, options, job = self.store.records, self.row.request.tune, (self.row.id, self.attempt)
+        keys = {message.scope.key(function): function for function in message.functions}
+        imports = {message.scope.key_of_imports(function): function for function in message.functions}
+        if message.applies:
+            records.note_read(*job, keys)
+        found = (
+            records.find(self.attempt.tenant, {**imports, **keys}, options.share_records)
+            if options.from_records
+            else ()
+        )
+        earlier = records.trials(*job, message.scope)
+        return RecordsAnswer(
+            stop=self._is_stopped(),
+            records=found,
+            trials=earlier.trials,
+            count=earlier.count,
+            elapsed_seconds=earlier.elapsed_seconds,
+        )
+
+    def _add(self, message: TrialsMeasured) -> RecordsAnswer:
+        if self.scope is None:
+            raise MisbehavedError("the job told trials before it asked for records")
+        batch = Batch(
+            first=message.first,
+            trials=message.trials,
+            workloads=message.workloads,
+            elapsed_seconds=message.elapsed_seconds,
+            shared=self.row.request.tune.share_records,
+        )
+        if batch.trials or batch.workloads:
+            self.store.records.add(self.row.id, self.attempt, self.scope, batch)
+        return RecordsAnswer(stop=self._is_stopped())
+
+    def _is_stopped(self) -> bool:
+        self.stopped = self.stopped or self.store.jobs.best_requested(self.row.id, self.attempt)
+        return self.stopped
