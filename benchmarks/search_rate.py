@@ -73,7 +73,7 @@ class Side:
             print(
                 f"{method.value:12} {self.name:20} {shares.trials_per_minute:6.1f} trials/min  "
                 f"search {shares.search:4.0%}  build {shares.build:4.0%}  measure {shares.measure:4.0%}  "
-                f"functions {best * 1e3:.3f} ms",
+                f"functions {best * 1e3:.4g} ms",
                 flush=True,
             )
 
