@@ -15,7 +15,6 @@ from tvm import tirx
 from bessemer.contract.capability import Gpu
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import Schedules
-from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import PresetTarget, resolve_target
 from examples.course.search_for_gpu import PROGRAM
 from examples.extensions import gpu_tiles
@@ -24,15 +23,10 @@ from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_cand
 from worker.candidates.requests import Evaluation, MeasureBatch, MeasureCandidate, TensorArgument
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.cuda.kernels import lower_for_gpu
-from worker.compiler.pipeline.capture import capture
-from worker.compiler.pipeline.optimize import optimize
-from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import is_scheduled
 from worker.compiler.schedules.gpu.chips import gpu_of
-from worker.compiler.spaces.registry import SpaceBook
-from worker.compiler.target import compile_target
-from worker.compiler.values import Tuned, Upload
+from worker.compiler.values import Tuned
 from worker.job.warmup import import_everything
 from worker.report.words import decision
 
@@ -136,18 +130,3 @@ def test_without_a_gpu_the_cost_model_ranks_the_plans(tmp_path: Path) -> None:
     result = searched(tmp_path, None, trials=4).result
     assert (result.trials, result.ended_by, result.kept) == (0, SearchEnd.NO_GPU, Schedules.DEFAULT)
     assert "ranked by the cost model: no GPU measured them" in decision(result)
-
-
-def test_a_space_by_hand_is_searched_for_a_gpu(
-    server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spaces = {space.name: space for space in gpu_tiles.SPACES}
-    monkeypatch.setattr("worker.compiler.tuning.search.space_book", lambda: SpaceBook(spaces, {}))
-    asked = {"trials": 4, "spaces": {"product": "gpu-tiles"}, "force": True}
-    document = {"model": "0" * 64, "target": "cuda-sm_90", "verification": "none", "tune": asked}
-    request, context = CompilationRequest.model_validate(document), make_context(tmp_path, server)
-    captured = capture(Upload(PROGRAM, request, compile_target(SM_90)), context)
-    tuned = tune(optimize(translate(captured, context), context), context)
-    (task,) = tuned.result.tasks
-    assert (task.name, task.space, task.trials, task.kept) == ("product", "gpu-tiles", 4, True)
-    assert task.failed == 0, task.failure
