@@ -16,8 +16,6 @@ from bessemer.contract.capability import Gpu
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import Schedules
 from bessemer.contract.target import PresetTarget, resolve_target
-from examples.course.search_for_gpu import PROGRAM
-from examples.extensions import gpu_tiles
 from worker.candidates.client import CandidateClient
 from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_candidate
 from worker.candidates.requests import Evaluation, MeasureBatch, MeasureCandidate, TensorArgument
