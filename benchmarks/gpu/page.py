@@ -52,7 +52,8 @@ def section(folder: Path) -> list[str]:
         "",
         *_tuned_section(cases, peers),
         "In float32, torch multiplies the factors of convolutions in tf32, with 10 bits of mantissa, which "
-        "shows in its error; Bessemer's are exact.",
+        "shows in its error; Bessemer's are exact. In tf32, both multiply all factors so "
+        "(`optimize.float32_products=tf32`).",
         "",
         "### Products",
         "",
