@@ -89,6 +89,18 @@ ARM_PARTS = {
 log = logging.getLogger("device")
 
 
+GPU_SUFFIX = "-cuda"
+CUDA_LIBRARIES = (
+    "libcuda.so.1",
+    "/usr/local/nvidia/lib64/libcuda.so.1",
+    "/usr/lib/wsl/lib/libcuda.so.1",
+)
+CUDA_VERSION = Path("/sys/module/nvidia/version")
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+PROBE = "--probe-gpus"
+PROBE_SECONDS = 30.0
+
+
 class StoppedError(Exception):
     """The device cannot work; the message says why."""
 
@@ -122,6 +134,7 @@ class Settings:
         emulated: whether an emulator runs the programs, so that their times mean nothing.
         folder: the parent of the device's own folder.
         uid: the user that runs programs if the device is root.
+        gpus: the GPUs that programs use, as the service keeps them.
     """
 
     url: str
@@ -136,6 +149,7 @@ class Settings:
     folder: Path
     uid: int
     once: bool
+    gpus: tuple[dict[str, Any], ...] = ()
 
 
 class Service:
@@ -218,6 +232,9 @@ def _problem(error: urllib.error.HTTPError) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Work until SIGINT or SIGTERM."""
+    if (sys.argv[1:] if arguments is None else arguments) == [PROBE]:
+        sys.stdout.write(json.dumps(driver_gpus()))
+        return 0
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     try:
         settings = read_settings(arguments)
@@ -261,6 +278,7 @@ def read_settings(arguments: list[str] | None = None) -> Settings:
     add("--disk-bytes", type=int, default=16 << 30, help="the largest bundle, unpacked")
     add("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where bundles are unpacked")
     add("--uid", type=int, default=NOBODY, help="the user that runs programs, if this one is root")
+    add("--gpu", action="store_true", help="run libraries for NVIDIA GPUs on this machine's first GPU")
     add("--once", action="store_true", help="stop after one task")
     given = parser.parse_args(arguments)
     if NAME.fullmatch(given.name) is None:
@@ -268,11 +286,13 @@ def read_settings(arguments: list[str] | None = None) -> Settings:
     if urllib.parse.urlsplit(given.url).scheme not in ("http", "https"):
         raise StoppedError(f"'{given.url}' is not a URL such as {DEFAULT_URL}")
     launcher = tuple(shlex.split(given.launcher))
+    platform_name = given.platform or _platform()
+    gpus = found_gpus() if given.gpu or platform_name.endswith(GPU_SUFFIX) else ()
     return Settings(
         url=given.url,
         key=_take_key(),
         name=given.name,
-        platform=given.platform or _platform(),
+        platform=platform_name.removesuffix(GPU_SUFFIX) + (GPU_SUFFIX if gpus else ""),
         launcher=launcher,
         emulated=given.emulated or _is_emulated() or any(map(_is_emulator, launcher)),
         cores=max(1, given.cores),
@@ -281,6 +301,7 @@ def read_settings(arguments: list[str] | None = None) -> Settings:
         folder=given.folder.absolute(),
         uid=given.uid,
         once=given.once,
+        gpus=gpus,
     )
 
 
@@ -756,7 +777,7 @@ def _result(ran: Ran, timeout_seconds: float, machine: Machine) -> dict[str, Any
     if ran.status == -signal.SIGILL:
         raise UnfitError("the program needs instructions that this processor lacks (SIGILL)")
     found = None if ran.status is None or ran.status < 0 else _read_report(ran.report)
-    if found is not None:
+    if found is not None and (found["entries"] or ran.status == 0):
         return {**found, "threads": machine.threads}
     if ran.status is not None and ran.status >= 0 and "out of memory" in ran.printed:
         raise UnfitError(f"the program needs more than {machine.memory_bytes} bytes of memory")
@@ -906,7 +927,81 @@ def describe(settings: Settings) -> dict[str, Any]:
         "libc": "" if settings.emulated else " ".join(platform.libc_ver()).strip(),
         "emulated": settings.emulated,
         "version": VERSION,
+        **({"gpus": list(settings.gpus)} if settings.gpus else {}),
     }
+
+
+def found_gpus() -> tuple[dict[str, Any], ...]:
+    """This machine's GPUs, found by a process of its own: a broken driver can crash or hang it.
+
+    Raises:
+        StoppedError: there is none, or the driver cannot be used.
+    """
+    command = [sys.executable, "-I", str(Path(__file__).absolute()), PROBE]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise StoppedError(f"the GPU's driver did not answer within {PROBE_SECONDS:g} s") from None
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise StoppedError(f"the GPU's driver cannot be used: {words}")
+    gpus = tuple(json.loads(done.stdout))
+    if not gpus:
+        raise StoppedError("--gpu: this machine has no NVIDIA GPU, or no driver (libcuda.so.1)")
+    return gpus
+
+
+def driver_gpus() -> list[dict[str, Any]]:
+    """The GPUs that the driver offers to this process; empty without a driver.
+
+    Raises:
+        OSError: a call of the driver failed.
+    """
+    driver = _driver()
+    if driver is None:
+        return []
+    _cuda(driver, "cuInit", 0)
+    version, count = ctypes.c_int(), ctypes.c_int()
+    _cuda(driver, "cuDriverGetVersion", ctypes.byref(version))
+    _cuda(driver, "cuDeviceGetCount", ctypes.byref(count))
+    cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    release = CUDA_VERSION.read_text(encoding="utf-8").strip() if CUDA_VERSION.exists() else ""
+    return [{**_gpu(driver, index), "cuda": cuda, "driver": release} for index in range(count.value)]
+
+
+def _driver() -> ctypes.CDLL | None:
+    for path in CUDA_LIBRARIES:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(path)
+    return None
+
+
+def _gpu(driver: ctypes.CDLL, index: int) -> dict[str, Any]:
+    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    _cuda(driver, "cuDeviceGet", ctypes.byref(device), index)
+    _cuda(driver, "cuDeviceGetName", name, len(name), device)
+    _cuda(driver, "cuDeviceGetAttribute", ctypes.byref(major), CAPABILITY_MAJOR, device)
+    _cuda(driver, "cuDeviceGetAttribute", ctypes.byref(minor), CAPABILITY_MINOR, device)
+    _cuda(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    return {
+        "name": name.value.decode(errors="replace"),
+        "arch": f"sm_{major.value}{minor.value}",
+        "memory_bytes": memory.value,
+    }
+
+
+def _cuda(driver: ctypes.CDLL, name: str, *arguments: Any) -> None:
+    code = getattr(driver, name)(*arguments)
+    if code != 0:
+        raise OSError(f"{name} failed with error {code}")
 
 
 def _platform() -> str:

@@ -21,7 +21,8 @@ from worker.compiler.codegen.cuda.machine_code import compile_cuda
 from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.attention.blocks import find_attention
-from worker.compiler.schedules.gpu.attention.tensor_cores import TensorCoreAttention, attention_plans
+from worker.compiler.schedules.gpu.attention.plan import attention_plans
+from worker.compiler.schedules.gpu.attention.tensor_cores import TensorCoreAttention
 from worker.compiler.schedules.gpu.chips import Gpu, gpu_of, writing_for
 from worker.compiler.schedules.inline import inline_blocks
 

@@ -50,10 +50,11 @@ def section(folder: Path) -> list[str]:
         *_means(cases),
         *(f"- {case['case']} failed: {case['error'].strip()} ({case.get('note', '')})" for case in failed),
         "",
-        *_tuned_section(cases, peers),
         "In float32, torch multiplies the factors of convolutions in tf32, with 10 bits of mantissa, which "
-        "shows in its error; Bessemer's are exact.",
+        "shows in its error; Bessemer's are exact. In tf32, both multiply all factors so "
+        "(`optimize.float32_products=tf32`).",
         "",
+        *_tuned_section(cases, peers),
         "### Products",
         "",
         "Milliseconds of a product of row-major matrices, one of ten in a graph, by the plan that the "

@@ -26,5 +26,6 @@ def device_rows(found: DeviceList) -> Iterator[tuple[str, ...]]:
 
 def _facts(device: Device) -> tuple[str, ...]:
     platform = f"{device.platform}, emulated" if device.emulated else device.platform
+    processor = ", ".join((device.processor, *(gpu.name for gpu in device.gpus[:1])))
     memory, serves = shown_bytes(device.memory_bytes), "all tenants" if device.shared else "your tenant"
-    return device.name, platform, device.processor, str(device.cores), memory, device.libc, serves
+    return device.name, platform, processor, str(device.cores), memory, device.libc, serves

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bessemer.contract.base import Document
 from bessemer.contract.nvidia_gpus import OLDEST_CUDA, is_new_enough, runs_on
-from bessemer.contract.target import HOST, ResolvedTarget, Target, resolve_target
+from bessemer.contract.target import GPU_ARCHITECTURES, HOST, ResolvedTarget, Target, resolve_target
 from bessemer.contract.triple import platform_of
 
 CUDA_SUFFIX = "-cuda"
@@ -31,6 +31,20 @@ class Gpu(Document):
     def runs(self, code: Sequence[str]) -> bool:
         """Whether it runs a library with machine code for these architectures."""
         return runs_on(code, self.arch) and is_new_enough(self.cuda)
+
+
+def code_feature(code: Sequence[str]) -> str:
+    """What a device's GPU must have for a library with machine code for these architectures.
+
+    It is one architecture, or the oldest of several, whose PTX every newer GPU compiles: ``sm_75-ptx``.
+    """
+    return code[0] if len(code) == 1 else f"{code[0]}-ptx"
+
+
+def code_features(gpu: Gpu) -> frozenset[str]:
+    """Each ``code_feature`` that a GPU has."""
+    each = ((arch,) * count for arch in GPU_ARCHITECTURES for count in (1, 2))
+    return frozenset(code_feature(code) for code in each if gpu.runs(code))
 
 
 class Capability(Document):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, FiniteFloat, StringConstraints
 
 from bessemer.contract.base import Digest, Document, Readable
+from bessemer.contract.capability import Gpu, code_features
 from bessemer.contract.names import DeviceName
 from bessemer.contract.request import MAX_ENTRIES, EntryName
 from bessemer.contract.target import MAX_CORES
@@ -26,10 +27,20 @@ MAX_REPEATS = 100
 _MAX_COUNT = 1 << 53
 
 DeviceId = Annotated[str, StringConstraints(pattern=DEVICE_ID_PATTERN)]
-Platform = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,32}(-musl)?$")]
+Platform = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,32}(-musl|-cuda)?$")]
 DeviceFeature = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")]
 Text = Annotated[Readable, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Milliseconds = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+
+
+class DeviceGpu(Gpu):
+    """A GPU as a device describes it."""
+
+    name: Text = Field(description="The model, such as `NVIDIA H100 80GB HBM3`.")
+    arch: DeviceFeature = Field(description="The architecture, such as `sm_90`.")
+    memory_bytes: int = Field(strict=True, ge=0, le=_MAX_COUNT, description="The GPU's memory.")
+    driver: Text = Field(default="", description="The driver's version, such as `580.95.05`, if it is known.")
+    cuda: Text = Field(description="The newest version of CUDA that the driver runs, such as `13.0`.")
 
 
 class DeviceRequest(Document):
@@ -38,7 +49,7 @@ class DeviceRequest(Document):
     name: DeviceName = Field(description="A name that is unique in your tenant.", examples=["pi-4"])
     platform: Platform = Field(
         description="The architecture, and the C library unless that is glibc, such as `aarch64` or "
-        "`x86_64-musl`.",
+        "`x86_64-musl`; `x86_64-cuda` for a device that runs libraries for NVIDIA GPUs.",
         examples=["aarch64"],
     )
     processor: Text = Field(
@@ -53,6 +64,9 @@ class DeviceRequest(Document):
     cores: int = Field(strict=True, ge=1, le=MAX_CORES, description="Cores that a program may use.")
     memory_bytes: int = Field(strict=True, ge=0, le=_MAX_COUNT, description="Memory of the machine.")
     libc: Text = Field(default="", description="The C library.", examples=["glibc 2.36"])
+    gpus: tuple[DeviceGpu, ...] = Field(
+        default=(), max_length=64, description="Its NVIDIA GPUs; a program runs on the first."
+    )
     emulated: bool = Field(
         strict=True,
         default=False,
@@ -60,6 +74,11 @@ class DeviceRequest(Document):
         "ranks the candidates of a search only for a request that names it.",
     )
     version: Text = Field(default="", description="The version of the device's program.")
+
+    @property
+    def runs_with(self) -> frozenset[str]:
+        """The features of its processor and of its first GPU."""
+        return frozenset(self.features).union(*map(code_features, self.gpus[:1]))
 
 
 class Device(DeviceRequest):

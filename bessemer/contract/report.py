@@ -175,7 +175,7 @@ class PeerVerdict(Document):
     undecided: tuple[str, ...] = Field(description="The others: as fast, or measured unsteadily.")
     fastest: str | None = Field(description="The fastest of the steady ones; null if there is none.")
     ratio: float | None = Field(
-        description="The library's latency divided by that of `fastest`. Below 1, the library is faster. "
+        description="The library's latency divided by that of `fastest`; below 1, the library is faster. "
         "Null if `fastest` is."
     )
     absent: tuple[PeerAbsence, ...] = Field(default=(), description="The runtimes that were not timed.")

@@ -74,10 +74,39 @@ _OWN_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
+_ROUND_IN_PLACE = "round_in_place_"
+
+
+def _rounding_in_place(pointer: Callable[[Lanes], Pointer], count: int) -> ex.Evaluate:
+    """Elements in memory, rounded to tf32 by the lane that names the first."""
+
+    def execute(lanes: Lanes) -> None:
+        memory, at, dtype = pointer(lanes)
+        index = spread(at, lanes.count)[:, None] + np.arange(count)
+        memory.write(lanes, index, _round_to_tf32(np.asarray(memory.read(lanes, index, dtype))), dtype)
+
+    return execute
+
+
+def _word_at(pointer: Callable[[Lanes], Pointer]) -> ex.Evaluate:
+    """The 32 bits of an element in memory."""
+
+    def evaluate(lanes: Lanes) -> np.ndarray:
+        memory, at, dtype = pointer(lanes)
+        found = memory.read(lanes, spread(at, lanes.count), dtype)
+        return np.ascontiguousarray(found).view(np.uint32)
+
+    return evaluate
+
+
 @intrinsic("cuda.func_call")
 def _own_function(translator: Any, node: Any) -> ex.Evaluate:
     """A call of a function that the kernel brings with it, by its definition here."""
     name = str(node.args[0].value)
+    if name.startswith(_ROUND_IN_PLACE):
+        return _rounding_in_place(translator.pointer(node.args[1]), int(name.removeprefix(_ROUND_IN_PLACE)))
+    if name == "word_at":
+        return _word_at(translator.pointer(node.args[1]))
     if name not in _OWN_FUNCTIONS:
         raise KernelFault(Fault.UNSUPPORTED, f"a call of {node.args[0]}")
     compute = _OWN_FUNCTIONS[name]

@@ -18,19 +18,20 @@ from tests.gpu.run import GPU, assert_computes, random_arrays
 from worker.compiler.codegen.cuda.machine_code import toolkit
 from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import TF32
 from worker.compiler.schedules.families.attention.blocks import AttentionBlocks, find_attention
-from worker.compiler.schedules.gpu.attention.tensor_cores import (
-    AttentionPlan,
-    TensorCoreAttention,
-    attention_plans,
-)
+from worker.compiler.schedules.gpu.attention.plan import AttentionPlan, attention_plans
+from worker.compiler.schedules.gpu.attention.tensor_cores import TensorCoreAttention
 from worker.compiler.schedules.gpu.chips import gpu_of, writing_for
 from worker.compiler.schedules.inline import inline_blocks
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of attention: ``[batch, rows, heads, depth]``."""
+    """The sizes of attention: ``[batch, rows, heads, depth]``.
+
+    Scores and products are of the dtype ``scores``, and what is computed before the softmax of ``steps``.
+    """
 
     heads: int
     queries: int
@@ -41,6 +42,8 @@ class Sizes:
     dtype: str = "float32"
     masked: bool = False
     causal: bool = False
+    scores: str | None = None
+    steps: str | None = None
 
 
 def attention(sizes: Sizes) -> tirx.PrimFunc:
@@ -54,19 +57,25 @@ def attention(sizes: Sizes) -> tirx.PrimFunc:
     parameters = [
         relax.Var(f"x{place}", relax.TensorType(shape, dtype)) for place, shape in enumerate(shapes)
     ]
-    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), dtype))
+    single, between = sizes.scores or dtype, sizes.steps or sizes.scores or dtype
+    mask = relax.Var("mask", relax.TensorType((sizes.batch, 1, sizes.queries, sizes.keys), between))
+
+    def cast(value: relax.Var, wanted: str) -> relax.Var:
+        return value if str(value.ty.dtype) == wanted else builder.emit(op.astype(value, wanted))
+
     with builder.function("main", [*parameters, *([mask] if sizes.masked else [])]):
         with builder.dataflow():
             query, key, value = (builder.emit(op.permute_dims(x, (0, 2, 1, 3))) for x in parameters)
-            scores = builder.emit(op.matmul(query, builder.emit(op.permute_dims(key, (0, 1, 3, 2)))))
-            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), dtype)))
+            key = builder.emit(op.permute_dims(key, (0, 1, 3, 2)))
+            scores = cast(builder.emit(op.matmul(query, key, single)), between)
+            scores = builder.emit(op.multiply(scores, relax.const(1 / sqrt(sizes.depth), between)))
             if sizes.masked:
                 scores = builder.emit(op.add(scores, mask))
             if sizes.causal:
-                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, dtype), 1)
+                hidden = np.triu(np.full((sizes.queries, sizes.keys), -np.inf, between), 1)
                 scores = builder.emit(op.add(scores, relax.const(hidden)))
-            shares = builder.emit(op.nn.softmax(scores))
-            result = builder.emit(op.matmul(shares, value))
+            shares = cast(builder.emit(op.nn.softmax(cast(scores, single))), dtype)
+            result = cast(builder.emit(op.matmul(shares, value, single)), dtype)
             result = builder.emit_output(op.permute_dims(result, (0, 2, 1, 3)))
         builder.emit_func_output(result)
     with writing_for(GPU):
@@ -99,6 +108,20 @@ HALVES = {
     "a head of 128": Sizes(heads=1, queries=20, keys=40, depth=128, width=128, dtype="float16"),
     "a wide head": Sizes(heads=1, queries=5, keys=20, depth=192, width=192, dtype="float16"),
 }
+SINGLE = {
+    f"{name} in float32": replace(HALVES[name], scores="float32")
+    for name in ("bfloat16", "a mask", "a causal mask", "more keys than a causal mask shows", "a wide head")
+}
+HALVES |= SINGLE
+HALVES["steps between in bfloat16"] = replace(
+    HALVES["bfloat16"], masked=True, scores="float32", steps="bfloat16"
+)
+TF32_CASES = {
+    "odd rows and keys": CASES["odd rows and keys"],
+    "a mask": CASES["a mask"],
+    "a causal mask": CASES["a causal mask"],
+    "several tiles of queries": replace(HALVES["several tiles of queries"], dtype="float32"),
+}
 TOLERANCES = {"float16": 5e-3, "bfloat16": 2e-2}
 
 
@@ -118,6 +141,14 @@ def test_tensor_cores_compute_attention(name: str) -> None:
     assert family_of(function) == "attention"
     assert ("mma" in kernels_of(code_of(function))) == (sizes.depth <= 128)
     assert_computes(function, tolerance=TOLERANCES[sizes.dtype])
+
+
+@pytest.mark.parametrize("name", TF32_CASES)
+def test_tensor_cores_compute_attention_of_tf32_if_they_may(name: str) -> None:
+    function = attention(TF32_CASES[name]).with_attr(TF32, True)
+
+    assert "tf32" in kernels_of(code_of(function))
+    assert_computes(function, tolerance=2e-3)
 
 
 def test_tensor_cores_of_older_gpus_compute_attention() -> None:
@@ -187,6 +218,8 @@ USED = {
 @pytest.mark.skipif(toolkit() is None, reason="the CUDA compilers are not installed")
 @pytest.mark.parametrize("name", USED)
 def test_registers_hold_scores_and_result(name: str, tmp_path: Path) -> None:
-    usage = usage_of(code_of(attention(USED[name])), tmp_path)
+    function = attention(USED[name])
+    for allowed in (False, True) if USED[name].dtype == "float32" else (False,):
+        usage = usage_of(code_of(function.with_attr(TF32, allowed)), tmp_path)
 
-    assert [(kernel.spilled_bytes, kernel.stack_bytes) for kernel in usage] == [(0, 0)]
+        assert [(kernel.spilled_bytes, kernel.stack_bytes) for kernel in usage] == [(0, 0)]

@@ -420,3 +420,44 @@ def test_the_program_is_one_file_that_needs_only_python() -> None:
     imports = (line for line in text.splitlines() if line.startswith(("import ", "from ")))
     imported = {line.split()[1].partition(".")[0] for line in imports}
     assert imported - {"__future__"} <= sys.stdlib_module_names
+
+
+GPU = {"name": "NVIDIA H200", "arch": "sm_90", "memory_bytes": 1 << 37, "cuda": "13.0", "driver": "580.95"}
+
+
+def probing(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a script stand for the process that looks for GPUs."""
+    (folder / "python").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+
+
+@pytest.mark.parametrize("arguments", [["--gpu"], ["--gpu", "--platform", "x86_64-cuda"]])
+def test_a_device_with_a_gpu_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    probing(tmp_path, f"echo '{json.dumps([GPU])}'", monkeypatch)
+    monkeypatch.setattr(device, "_platform", lambda: "x86_64")
+    settings = device.read_settings(["--name", "board", *arguments])
+    said = DeviceRequest.model_validate(device.describe(settings))
+    assert said.platform == "x86_64-cuda"
+    assert {"sm_90", "sm_75-ptx"} <= said.runs_with
+    assert "sm_80" not in said.runs_with
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo '[]'", "this machine has no NVIDIA GPU, or no driver"),
+        ("echo 'OSError: cuInit failed with error 999' >&2; exit 1", "cuInit failed with error 999"),
+        ("kill -SEGV $$", "cannot be used: status -11"),
+        ("exec sleep 60", "did not answer within 0.5 s"),
+    ],
+)
+def test_a_device_without_a_usable_gpu_does_not_start_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    probing(tmp_path, script, monkeypatch)
+    monkeypatch.setattr(device, "PROBE_SECONDS", 0.5)
+    with pytest.raises(StoppedError, match=why):
+        device.read_settings(["--name", "board", "--gpu"])

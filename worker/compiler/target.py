@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
+from bessemer.contract.capability import code_feature
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
@@ -312,13 +313,14 @@ _KERNEL_NAMES = {
 
 
 def device_features(target: CompileTarget) -> tuple[str, ...]:
-    """What the processor of a device must have to run a target's code, in the kernel's names.
+    """What a device must have to run a target's code: in the kernel's names, and of a GPU a ``code_feature``.
 
     A device without a feature that is not known here finds out when it meets the instruction.
     """
     names = _KERNEL_NAMES.get(target.architecture, {})
     features = (str(feature) for feature in codegen.llvm_get_cpu_features(target.llvm))
-    return tuple(sorted({names[feature] for feature in features if feature in names}))
+    of_gpu = (code_feature(target.resolved.gpus),) if target.resolved.gpus else ()
+    return (*sorted({names[feature] for feature in features if feature in names}), *of_gpu)
 
 
 @cache

@@ -48,7 +48,7 @@ class Wanted:
         tenant: the owner of the bundle; its own devices and the shared ones may do it.
         platform: the platform of the bundle's program.
         name: a device's name; None if any will do.
-        features: what its processor must have.
+        features: what its processor and its GPU must have.
         unfit: the names of devices that turned out to be unable.
         measures: whether times are all that counts, so that an emulated device must be named.
     """
@@ -65,7 +65,7 @@ class Wanted:
         return (
             device.platform == self.platform
             and self.name in (None, device.name)
-            and (device.emulated or self.features <= frozenset(device.features))
+            and (device.emulated or self.features <= device.runs_with)
             and device.name not in self.unfit
             and not (device.emulated and self.measures and self.name is None)
         )

@@ -8,9 +8,10 @@
     shares[..., t, s]   = powers[..., t, s] / total[..., t]
     attended            = sum over s of shares[..., t, s] * value[..., s, e], its dimensions in ``order``
 
-``f`` is a chain of elementwise steps. With ``safe``, a query that sees no key gives zeros. These blocks say
-what is computed; ``worker.compiler.schedules.families.attention`` replaces them by loops that never store all
-scores.
+``f`` is a chain of elementwise steps. With ``safe``, a query that sees no key gives zeros. If the scores are
+float32, operands of half precision are widened before they are multiplied, and a block rounds ``attended``.
+These blocks say what is computed; ``worker.compiler.schedules.families.attention`` replaces them by loops
+that never store all scores.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Attention:
         order: the result's dimensions, as positions in ``[..., T, E]``.
         causal: query ``i`` sees the keys up to ``i + causal``; all keys if None.
         safe: whether a query that sees no key gives zeros.
+        scores: the dtype of the scores.
     """
 
     query: Operand
@@ -70,6 +72,7 @@ class Attention:
     order: tuple[int, ...]
     causal: int | None
     safe: bool
+    scores: str
 
 
 def attention_function(
@@ -100,9 +103,12 @@ def _attend(attention: Attention, parameters: list[Tensor]) -> Tensor:
     query, key, value = (
         _viewed(operand, parameters) for operand in (attention.query, attention.key, attention.value)
     )
-    scores = _scores(query, key)
+    scores = _scores(query, key, attention.scores)
     weights = _softmax(_edited(scores, attention, parameters), attention.safe)
-    return _result(weights, value, attention)
+    attended = _result(weights, value, attention)
+    if attended.dtype == value.dtype:
+        return attended
+    return te.compute(attended.shape, lambda *at: attended(*at).astype(value.dtype), "rounded")
 
 
 def _viewed(operand: Operand, parameters: list[Tensor]) -> Tensor:
@@ -116,17 +122,20 @@ def _steps(extent: Any, name: str) -> Any:
     return te.reduce_axis((tirx.IntImm("int64", 0), extent), name)
 
 
-def _scores(query: Tensor, key: Tensor) -> Tensor:
+def _scores(query: Tensor, key: Tensor, dtype: str) -> Tensor:
     batch = _broadcast(query.shape[:-2], key.shape[:-2])
     step = _steps(query.shape[-1], "d")
 
     def score(*place: Any) -> Expression:
         *outer, row, column = place
-        return te.sum(
-            element_at(query, (*outer, row, step)) * element_at(key, (*outer, step, column)), axis=step
-        )
+        left, right = element_at(query, (*outer, row, step)), element_at(key, (*outer, step, column))
+        return te.sum(_widened(left, dtype) * _widened(right, dtype), axis=step)
 
     return te.compute([*batch, query.shape[-2], key.shape[-1]], score, "scores")
+
+
+def _widened(element: Expression, dtype: str) -> Expression:
+    return element if str(element.ty.dtype) == dtype else element.astype(dtype)
 
 
 def _broadcast(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
@@ -181,7 +190,8 @@ def _result(weights: Tensor, value: Tensor, attention: Attention) -> Tensor:
     def element(*place: Any) -> Expression:
         at = [place[attention.order.index(position)] for position in range(len(place))]
         *outer, row, column = at
-        return te.sum(weights(*outer, row, step) * element_at(value, (*outer, step, column)), axis=step)
+        factor = _widened(element_at(value, (*outer, step, column)), weights.dtype)
+        return te.sum(weights(*outer, row, step) * factor, axis=step)
 
     attributes: dict[str, Any] = {ATTENTION: list(attention.order), SAFE: int(attention.safe)}
     if attention.causal is not None:

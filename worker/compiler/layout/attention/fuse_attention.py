@@ -85,6 +85,7 @@ class _Fusion:
             order=order,
             causal=causal,
             safe=match.safe,
+            scores=match.scores,
         )
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:

@@ -6,6 +6,9 @@
     w = where(no key is seen, 0, w)  optional: torch writes this for masked rows
     o = matmul(w, value)             [..., T, S] times [..., S, E]
 
+For a GPU, operands of half precision may be multiplied in float32: then ``s`` and the softmax are float32,
+``w`` is rounded before the second product, and ``o`` after it.
+
 The matcher walks back from each product. It gives up if anything outside the pattern reads ``s`` or ``w``,
 which the fused function does not store, or if keys or values are weights: those are linear layers.
 """
@@ -27,7 +30,8 @@ from worker.compiler.schedules.gpu.chips import current_gpu
 Apply = Callable[[Any, Any], Any]
 
 _DTYPES = ("float32", "float64")
-_GPU_DTYPES = ("float16", "bfloat16", "float32")
+_HALF = ("float16", "bfloat16")
+_GPU_DTYPES = (*_HALF, "float32")
 _MIN_RANK = 2
 
 _NO_KEY = (
@@ -56,7 +60,8 @@ class Match:
     """Attention on a graph.
 
     Attributes:
-        result: the variable of the second product.
+        result: the variable of the second product, rounded.
+        scores: the dtype of the scores.
         query: ``[..., T, D]``.
         key: ``[..., D, S]``.
         value: ``[..., S, E]``.
@@ -70,6 +75,7 @@ class Match:
     value: relax.Expr
     steps: tuple[Step, ...]
     safe: bool
+    scores: str
 
 
 def find_attentions(graph: Graph) -> Iterator[Match]:
@@ -92,7 +98,10 @@ class _Matcher:
     def match(self) -> Match | None:
         """The attention that ends with the product; None if there is none."""
         weights, value = self._product.args
-        softmax, safe = self._softmax(weights)
+        result = self._rounded()
+        if result is None:
+            return None
+        softmax, safe = self._softmax(self._unrounded(weights))
         if softmax is None or not _is_plain(self._product) or not _is_along_last(softmax):
             return None
         if not are_known([value.ty.shape[-1]]):
@@ -104,7 +113,26 @@ class _Matcher:
         query, key = scores.args
         if _is_weight(key, self._graph) or _is_weight(value, self._graph):
             return None
-        return Match(self._variable, query, key, value, tuple(steps), safe)
+        if str(query.ty.dtype) != str(value.ty.dtype):
+            return None
+        return Match(result, query, key, value, tuple(steps), safe, str(scores.ty.dtype))
+
+    def _rounded(self) -> relax.Var | None:
+        """The result in the operands' dtype; None if it is never rounded to that."""
+        dtype = str(self._product.args[1].ty.dtype)
+        if str(self._product.ty.dtype) == dtype:
+            return self._variable
+        reader = self._graph.only_reader(self._variable)
+        if reader is None or operator_of(self._graph.values[reader]) != "astype":
+            return None
+        return reader if str(reader.ty.dtype) == dtype else None
+
+    def _unrounded(self, weights: relax.Expr) -> relax.Expr:
+        """The weights before they are rounded to the dtype of the values."""
+        if str(self._product.ty.dtype) == str(weights.ty.dtype):
+            return weights
+        bound = self._bound(weights)
+        return bound.args[0] if operator_of(bound) == "astype" else weights
 
     def _bound(self, expression: relax.Expr) -> relax.Expr:
         """The value of a variable that fusing removes."""
@@ -170,6 +198,9 @@ def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, St
         yield right, Step(lambda score, other: apply(other, score), left, adds=name == "add")
     elif name == "tanh":
         yield call.args[0], Step(lambda score, _: tirx.tanh(score))
+    elif name == "astype" and current_gpu() is not None:
+        dtype = str(call.ty.dtype)
+        yield call.args[0], Step(lambda score, _: score.astype(dtype))
     elif name == "where":
         condition, chosen, other = call.args
         for scores, fill, inverted in ((chosen, other, False), (other, chosen, True)):
@@ -197,14 +228,15 @@ _BINARY: dict[str, Apply] = {
 
 
 def _is_plain(product: relax.Call) -> bool:
-    """Whether operands and result have two dimensions or more, no size 0, and one dtype of the target's."""
-    operands = [*product.args, product]
-    shapes = [shape_of(operand) for operand in operands]
-    kinds = {str(operand.ty.dtype) for operand in operands}
+    """Whether operands and result have two dimensions or more, no size 0, and dtypes of the target's."""
+    left, right = product.args
+    shapes = [shape_of(operand) for operand in (left, right, product)]
+    given, made = str(left.ty.dtype), str(product.ty.dtype)
     return (
         all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
-        and len(kinds) == 1
-        and kinds <= set(_DTYPES if current_gpu() is None else _GPU_DTYPES)
+        and given == str(right.ty.dtype)
+        and (made == given or (given in _HALF and made == "float32"))
+        and given in (_DTYPES if current_gpu() is None else _GPU_DTYPES)
     )
 
 

@@ -11,7 +11,7 @@ lanes]``: one vector holds ``lanes`` channels of one pixel, ``columns`` is the l
 product of the others. Lanes past the last channel hold no meaning; the weights that meet them are zero.
 
 A convolution starts a region of blocks. ``RULES`` names the operators that stay in it: convolutions, pools,
-means over pixels, elementwise operators, ``concat`` and slices of whole blocks, reshapes of the sizes. The
+means over pixels, elementwise operators, joins, slices and shuffles of channels, reshapes of the sizes. The
 pass converts only at the region's borders, once per tensor. A plain image with fewer than two blocks of
 channels enters its first convolution as it is. Constant weights are packed by this pass, others by a kernel.
 

@@ -15,7 +15,7 @@ from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.blocks import Axis, Block, Places, element_bits, read_blocks
+from worker.compiler.schedules.blocks import Axis, Block, Places, read_blocks
 from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
@@ -28,11 +28,12 @@ _REDUCTIONS = 4
 class AttentionBlocks:
     """The attention in a function.
 
-    The expressions use the variables of ``axes`` (batch and heads), ``row`` (the query), ``key``, ``step``
-    (of the head's size) and ``feature`` (of the result).
+    ``output`` is the store of an element of the result. The expressions use the variables of ``axes`` (batch
+    and heads), ``row`` (the query), ``key``, ``step`` (of the head's size) and ``feature`` (of the result).
     """
 
     result: Block
+    output: Any
     scores: Any
     axes: tuple[Axis, ...]
     row: Axis
@@ -72,7 +73,7 @@ class AttentionBlocks:
     @property
     def dtype(self) -> str:
         """The dtype of all operands but masks."""
-        return str(self.result.body.writes[0].source.dtype)
+        return str(self.output.buffer.dtype)
 
     @property
     def index_dtype(self) -> str:
@@ -88,7 +89,7 @@ class AttentionBlocks:
             keys=self.key.extent,
             depth=self.step.extent,
             width=self.feature.extent,
-            bits=element_bits(self.result),
+            bits=int(tvm.DataType(self.dtype).bits),
             dynamic_queries=self.row.is_dynamic,
             dynamic_keys=self.key.is_dynamic,
         )
@@ -123,8 +124,8 @@ class AttentionBlocks:
     def store(self, value: Expression, batch: Places, row: Any, feature: Any) -> tirx.Stmt:
         """The statement that stores an element of the result."""
         places = {**batch, self.row.var: row, self.feature.var: feature}
-        final = self.result.body.body
-        return nest.store(final.buffer, value, *(nest.substitute(index, places) for index in final.indices))
+        indices = (nest.substitute(index, places) for index in self.output.indices)
+        return nest.store(self.output.buffer, value, *indices)
 
 
 def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
@@ -145,17 +146,31 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
         return None
     return AttentionBlocks(
         result=result,
+        output=_output(result, blocks),
         scores=scores.body.writes[0].source,
         axes=tuple(axes),
         row=row,
         key=key,
         step=step,
         feature=feature,
-        query_number=expand(scores, _term(scores).a, (*axes, row, key, step)),
-        key_number=expand(scores, _term(scores).b, (*axes, row, key, step)),
-        value_number=expand(result, _term(result).b, result.axes),
+        query_number=_narrow(expand(scores, _term(scores).a, (*axes, row, key, step))),
+        key_number=_narrow(expand(scores, _term(scores).b, (*axes, row, key, step))),
+        value_number=_narrow(expand(result, _term(result).b, result.axes)),
         weight_number=expand(highest, _term(highest), (*axes, row, key)),
     )
+
+
+def _output(result: Block, blocks: Sequence[Block]) -> Any:
+    """The store of an element of the result: of its rounded value, if the last block rounds it."""
+    final, last = result.body.body, blocks[-1].body.body
+    if blocks[-1] is result:
+        return final
+    return tirx.BufferStore(last.buffer, final.value.astype(last.buffer.dtype), list(final.indices))
+
+
+def _narrow(operand: Expression) -> Expression:
+    """An operand of a product before it is widened."""
+    return operand.value if isinstance(operand, tirx.Cast) else operand
 
 
 def _seen(weight: Expression) -> Expression | None:

@@ -330,7 +330,7 @@ class _Writer:
 
         def weight(column: int) -> Any:
             key = x + column * _SIDE
-            score = self.scores[at, whole(column)].astype(blocks.dtype)
+            score = self.scores[at, whole(column)].astype(blocks.scores.dtype)
             value = blocks.weight(score, places, query, key_at(key)).astype(_FLOAT)
             if blocks.key.extent % plan.keys:
                 value = tirx.Select(start + key < blocks.key.extent, value, _float(-inf))
@@ -409,7 +409,7 @@ class _Writer:
 
     def _finish(self, places: Places, query: Any, row: int, chunk: int, x: Any) -> tirx.Stmt:
         blocks, plan, at = self.blocks, self.plan, whole(row)
-        final = blocks.result.body.body
+        final = blocks.output
         first = (x + chunk * _SIDE) * plan.lanes
         lanes = next(each for each in divisors(plan.lanes) if blocks.feature.extent % each == 0)
 

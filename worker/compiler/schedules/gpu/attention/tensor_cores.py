@@ -1,4 +1,4 @@
-"""Attention of half precision by tensor cores, in one kernel::
+"""Attention by tensor cores, in one kernel::
 
     for block = (batch and head, tile of queries), warp of 16 * r queries:
         copy the queries and the first tile of keys and values                 # global -> shared memory
@@ -17,6 +17,9 @@
 Of 16 queries by 8 keys, a thread has two neighbors in two rows: so four threads share a query, and the sums
 of one product are a factor of the next one as they lie (two fragments of 8 keys are one of 16 steps). So
 scores and powers stay in registers. ``f`` is computed in float32, powers are rounded once.
+
+A fragment of tf32 has half as many steps, and a thread would hold the wrong neighbors of powers. As the order
+of a sum's terms is free, the steps of a fragment are its keys in another order: 0, 2, 4, 6, 1, 3, 5, 7.
 
 Edges: queries, keys, depths and features behind the last are zeros in shared memory. A tile masks its keys
 behind the last, and those behind a query, only if it has any. A warp without queries only copies.
@@ -41,11 +44,10 @@ from tvm.script import tirx as T
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places
 from worker.compiler.schedules.families.attention.blocks import AttentionBlocks
-from worker.compiler.schedules.families.attention.plan import AttentionShape
+from worker.compiler.schedules.gpu.attention.plan import ROWS, STAGES, AttentionPlan, has_masks
 from worker.compiler.schedules.gpu.chips import Gpu
 from worker.compiler.schedules.gpu.products import threads as gt
 from worker.compiler.schedules.gpu.products.contraction import Factor, Group, aligned_run
-from worker.compiler.schedules.gpu.products.plan import PAD
 from worker.compiler.schedules.gpu.products.staging import Fragments, store_fragments
 from worker.compiler.schedules.gpu.products.tensor_cores import elements, load_left, load_right, multiply_of
 from worker.compiler.schedules.gpu.products.threads import INT, WARP, number
@@ -55,26 +57,10 @@ from worker.compiler.schedules.gpu.threads import shuffled
 
 Expression = Any
 
-_ROWS, _COLUMNS, _STEPS = 16, 8, 16
-"""Of a fragment."""
+_COLUMNS = 8
+"""The keys, or features, of a fragment."""
 _QUAD = (1, 2)
 """The distances between the threads that share a query."""
-_MOST_DEPTH = 128
-_MOST_KEYS = 128
-_MOST_REGISTERS, _MOST_BESIDE_MASKS = 160, 128
-"""Of scores, result and queries: a mask's numbers need some, too."""
-_STAGES = 2
-_PRODUCT_CYCLES = 3
-"""Of a multiprocessor for 16 by 8 by 16 products."""
-_SCORE_CYCLES = 0.12
-"""Of a multiprocessor, from a score to its power."""
-_RESCALE_CYCLES = 0.02
-"""The same, for a feature of the result."""
-_WARP_CYCLES = 60
-"""The same, for a warp's shuffles and its wait in a tile."""
-_SHARED_BYTES_PER_CYCLE = 128
-_L2_BYTES_PER_CYCLE = 40
-_TILE_LATENCY, _BLOCK_LATENCY = 500, 1500
 _FLOAT = "float32"
 _LOG2_E = 1.4426950408889634
 
@@ -99,96 +85,6 @@ __forceinline__ __device__ unsigned pair_of_bfloat16(float low, float high) {
 }
 """,
 }
-
-
-@dataclass(frozen=True)
-class AttentionPlan:
-    """How warps divide attention.
-
-    Attributes:
-        warps: of a block.
-        fragments: of 16 queries of a warp.
-        keys: of a tile.
-        depth: the head's size, filled up.
-        width: the features of the result, filled up.
-    """
-
-    warps: int
-    fragments: int
-    keys: int
-    depth: int
-    width: int
-
-    @property
-    def threads(self) -> int:
-        """The threads of a block."""
-        return self.warps * WARP
-
-    @property
-    def queries(self) -> int:
-        """The queries of a block."""
-        return self.warps * self.fragments * _ROWS
-
-    @property
-    def registers(self) -> int:
-        """The scores, results and queries of a thread."""
-        return self.fragments * (self.keys + self.width + self.depth // 2) // 2
-
-    @property
-    def shared_bytes(self) -> int:
-        """The shared memory of a block."""
-        tiles = self.queries * self.depth + _STAGES * self.keys * (self.depth + self.width)
-        return max(2 * tiles, self.warps * _ROWS * (self.width + PAD) * 4)
-
-
-def attention_plans(blocks: AttentionBlocks, gpu: Gpu) -> tuple[AttentionPlan, ...]:
-    """The plans for attention of half precision, the best guess first; none for others."""
-    shape = blocks.shape
-    if blocks.dtype not in _PAIRS or (blocks.dtype == "bfloat16" and not gpu.has_bfloat16):
-        return ()
-    depth, width = _filled(shape.depth), _filled(shape.width)
-    most_keys = min(_MOST_KEYS, _filled(shape.keys))
-    plans = [
-        AttentionPlan(warps, fragments, keys, depth, width)
-        for warps, fragments, keys in product((4, 2, 8), (1, 2), range(_STEPS, most_keys + 1, _STEPS))
-        if max(depth, width) <= _MOST_DEPTH
-    ]
-    most = _MOST_BESIDE_MASKS if _has_masks(blocks, blocks.weight_number) else _MOST_REGISTERS
-    fitting = [
-        plan
-        for plan in plans
-        if plan.registers <= most and 2 * plan.shared_bytes <= gpu.shared_bytes_per_multiprocessor
-    ]
-
-    return tuple(sorted(fitting, key=lambda plan: _cycles(plan, blocks.shape, gpu)))
-
-
-def _cycles(plan: AttentionPlan, shape: AttentionShape, gpu: Gpu) -> float:
-    """The cycles of a multiprocessor: of its blocks together, or what each waits, if that is longer."""
-    groups = ceil(shape.queries / plan.queries)
-    tiles = ceil(shape.keys / plan.keys)
-    rounds = ceil(shape.batches * groups / gpu.multiprocessors)
-    resident = min(
-        gpu.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024),
-        gpu.registers_per_multiprocessor // (plan.threads * min(255, plan.registers + 72)),
-    )
-    busy = rounds * ceil(shape.queries / (plan.fragments * _ROWS)) / groups
-    products = plan.fragments * plan.keys * (plan.depth + plan.width) / 128 * _PRODUCT_CYCLES
-    softmax = plan.fragments * _ROWS * (plan.keys * _SCORE_CYCLES + plan.width * _RESCALE_CYCLES)
-    softmax += _WARP_CYCLES
-    loads = plan.keys * (plan.depth + plan.width) * 2 / _SHARED_BYTES_PER_CYCLE
-    fill = plan.keys * (plan.depth + plan.width) * 2 / _L2_BYTES_PER_CYCLE
-    work = tiles * (max(busy * (products + softmax), busy * loads, rounds * fill) + 0.2 * rounds * fill)
-    alone = tiles * (4 * products + 2 * softmax + _TILE_LATENCY) + _BLOCK_LATENCY
-    return max(work, ceil(rounds / resident) * alone) + _BLOCK_LATENCY
-
-
-def _has_masks(blocks: AttentionBlocks, weight: Expression) -> bool:
-    return any(not load.source.same_as(blocks.scores) for load in nest.loads_of(weight))
-
-
-def _filled(size: int) -> int:
-    return ceil(size / _STEPS) * _STEPS
 
 
 @dataclass(frozen=True)
@@ -217,7 +113,7 @@ class TensorCoreAttention:
         rows = 2 * plan.fragments
         self._scores = nest.registers((plan.fragments * plan.keys // 2,), _FLOAT, "scores")
         self._result = nest.registers((plan.fragments * plan.width // 2,), _FLOAT, "result")
-        self._queries = nest.registers((plan.fragments * plan.depth // 4,), "uint32", "queries")
+        self._queries = nest.registers((plan.fragments * plan.depth * plan.bits // 64,), "uint32", "queries")
         self._highest = nest.registers((rows,), _FLOAT, "highest")
         self._total = nest.registers((rows,), _FLOAT, "total")
 
@@ -225,9 +121,12 @@ class TensorCoreAttention:
         blocks, plan = self.blocks, self.plan
         factor = Factor(value, Group((outer,)), Group((depth,)), self._batch, blocks.dtype)
         steps = plan.keys if depth is blocks.key else plan.depth
-        sizes = _TileSizes(steps, 1 if outer is blocks.row else _STAGES, plan.threads)
+        sizes = _TileSizes(steps, 1 if outer is blocks.row else STAGES, plan.threads)
         name = "queries" if outer is blocks.row else "keys" if outer is blocks.key else "values"
-        return make_tile(factor, size, sizes, f"{name}_tile", start, gpu.has_async_copies)
+        is_rounded = blocks.dtype == _FLOAT
+        return make_tile(
+            factor, size, sizes, f"{name}_tile", start, gpu.has_async_copies, is_rounded=is_rounded
+        )
 
     def statement(self) -> tirx.Stmt:
         """The kernel."""
@@ -249,7 +148,7 @@ class TensorCoreAttention:
         plan = self.plan
         first = group * plan.queries
         in_block = tirx.floordiv(thread, WARP)
-        warp = Warp(in_block, tirx.floormod(thread, WARP), in_block * (plan.fragments * _ROWS), number(0))
+        warp = Warp(in_block, tirx.floormod(thread, WARP), in_block * (plan.fragments * ROWS), number(0))
         buffers = self._buffers
         query = Copies(self._query, buffers[id(self._query)], thread, places, first)
         value = Copies(self._value, buffers[id(self._value)], thread, places, number(0))
@@ -268,12 +167,13 @@ class TensorCoreAttention:
             return [copies.write(slot) for copies in (keys, value) if not copies.tile.is_async]
 
         def step(tile: Any) -> tirx.Stmt:
-            slot, ahead = tirx.floormod(tile, _STAGES), tile + 1
-            other = tirx.floormod(ahead, _STAGES)
+            slot, ahead = tirx.floormod(tile, STAGES), tile + 1
+            other = tirx.floormod(ahead, STAGES)
             is_any = ahead < tiles
             written = write(other)
             return nest.sequence(
                 *wait,
+                *(copies.round(slot) for copies in (keys, value) if _is_rounded_later(copies)),
                 gt.barrier(),
                 gt.when(is_any, nest.sequence(*fetch(ahead, other))),
                 *commit,
@@ -306,6 +206,7 @@ class TensorCoreAttention:
             gt.cleared(self._total),
             gt.unrolled(2 * plan.fragments, lambda row: nest.store(self._highest, _float(-inf), row)),
             *([gt.wait_for_copies(1)] if has_copies else []),
+            *([query.round(number(0))] if _is_rounded_later(query) else []),
             gt.barrier(),
             *self._load_queries(warp),
             gt.serial(tiles, step),
@@ -326,20 +227,20 @@ class TensorCoreAttention:
     def _where_queries(self, first: Any, warp: Warp, statement: tirx.Stmt) -> tirx.Stmt:
         """A statement that warps run that have queries."""
         extent, plan = self.blocks.row.extent, self.plan
-        if -extent % plan.queries < plan.fragments * _ROWS:
+        if -extent % plan.queries < plan.fragments * ROWS:
             return statement
         return gt.when(first + warp.row < extent, statement)
 
     def _load_queries(self, warp: Warp) -> list[tirx.Stmt]:
         plan, buffer = self.plan, self._buffers[id(self._query)]
-        steps = plan.depth // _STEPS
+        steps = plan.depth // plan.steps
         return [
             load_left(
                 self._query,
                 buffer,
                 elements(self._queries, (fragment * steps + step) * 4, 4),
                 number(0),
-                warp.row + fragment * _ROWS,
+                warp.row + fragment * ROWS,
                 step,
                 warp.lane,
             )
@@ -360,7 +261,7 @@ class TensorCoreAttention:
         )
 
     def _products_with_keys(self, slot: Any, warp: Warp) -> tirx.Stmt:
-        plan, steps = self.plan, self.plan.depth // _STEPS
+        plan, steps = self.plan, self.plan.depth // self.plan.steps
         right = nest.registers((4,), "uint32", "key_fragments")
         statements = [nest.declare(right)]
         for step, pair in product(range(steps), range(plan.keys // 16)):
@@ -390,23 +291,13 @@ class TensorCoreAttention:
         right = nest.registers((4,), "uint32", "value_fragments")
         left = nest.registers((4 * plan.fragments,), "uint32", "shares")
         statements = [nest.declare(right), nest.declare(left)]
-        for step in range(plan.keys // _STEPS):
-            for fragment, at in product(range(plan.fragments), range(4)):
-                place = (fragment * plan.keys // 8 + 2 * step + at // 2) * 4 + at % 2 * 2
-                low, high = (self._scores[number(place + column)] for column in range(2))
-                statements.append(nest.store(left, self._pair(low, high), number(fragment * 4 + at)))
+        for step in range(plan.keys // plan.steps):
+            statements += [
+                nest.store(left, self._share(fragment, step, at), number(fragment * 4 + at))
+                for fragment, at in product(range(plan.fragments), range(4))
+            ]
             for pair in range(plan.width // 16):
-                statements.append(
-                    load_right(
-                        self._value,
-                        self._buffers[id(self._value)],
-                        elements(right, 0, 4),
-                        slot,
-                        number(pair * 16),
-                        step,
-                        warp.lane,
-                    )
-                )
+                statements.append(self._load_values(elements(right, 0, 4), slot, pair, step, warp.lane))
                 statements += [
                     self._multiply(
                         elements(self._result, ((fragment * plan.width // 8) + pair * 2 + column) * 4, 4),
@@ -416,6 +307,31 @@ class TensorCoreAttention:
                     for fragment, column in product(range(plan.fragments), range(2))
                 ]
         return nest.sequence(*statements)
+
+    def _share(self, fragment: int, step: int, at: int) -> Any:
+        """A register of the left factor of values: powers as they lie."""
+        first = fragment * self.plan.keys // 8
+        if self.blocks.dtype == _FLOAT:
+            power = self._scores[number((first + step) * 4 + at % 2 * 2 + at // 2)]
+            return tirx.reinterpret("uint32", gt.round_to_tf32(power))
+        place = (first + 2 * step + at // 2) * 4 + at % 2 * 2
+        return self._pair(self._scores[number(place)], self._scores[number(place + 1)])
+
+    def _load_values(self, into: list[Any], slot: Any, pair: int, step: int, lane: Any) -> tirx.Stmt:
+        """The right factor of two fragments of features."""
+        tile, buffer = self._value, self._buffers[id(self._value)]
+        if self.blocks.dtype != _FLOAT:
+            return load_right(tile, buffer, into, slot, number(pair * 16), step, lane)
+
+        def one(at: int) -> tirx.Stmt:
+            feature = pair * 16 + at // 2 * 8 + tirx.floordiv(lane, 4)
+            key = step * 8 + tirx.floormod(lane, 4) * 2 + at % 2
+            row, column = (feature, key) if tile.along_depth else (key, feature)
+            chunk, inside = tirx.floordiv(column, tile.lanes), tirx.floormod(column, tile.lanes)
+            value = gt.word_at(buffer[tile.place(slot, row, chunk) + inside])
+            return nest.store(into[at].source, value, *into[at].indices)
+
+        return nest.sequence(*map(one, range(4)))
 
     def _pair(self, low: Any, high: Any) -> Any:
         """Two numbers of half precision in one register."""
@@ -440,7 +356,7 @@ class TensorCoreAttention:
 
     def _row(self, warp: Warp, fragment: int, half: int) -> Any:
         """A thread's row in the block's tile of queries."""
-        return warp.row + (fragment * _ROWS + half * 8) + tirx.floordiv(warp.lane, 4)
+        return warp.row + (fragment * ROWS + half * 8) + tirx.floordiv(warp.lane, 4)
 
     def _key_of(self, start: Any, column: Any, warp: Warp) -> Any:
         return start + column + tirx.floormod(warp.lane, 4) * 2
@@ -465,7 +381,7 @@ class TensorCoreAttention:
     @property
     def _is_masked(self) -> bool:
         """Whether scores can be huge, as a mask's numbers are."""
-        return _has_masks(self.blocks, self._weight)
+        return has_masks(self.blocks, self._weight)
 
     def _weighted(
         self, places: Places, first: Any, start: Any, warp: Warp, fragment: int, half: int
@@ -596,18 +512,20 @@ class TensorCoreAttention:
 
             def one(along: Any) -> tirx.Stmt:
                 feature = wide(column) + wide(along)
-                return blocks.store(tirx.Cast(blocks.dtype, value(along)), places, wide(query), feature)
+                element = value(along)
+                element = element if blocks.dtype == _FLOAT else tirx.Cast(blocks.dtype, element)
+                return blocks.store(element, places, wide(query), feature)
 
             return gt.when_all(conditions, nest.vectorized(vector, one, INT))
 
-        fragments = Fragments(self._result, plan.fragments, plan.width, lambda at: warp.row + at * _ROWS)
+        fragments = Fragments(self._result, plan.fragments, plan.width, lambda at: warp.row + at * ROWS)
         return nest.sequence(*statements, store_fragments(fragments, self._shared, warp, self._vector, store))
 
     @property
     def _vector(self) -> int:
         """The features that a thread can store at once."""
         blocks = self.blocks
-        final = blocks.result.body.body
+        final = blocks.output
         every = (*blocks.axes, blocks.row, blocks.feature)
         bits = int(tvm.DataType(blocks.dtype).bits)
         width = gcd(16 * 8 // bits, blocks.feature.extent)
@@ -615,8 +533,13 @@ class TensorCoreAttention:
         return width & -width
 
 
+def _is_rounded_later(copies: Copies) -> bool:
+    """Whether what a thread copied without registers is still to be rounded."""
+    return copies.tile.is_rounded and copies.tile.is_async
+
+
 def in_single(value: Expression, scores: Any, score: Expression) -> Expression:
-    """An expression of half precision in float32, with ``score`` for the load of a score."""
+    """An expression in float32, with ``score`` for the load of a score."""
 
     def single(part: Expression) -> Expression:
         return in_single(part, scores, score)
@@ -632,7 +555,9 @@ def in_single(value: Expression, scores: Any, score: Expression) -> Expression:
     if isinstance(value, Call) and getattr(value.op, "name", "").endswith(".tanh"):
         return tirx.tanh(single(value.args[0]))
     dtype = nest.dtype_of(value)
-    return tirx.Cast(_FLOAT, nest.replace_loads(value, scores, nest.always(tirx.Cast(dtype, score))))
+    own = score if dtype == _FLOAT else tirx.Cast(dtype, score)
+    replaced = nest.replace_loads(value, scores, nest.always(own))
+    return replaced if dtype == _FLOAT else tirx.Cast(_FLOAT, replaced)
 
 
 def _power_of_two(exponent: Expression) -> Expression:

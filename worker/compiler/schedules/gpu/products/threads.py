@@ -158,6 +158,39 @@ def round_to_tf32(value: Any) -> Any:
     return T.cuda.func_call("round_to_tf32", value, source_code=_ROUND, return_type="float32")
 
 
+_ROUND_IN_PLACE = """
+__forceinline__ __device__ void round_in_place_{count}(float *first) {{
+  {vector} vector = *({vector} *)first;
+  float *values = (float *)&vector;
+  #pragma unroll
+  for (int i = 0; i < {count}; ++i) {{
+    unsigned rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(values[i]));
+    values[i] = __uint_as_float(rounded);
+  }}
+  *({vector} *)first = vector;
+}}
+"""
+_VECTORS = {1: "float", 2: "float2", 4: "float4"}
+_WORD = """
+__forceinline__ __device__ unsigned word_at(const float *place) {
+  return __float_as_uint(*place);
+}
+"""
+
+
+def round_in_place(first: Any, count: int) -> tirx.Stmt:
+    """``round_to_tf32`` of elements in memory, unseen by TVM, which would add barriers."""
+    source = _ROUND_IN_PLACE.format(count=count, vector=_VECTORS[count])
+    address = tirx.address_of(first)
+    return tirx.Evaluate(T.cuda.func_call(f"round_in_place_{count}", address, source_code=source))
+
+
+def word_at(place: Any) -> Any:
+    """The 32 bits of an element, unseen by TVM, which would add barriers."""
+    return T.cuda.func_call("word_at", tirx.address_of(place), source_code=_WORD, return_type="uint32")
+
+
 def copy_async(target: Any, source: Any, size: int, is_inside: Any) -> tirx.Stmt:
     """Copy ``size`` bytes from global to shared memory without registers; zeros if the source is outside."""
     cache = "cg" if size == 16 else "ca"

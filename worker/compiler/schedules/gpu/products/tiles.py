@@ -183,19 +183,9 @@ class Copies:
 
     def round(self, slot: Any) -> tirx.Stmt:
         """Round this thread's part of a tile that has arrived."""
-        width = self.tile.width
-        near = nest.registers((width,), self.tile.factor.dtype, f"{self.tile.name}_near")
-
-        def one(position: Any) -> tirx.Stmt:
-            target = self._target(position, slot)
-            return nest.sequence(
-                nest.declare(near),
-                nest.vectorized(width, lambda lane: nest.store(near, self.buffer[target + lane], lane), INT),
-                *_rounded(near, 0, width),
-                nest.vectorized(width, lambda lane: nest.store(self.buffer, near[lane], target + lane), INT),
-            )
-
-        return self._each(one)
+        return self._each(
+            lambda at: gpu_threads.round_in_place(self.buffer[self._target(at, slot)], self.tile.width)
+        )
 
     def _each(self, body: Any) -> tirx.Stmt:
         tile = self.tile

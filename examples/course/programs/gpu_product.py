@@ -1,0 +1,16 @@
+"""A product of two matrices without a schedule, built with ``te``: a search writes its loops."""
+
+import tvm
+from tvm import te
+
+SIZE = 1024
+
+a = te.placeholder((SIZE, SIZE), "float32", name="a")
+b = te.placeholder((SIZE, SIZE), "float32", name="b")
+k = te.reduce_axis((0, SIZE), name="k")
+c = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
+Module = tvm.IRModule({"product": te.create_prim_func([a, b, c])})
+
+
+def reference(a, b):
+    return a @ b

@@ -1,0 +1,102 @@
+"""Libraries for GPUs that a device verifies, since the worker has no GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundle_samples import unpacked
+from gpu_driver import build_driver
+from stage_samples import Perceptron, capture_module, optimized
+
+from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.capability import Gpu, code_features
+from bessemer.contract.device import DeviceResult
+from bessemer.contract.target import PresetTarget, resolve_target
+from worker.compiler.pipeline.benchmark import benchmark
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.package import package
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.target import compile_target, device_features
+from worker.compiler.values import StageContext
+
+DEVICE = """
+import json, os, sys
+from pathlib import Path
+from worker import device
+
+class HeldLease(device.Lease):
+    def renew(self): pass
+
+folder, launcher = Path(sys.argv[1]), tuple(json.loads(sys.argv[2]))
+task = {"threads": None, "repeat": 5, "repeat_seconds": 1.0, "timeout_seconds": 60.0, "memory_bytes": 1 << 32}
+settings = device.Settings(
+    url="", key=None, name="board", platform="x86_64-cuda", launcher=launcher, emulated=False, cores=2,
+    memory_bytes=1 << 32, disk_bytes=1 << 30, folder=folder.parent, uid=os.geteuid(), once=True
+)
+lease = HeldLease(device.Service("http://127.0.0.1:9", None), "/", 60.0)
+print(json.dumps(device.run_program(folder, task, settings, lease)))
+"""
+"""In a process of its own: a device ends all children of its process."""
+
+
+@pytest.fixture
+def bundle(context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle of a network, which a device is to verify."""
+    monkeypatch.setattr("worker.compiler.target.gpus_here", lambda: ())
+    target = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
+    context = replace(context, by_device=True)
+    captured = capture_module(Perceptron(), torch.randn(1, 16), target=target)
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    assert (verified.ran, verified.comparisons) == (False, ())
+    package(benchmark(verified, context), context)
+    return unpacked(context.output / ARCHIVE, tmp_path / "on-device")
+
+
+def run_on_device(bundle: Path, launcher: tuple[str, ...]) -> dict[str, Any]:
+    command = [sys.executable, "-c", DEVICE, str(bundle), json.dumps(launcher)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_a_device_runs_the_bundle_on_its_gpu(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "driver").mkdir()
+    log, driver = tmp_path / "log", build_driver(tmp_path / "driver")
+    launcher = ("env", f"LD_LIBRARY_PATH={driver}", f"FAKE_CUDA_LOG={log}", "FAKE_CUDA_ARCH=90")
+    found = DeviceResult.model_validate(run_on_device(bundle, launcher))
+    (entry,) = found.entries
+    assert len(entry.times_ms) == 5
+    assert entry.outputs[0].mismatches > 0  # the driver's kernels compute nothing
+    assert "cuGraphLaunch" in log.read_text()
+
+
+def test_a_device_without_the_driver_says_so(bundle: Path) -> None:
+    found = run_on_device(bundle, ("env", "LD_LIBRARY_PATH="))
+    assert "its driver (libcuda.so.1) is not installed here" in found["failure"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "runs", "does_not"),
+    [
+        ("cuda-sm_90", {"sm_90"}, {"sm_80", "sm_100"}),
+        ("cuda-sm_80", {"sm_80", "sm_86"}, {"sm_75", "sm_90"}),
+        ("cuda", {"sm_75", "sm_90", "sm_120"}, {"sm_70"}),
+    ],
+)
+def test_a_target_needs_a_gpu_that_runs_its_code(preset: str, runs: set[str], does_not: set[str]) -> None:
+    target = compile_target(resolve_target(PresetTarget(preset=preset), "x86-64-v3", 2))
+    needed = device_features(target)[-1]
+    found = {
+        arch
+        for arch in runs | does_not
+        if needed in code_features(Gpu(name="", arch=arch, memory_bytes=1, cuda="13.0"))
+    }
+    assert found == runs
+    assert not code_features(Gpu(name="", arch="sm_90", memory_bytes=1, cuda="12.8"))
