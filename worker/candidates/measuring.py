@@ -93,7 +93,7 @@ def _start(batch: MeasureBatch, first: int) -> ForkedProcess:
     if not batch.on_gpu:
         return fork_process(partial(_measure_here, batch, candidates))
     process = fork_process(partial(run_module, __name__))
-    with suppress(BrokenPipeError):  # it has ended, as its outcomes will tell
+    with suppress(BrokenPipeError):  # its outcomes will say that it has ended
         process.send((batch.evaluation, candidates))
     return process
 
