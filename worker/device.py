@@ -86,9 +86,6 @@ ARM_PARTS = {
     "0xd4f": "Neoverse V2",
 }
 
-log = logging.getLogger("device")
-
-
 GPU_SUFFIX = "-cuda"
 CUDA_LIBRARIES = (
     "libcuda.so.1",
@@ -99,6 +96,10 @@ CUDA_VERSION = Path("/sys/module/nvidia/version")
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 PROBE = "--probe-gpus"
 PROBE_SECONDS = 30.0
+CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""What programs, and the search for GPUs, have of the environment."""
+
+log = logging.getLogger("device")
 
 
 class StoppedError(Exception):
@@ -638,7 +639,7 @@ class Machine:
             return subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -946,6 +947,7 @@ def found_gpus() -> tuple[dict[str, Any], ...]:
             timeout=PROBE_SECONDS,
             stdin=subprocess.DEVNULL,
             check=False,
+            env=_environment(),
         )
     except subprocess.TimeoutExpired:
         raise StoppedError(f"the GPU's driver did not answer within {PROBE_SECONDS:g} s") from None
@@ -956,6 +958,10 @@ def found_gpus() -> tuple[dict[str, Any], ...]:
     if not gpus:
         raise StoppedError("--gpu: this machine has no NVIDIA GPU, or no driver (libcuda.so.1)")
     return gpus
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in CUDA_VARIABLES if name in os.environ}
 
 
 def driver_gpus() -> list[dict[str, Any]]:

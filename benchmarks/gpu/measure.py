@@ -208,7 +208,7 @@ def _fill(result: dict[str, Any], chosen: argparse.Namespace, work: Path) -> Non
 
 
 class _TooLong(BaseException):
-    """No ``Exception``, which the compiler would take for a failure of one of its candidates."""
+    """Not an ``Exception``, which the compiler would take for a failure of one of its candidates."""
 
 
 def _compiled(

@@ -68,7 +68,7 @@ def section(folder: Path) -> list[str]:
         "### Kernels",
         "",
         "The functions that take longest, and what share of this GPU's fastest product or copy they reach, "
-        "whichever is larger:",
+        "whichever is larger (tensor cores multiply tf32 at half the rate of bfloat16):",
         "",
         *table(
             ("model", "function", "calls", "one call, us", "TFLOP/s", "TiB/s", "share"),
@@ -100,7 +100,8 @@ def _means(cases: list[dict[str, Any]]) -> list[str]:
     lines = []
     for batch, precision in sorted({_parts(case)[1:] for case in cases}):
         group = [case for case in cases if _parts(case)[1:] == (batch, precision)]
-        mean = f"**{_mean(group, _OURS):.2f}** ({len(group)} models)"
+        count = "1 model" if len(group) == 1 else f"{len(group)} models"
+        mean = f"**{_mean(group, _OURS):.2f}** ({count})"
         lines.append(f"- batch {batch}, {precision}: the geometric mean of the ratios is {mean}")
     return lines
 
@@ -157,10 +158,17 @@ def _product(found: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _tflops(precision: str, machine: dict[str, Any]) -> float:
+    """The rate of the fastest product."""
+    if precision == "f32":
+        return float(machine["float32_tflops"])
+    return float(machine["bfloat16_tflops"]) / (2 if precision == "tf32" else 1)
+
+
 def _functions(case: dict[str, Any], machine: dict[str, Any]) -> list[tuple[str, ...]]:
     measured = [one for one in case.get("functions", ()) if one["ms"] > 0]
     measured.sort(key=lambda one: -one["ms"] * one["calls"])
-    ceiling = machine["bfloat16_tflops" if case["case"].endswith("bf16") else "float32_tflops"]
+    ceiling = _tflops(_parts(case)[2], machine)
     rows = []
     for one in measured[:_SHOWN_FUNCTIONS]:
         rate, moved = one["flops"] * 1e-9 / one["ms"], one["moved_bytes"] * 1e-9 / one["ms"]

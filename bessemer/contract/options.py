@@ -186,10 +186,10 @@ class OptimizeOptions(Document):
     )
     float32_products: Float32Products = Field(
         default=Float32Products.EXACT,
-        description="For a GPU. `exact`: multiply numbers of float32 as they are. `tf32`: round the factors "
-        "of matrix products and convolutions to 10 bits of mantissa for tensor cores, as torch does for "
-        "convolutions by default; sums stay float32. The default tolerance of float32 outputs is then that "
-        "of float16.",
+        description="For a GPU. `exact`: multiply numbers of float32 as they are. `tf32`, which needs "
+        "`cuda-sm_80` or a newer architecture: round the factors of matrix products and convolutions to 10 "
+        "bits of mantissa for tensor cores, as torch does for convolutions by default; sums stay float32. "
+        "The default tolerance of float32 outputs is then that of float16.",
     )
 
     @model_validator(mode="after")

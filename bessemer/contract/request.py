@@ -32,7 +32,14 @@ from bessemer.contract.options import (
     VerifyOptions,
 )
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import HOST, Target, gpus_of, resolve_target, target_name
+from bessemer.contract.target import (
+    GPU_ARCHITECTURES,
+    HOST,
+    Target,
+    gpus_of,
+    resolve_target,
+    target_name,
+)
 from bessemer.contract.target_names import read_target
 from bessemer.contract.tensor import MAX_INPUTS, DimensionName, DType, InputSpec, TensorName
 
@@ -338,10 +345,11 @@ class Submission(Document):
             return optimize
         given = info.data["target"]
         for target in given if isinstance(given, tuple) else (given,):
-            if not gpus_of(target):
+            gpus = gpus_of(target)
+            if not gpus or gpus[0] == GPU_ARCHITECTURES[0]:
+                reason = f"which serves {gpus[0]}: that has no tf32" if gpus else "which is not a GPU"
                 raise ValueError(
-                    f"`float32_products` must be `exact` for the target '{target_name(target)}', which is "
-                    "not a GPU"
+                    f"`float32_products` must be `exact` for the target '{target_name(target)}', {reason}"
                 )
         return optimize
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,26 @@ static int outer(int task, environment *given, void *data) {
   return ((launcher *)__TVMBackendParallelLaunch)(inner, &counts[THREADS], 0);
 }
 
+static int fail(int task, environment *given, void *data) {
+  const char *parts[] = {"this task fails"};
+  (void)given;
+  if (task != *(int *)data) return 0;
+  bessemer_set_error("ValueError", parts, 1);
+  return -1;
+}
+
+/* Whether the caller reads the error of a task, whichever thread ran it. */
+static int reports_errors(bessemer_pool *pool) {
+  for (int task = 0; task < THREADS; task++) {
+    bessemer_set_error("RuntimeError", NULL, 0);
+    bessemer_pool_enter(pool);
+    int failed = ((launcher *)__TVMBackendParallelLaunch)(fail, &task, 0);
+    bessemer_pool_leave();
+    if (!failed || strcmp(bessemer_model_error(), "ValueError: this task fails")) return 0;
+  }
+  return 1;
+}
+
 static int run_loops(bessemer_pool *pool) {
   for (int loop = 1; loop <= LOOPS; loop++) {
     int counts[THREADS + 1] = {0};
@@ -49,7 +70,7 @@ static int run_loops(bessemer_pool *pool) {
 int main(void) {
   bessemer_connect_kernels();
   bessemer_pool *pool = bessemer_pool_open(THREADS);
-  if (!pool || run_loops(pool)) return 1;
+  if (!pool || run_loops(pool) || !reports_errors(pool)) return 1;
   pid_t child = fork();
   if (!child) {
     int failed = run_loops(pool);

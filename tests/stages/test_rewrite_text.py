@@ -106,6 +106,24 @@ def test_a_pool_changes_places_with_a_convolution_of_one_tap() -> None:
     )
 
 
+def test_a_pool_stays_behind_a_bias_that_is_not_the_same_for_all_pixels() -> None:
+    check(
+        rewrite("pool_first"),
+        "x: (1, 4, 6, 6)",
+        before="""
+            biased = R.add(R.nn.conv2d(x, W), B)
+            out = R.nn.avg_pool2d(biased, pool_size=[2, 2], strides=[2, 2])
+        """,
+        after="""
+            lv = R.nn.conv2d(x, const(8, 4, 1, 1))
+            biased = R.add(lv, const(8, 6, 1))
+            out = R.nn.avg_pool2d(biased, pool_size=[2, 2], ceil_mode=False, count_include_pad=False)
+        """,
+        W=array(8, 4, 1, 1),
+        B=array(8, 6, 1),
+    )
+
+
 @pytest.mark.parametrize(
     ("taps", "side", "options"),
     [

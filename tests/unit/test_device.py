@@ -445,6 +445,15 @@ def test_a_device_with_a_gpu_says_which(
     assert "sm_80" not in said.runs_with
 
 
+def test_the_search_for_gpus_has_the_environment_of_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probing(tmp_path, """echo "[\\"$CUDA_VISIBLE_DEVICES $LD_LIBRARY_PATH\\"]" """, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/cuda")
+    assert device.read_settings(["--name", "board", "--gpu"]).gpus == ("1 ",)
+
+
 @pytest.mark.parametrize(
     ("script", "why"),
     [

@@ -43,12 +43,17 @@ def request_for(target: str, **fields: object) -> CompilationRequest:
     return CompilationRequest.model_validate({"model": "0" * 64, "target": target, **fields})
 
 
-def test_only_gpus_round_products() -> None:
+def test_only_gpus_with_tf32_round_products() -> None:
     rounded = {"float32_products": "tf32"}
 
     request_for("cuda-sm_90", optimize=rounded)
     with pytest.raises(ValidationError, match="must be `exact` for the target 'host', which is not a GPU"):
         request_for("host", optimize=rounded)
+    for target in ("cuda", "cuda-sm_75"):
+        with pytest.raises(
+            ValidationError, match=f"the target '{target}', which serves sm_75: that has no tf32"
+        ):
+            request_for(target, optimize=rounded)
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,9 @@ def test_samples_that_differ_or_stall_are_unsteady(
         (SLOW, FAST, "0.2 ms and the later ones 0.1 ms: the processor raised its clock"),
         (FAST, (*FAST, *SLOW), ""),
         (FAST[:3], SLOW, ""),
+        (FAST, (), ""),
     ],
-    ids=["equal", "slower", "faster", "overlapping", "few runs"],
+    ids=["equal", "slower", "faster", "overlapping", "few runs", "no runs"],
 )
 def test_runs_that_get_slower_for_good_are_told(early: Sample, late: Sample, told: str) -> None:
     assert told in drift(early, late)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -92,7 +93,8 @@ def _start(batch: MeasureBatch, first: int) -> ForkedProcess:
     if not batch.on_gpu:
         return fork_process(partial(_measure_here, batch, candidates))
     process = fork_process(partial(run_module, __name__))
-    process.send((batch.evaluation, candidates))
+    with suppress(BrokenPipeError):  # its outcomes will say that it has ended
+        process.send((batch.evaluation, candidates))
     return process
 
 

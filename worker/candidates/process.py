@@ -108,11 +108,14 @@ def fork_process(work: Work) -> ForkedProcess:
 
 
 def run_module(name: str, reader: int, writer: int) -> None:
-    """Become a new interpreter that runs a module, with the descriptors as its arguments."""
+    """Become a new interpreter that runs a module, with the descriptors as its arguments.
+
+    It imports what this one would, and nothing from the current folder.
+    """
     for descriptor in (reader, writer):
         os.set_inheritable(descriptor, True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", name, str(reader), str(writer)]
+    command = [sys.executable, "-P", "-m", name, str(reader), str(writer)]
     os.execve(sys.executable, command, environment)
 
 

@@ -71,10 +71,12 @@ def drift(early: Sample, late: Sample) -> str:
         early: the first runs, of up to a second.
         late: the runs after them.
     """
+    if min(len(early), len(late)) < LEAST_RUNS:
+        return ""
     (early_low, early_high), (late_low, late_high) = (
         (percentile(sample, 10), percentile(sample, 90)) for sample in (early, late)
     )
-    if min(len(early), len(late)) < LEAST_RUNS or (early_high >= late_low and late_high >= early_low):
+    if early_high >= late_low and late_high >= early_low:
         return ""
     then, now = median(early), median(late)
     cause = "lowered its clock" if now > then else "raised its clock"

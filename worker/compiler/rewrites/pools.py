@@ -9,12 +9,12 @@ computes the pool's pixels only: a quarter for windows of 2 x 2 and stride 2.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, wildcard
 
 from worker.compiler.layout.images import FLOATS, image_of, integers
+from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.rewrite import Match, Rewrite
 
 _X, _WEIGHTS, _BIAS = wildcard(), is_const(), is_const()
@@ -65,9 +65,10 @@ def _has_whole_windows(pool: relax.Call) -> bool:
     )
 
 
-def _is_per_channel(bias: Any) -> bool:
-    image = image_of(bias)
-    return image is not None and set(image.sizes) == {1}
+def _is_per_channel(bias: relax.Expr) -> bool:
+    """Whether a bias is the same for all pixels."""
+    shape = static_shape(bias)
+    return shape is not None and set(shape[-2:]) <= {1}
 
 
 REWRITES = (

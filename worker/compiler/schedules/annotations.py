@@ -72,7 +72,7 @@ FIRST_BYTE = "bessemer.first_byte"
 """Of a cut: the offset of the result."""
 
 TF32 = "bessemer.tf32"
-"""Of a function for a GPU: tensor cores may cut factors of float32 to 10 bits of mantissa."""
+"""Of a function for a GPU: tensor cores may round factors of float32 to 10 bits of mantissa."""
 
 LANES = "bessemer.lanes"
 """Of a function written for processors: its vectors' lanes, which are the threads of a block on a GPU."""

@@ -198,7 +198,7 @@ def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, St
         yield right, Step(lambda score, other: apply(other, score), left, adds=name == "add")
     elif name == "tanh":
         yield call.args[0], Step(lambda score, _: tirx.tanh(score))
-    elif name == "astype" and current_gpu() is not None:
+    elif name == "astype" and current_gpu() is not None and str(call.ty.dtype) in _GPU_DTYPES:
         dtype = str(call.ty.dtype)
         yield call.args[0], Step(lambda score, _: score.astype(dtype))
     elif name == "where":

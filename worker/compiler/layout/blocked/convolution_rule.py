@@ -47,8 +47,6 @@ from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
 from worker.compiler.schedules.processors import Machine
 
-_BYTES = 4
-
 AnyWindow = Window | TransposedWindow
 
 _GATHER_CYCLES = 3
@@ -193,7 +191,7 @@ def prefers_bundles(bundle: Bundle, conv: _Convolution, machine: Machine) -> boo
     groups, lanes = conv.groups, bundle.lanes
     weights = bundle.groups * bundle.outputs * bundle.inputs * prod(conv.window.kernel)
     if bundle.groups == 1:
-        return weights * _BYTES <= machine.l2_bytes // 4
+        return weights * _FLOAT_BYTES <= machine.l2_bytes // 4
     merged = merged_groups(groups, lanes, blocked_input=True)
     vectors = ceil(groups.count / bundle.groups) * bundle.vectors
     return merged is None or vectors <= ceil(groups.count * groups.outputs / lanes) * merged

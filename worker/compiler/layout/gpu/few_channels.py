@@ -4,9 +4,9 @@
                                      →    y[n, h, w, o] = sum over (i, t) of
                                               packed[n, h * stride + i, w * stride * 4 + t] * W'[o, i, t]
 
-Three channels are no vector: threads would load each element alone, with its own test for the border. The
-packed image has a power of two of channels and its border, so the taps of a window's row, ``t``, are next to
-each other and begin where a vector may. They are the depth of a product, filled up with zeros.
+Three channels do not fill a vector: threads would load each element alone, with its own test for the border.
+The packed image has a power of two of channels and its border, so the taps of a window's row, ``t``, are next
+to each other and begin where a vector may. They are the depth of a product, filled up with zeros.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Gpu:
         shared_bytes: the shared memory that one block can have, of which more than 48 KiB must be dynamic.
         shared_bytes_per_multiprocessor: what the blocks on one multiprocessor share.
         threads_per_multiprocessor: the most threads that can be resident.
-        tf32: whether the request lets tensor cores cut factors of float32 to 10 bits of mantissa.
+        tf32: whether the request lets tensor cores round factors of float32 to 10 bits of mantissa.
 
     Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """

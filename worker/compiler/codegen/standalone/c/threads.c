@@ -39,13 +39,14 @@ typedef struct {
 struct bessemer_pool {
   int32_t threads;
   int32_t started;
-  int process; /* that the threads belong to: a fork has none of them */
+  int process; /* of the threads: a fork has none of them */
   worker *workers;
   system_mutex mutex;
   system_condition wake;
   int sleeping;
   int stop;
   int failed;
+  char error[ERROR_BYTES]; /* of the first task that failed */
   int pending;
   unsigned number;
   parallel_task task;
@@ -92,6 +93,8 @@ typedef struct {
 static _Thread_local workspace workspaces[WORKSPACES];
 static _Thread_local int32_t levels;
 
+static const char *const OUT_OF_MEMORY[] = {"out of memory"};
+
 static void *take_workspace(int device, int number, uint64_t bytes, int code, int bits) {
   (void)device, (void)number, (void)code, (void)bits;
   if (levels == WORKSPACES) return NULL;
@@ -101,7 +104,10 @@ static void *take_workspace(int device, int number, uint64_t bytes, int code, in
     level->memory = bessemer_allocate(bytes);
     level->bytes = level->memory ? bytes : 0;
   }
-  if (level->memory) levels++;
+  if (level->memory)
+    levels++;
+  else
+    bessemer_set_error("MemoryError", OUT_OF_MEMORY, 1);
   return level->memory;
 }
 
@@ -138,12 +144,13 @@ static int claim(worker *owner, unsigned number) {
          __atomic_compare_exchange_n(&owner->claimed, &last, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* A parallel loop inside a task runs alone. */
+/* A parallel loop inside a task runs alone. Errors belong to a thread, so the first is kept for the caller. */
 static void run_task(bessemer_pool *pool, int32_t index) {
   parallel_environment environment = {NULL, pool->threads};
   runs_task = 1;
-  if (pool->task(index, &environment, pool->data)) __atomic_store_n(&pool->failed, 1, __ATOMIC_RELAXED);
+  int failed = pool->task(index, &environment, pool->data);
   runs_task = 0;
+  if (failed && !__atomic_exchange_n(&pool->failed, 1, __ATOMIC_RELAXED)) memcpy(pool->error, last_error, ERROR_BYTES);
 }
 
 SYSTEM_THREAD(work) {
@@ -169,6 +176,7 @@ static void start_workers(bessemer_pool *pool) {
     worker *one = &pool->workers[i];
     one->pool = pool;
     one->task = i;
+    one->claimed = pool->number;
     if (system_start(&one->thread, work, one)) break;
     pool->started = i;
   }
@@ -190,17 +198,13 @@ bessemer_pool *bessemer_pool_open(int32_t threads) {
   return pool;
 }
 
-static void wake_workers(bessemer_pool *pool) {
-  system_lock(&pool->mutex);
-  if (pool->sleeping) system_wake_all(&pool->wake);
-  system_unlock(&pool->mutex);
-}
-
 void bessemer_pool_close(bessemer_pool *pool) {
   if (!pool) return;
   if (pool->workers && pool->process == system_process()) {
+    system_lock(&pool->mutex);
     __atomic_store_n(&pool->stop, 1, __ATOMIC_RELEASE);
-    wake_workers(pool);
+    system_wake_all(&pool->wake);
+    system_unlock(&pool->mutex);
     for (int32_t i = 1; i <= pool->started; i++) system_join(pool->workers[i].thread);
     system_discard(&pool->mutex, &pool->wake);
   }
@@ -209,7 +213,7 @@ void bessemer_pool_close(bessemer_pool *pool) {
   release_workspaces();
 }
 
-/* If a thread of a fork's does not start, the caller runs its tasks. */
+/* A thread that does not start in a fork is no error: the caller runs its tasks. */
 void bessemer_pool_enter(bessemer_pool *pool) {
   if (pool->process != system_process()) start_workers(pool);
   current_pool = pool;
@@ -231,12 +235,15 @@ static void await_others(bessemer_pool *pool) {
   }
 }
 
+typedef int (*launcher)(parallel_task, void *, int);
+
 /* What kernels call outside of a session, where TVM runs them. */
-static int (*launch_of_tvm)(parallel_task, void *, int);
+static launcher launch_of_tvm;
 
 static int launch(parallel_task task, void *data, int tasks) {
   bessemer_pool *pool = current_pool;
-  if (!pool && !runs_task && launch_of_tvm) return launch_of_tvm(task, data, tasks);
+  launcher of_tvm = __atomic_load_n(&launch_of_tvm, __ATOMIC_ACQUIRE);
+  if (!pool && !runs_task && of_tvm) return of_tvm(task, data, tasks);
   if (!pool || runs_task || pool->threads == 1 || (tasks > 0 && tasks < pool->threads)) return run_alone(task, data);
   pool->task = task;
   pool->data = data;
@@ -253,7 +260,9 @@ static int launch(parallel_task task, void *data, int tasks) {
     __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELAXED);
   }
   await_others(pool);
-  return pool->failed ? -1 : 0;
+  if (!pool->failed) return 0;
+  memcpy(last_error, pool->error, ERROR_BYTES);
+  return -1;
 }
 
 /* Kernels call these through pointers, which TVM's loader has set if it opened the library. A library may have no
@@ -268,14 +277,17 @@ POINTER void *__TVMBackendAllocWorkspace;
 POINTER void *__TVMBackendFreeWorkspace;
 
 static void point_to(void **pointer, void *function) {
-  if (pointer && !*pointer) *pointer = function;
+  void *none = NULL;
+  if (pointer) __atomic_compare_exchange_n(pointer, &none, function, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
+/* Several threads may open sessions at once: the pointer is read once, so `launch` never calls itself. */
 void bessemer_connect_kernels(void) {
   void **pointer = &__TVMBackendParallelLaunch;
-  if (pointer && *pointer != (void *)launch) {
-    launch_of_tvm = (int (*)(parallel_task, void *, int)) * pointer;
-    *pointer = (void *)launch;
+  void *found = pointer ? __atomic_load_n(pointer, __ATOMIC_ACQUIRE) : NULL;
+  if (pointer && found != (void *)launch) {
+    __atomic_store_n(&launch_of_tvm, (launcher)found, __ATOMIC_RELEASE);
+    __atomic_store_n(pointer, (void *)launch, __ATOMIC_RELEASE);
   }
   point_to(&__TVMBackendAllocWorkspace, (void *)take_workspace);
   point_to(&__TVMBackendFreeWorkspace, (void *)return_workspace);

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -341,36 +342,20 @@ class _Writer:
                 *(statement(x, vector) for x in range(plan.columns) for vector in range(plan.vectors))
             )
 
-        def step(tap_row: Any, number: Any, tap_column: Any, taps: int) -> tirx.Stmt:
-            statements = []
-            for offset, uses in self._uses(taps).items():
-                spread = tirx.Var("spread", f"{self._dtype}x{lanes}")
-                source = (
-                    row + tap_row * shape.dilation[0],
-                    column + tap_column * shape.dilation[1] + offset,
-                )
-                statements.append(tirx.Bind(spread, self._spread(pixels, source, number)))
-                for x, tap in uses:
-                    for vector in range(plan.vectors):
-                        weight = self.parts.weights[
-                            place.bundle,
-                            first + vector,
-                            tap_row,
-                            number,
-                            tap_column + tap,
-                            self._line(self._number(0)),
-                        ]
-                        total = sums[x, vector, self._line(self._number(0))]
-                        statements.append(
-                            self._store(sums, total + spread * weight, x, self._number(vector), 0)
-                        )
-            return nest.sequence(*statements)
+        def step(tap_row: Any, number: Any, tap_column: Any) -> tirx.Stmt:
+            source = (row + tap_row * shape.dilation[0], column + tap_column * shape.dilation[1])
+
+            def weight(vector: int, tap: int) -> Any:
+                at = (place.bundle, first + vector, tap_row, number, tap_column + tap)
+                return self.parts.weights[(*at, self._line(self._number(0)))]
+
+            return self._add_products(sums, lambda at: self._spread(pixels, at, number), weight, source)
 
         def steps(tap_row: Any) -> tirx.Stmt:
             def of_input(number: Any) -> tirx.Stmt:
                 return nest.serial(
                     across // plan.taps,
-                    lambda tap: step(tap_row, number, tap * plan.taps, plan.taps),
+                    lambda tap: step(tap_row, number, tap * plan.taps),
                     self._index,
                 )
 
@@ -388,11 +373,30 @@ class _Writer:
             ),
         )
 
-    def _uses(self, taps: int) -> dict[int, list[tuple[int, int]]]:
+    def _add_products(
+        self,
+        sums: Any,
+        spread_at: Callable[[tuple[Any, Any]], Any],
+        weight: Callable[[int, int], Any],
+        source: tuple[Any, Any],
+    ) -> tirx.Stmt:
+        """Add the products of one input under a row of taps, whose first pixel is ``source``."""
+        row, column = source
+        statements: list[tirx.Stmt] = []
+        for offset, uses in self._uses().items():
+            spread = tirx.Var("spread", f"{self._dtype}x{self._bundle.lanes}")
+            statements.append(tirx.Bind(spread, spread_at((row, column + offset))))
+            for (x, tap), vector in product(uses, range(self.plan.vectors)):
+                total = sums[x, vector, self._line(self._number(0))]
+                added = total + spread * weight(vector, tap)
+                statements.append(self._store(sums, added, x, self._number(vector), 0))
+        return nest.sequence(*statements)
+
+    def _uses(self) -> dict[int, list[tuple[int, int]]]:
         """The pixels of a tile's row of taps, each with the columns and the taps that read it."""
         uses: dict[int, list[tuple[int, int]]] = {}
         for x in range(self.plan.columns):
-            for tap in range(taps):
+            for tap in range(self.plan.taps):
                 offset = x * self._shape.steps[1] + tap * self._shape.dilation[1]
                 uses.setdefault(offset, []).append((x, tap))
         return dict(sorted(uses.items()))

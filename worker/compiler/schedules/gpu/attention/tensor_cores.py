@@ -554,10 +554,9 @@ def in_single(value: Expression, scores: Any, score: Expression) -> Expression:
         return tirx.Select(value.condition, single(value.true_value), single(value.false_value))
     if isinstance(value, Call) and getattr(value.op, "name", "").endswith(".tanh"):
         return tirx.tanh(single(value.args[0]))
-    dtype = nest.dtype_of(value)
-    own = score if dtype == _FLOAT else tirx.Cast(dtype, score)
+    own = score if scores.dtype == _FLOAT else tirx.Cast(scores.dtype, score)
     replaced = nest.replace_loads(value, scores, nest.always(own))
-    return replaced if dtype == _FLOAT else tirx.Cast(_FLOAT, replaced)
+    return replaced if nest.dtype_of(value) == _FLOAT else tirx.Cast(_FLOAT, replaced)
 
 
 def _power_of_two(exponent: Expression) -> Expression:
