@@ -115,6 +115,7 @@ def delete_expired(service: Service) -> int:
     uploads = _expire(removal.expire_uploads, settings.model_retention_days)
     tasks = _expire(service.queue.delete_ended, ENDED_TASKS_DAYS)
     service.store.device_tasks.delete_obsolete()
+    service.store.records.forget_ended()
     _expire(service.store.records.expire, settings.record_retention_days)
     while service.store.records.trim():
         pass

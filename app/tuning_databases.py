@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -20,7 +20,10 @@ from pydantic import ValidationError
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.records import (
     ANY_COMPILER,
+    MAX_DATABASE_BYTES,
     MAX_IMPORTED,
+    MAX_PACKED_CHARACTERS,
+    MAX_TRACE_CHARACTERS,
     MAX_WORKLOAD_BYTES,
     MeasuredTrial,
     SearchScope,
@@ -32,6 +35,9 @@ from bessemer.store.rows.tenant_records import ExportedRecord, ImportedTrial
 IMPORTED = "imported"
 MAX_DEPTH = 64
 _LENGTH_BYTES = 8
+_MAX_CHARACTERS = {"workloads": 3 * MAX_WORKLOAD_BYTES // 2, "records": 4 * MAX_TRACE_CHARACTERS}
+"""How long a line may be: its parts are shorter."""
+
 _FILES = {"workloads": "database_workload.json", "records": "database_tuning_record.json"}
 
 
@@ -61,8 +67,7 @@ def read_database(database: TuningDatabase) -> ReadDatabase:
     Raises:
         InvalidDatabaseError: it is not one, or too large.
     """
-    lines = _lines(database.workloads, "workloads")
-    functions = [_workload(line, number) for number, line in lines]
+    functions = [_workload(line, number) for number, line in _lines(database.workloads, "workloads")]
     trials: list[ImportedTrial] = []
     failed = 0
     for number, line in _lines(database.records, "records"):
@@ -76,19 +81,41 @@ def read_database(database: TuningDatabase) -> ReadDatabase:
     return ReadDatabase(tuple(trials), packed, failed)
 
 
-def write_database(records: Sequence[ExportedRecord]) -> TuningDatabase:
-    """Write records as TVM reads them."""
+def write_database(records: Sequence[ExportedRecord], limit: int = MAX_DATABASE_BYTES) -> TuningDatabase:
+    """Write records as TVM reads them: the first ones, in at most ``limit`` characters.
+
+    Records are what jobs claimed. Those that are not JSON, or whose modules cannot be unpacked, are left out.
+    """
     numbers: dict[str, int] = {}
     workloads: list[str] = []
     lines: list[str] = []
     for record in records:
-        if record.workload not in numbers:
+        is_new = record.workload not in numbers
+        try:
+            function = _function_line(record) if is_new else ""
+            line = _record_line(numbers.get(record.workload, len(numbers)), record)
+        except (ValueError, RecursionError, zlib.error):
+            continue
+        limit -= len(function) + len(line)
+        if limit < 0:
+            break
+        if is_new:
             numbers[record.workload] = len(numbers)
-            workloads.append(json.dumps([record.workload, _unpacked(record.packed)]))
-        target = json.loads(record.tvm_target)
-        own = [json.loads(record.trace), [record.seconds], target, json.loads(record.arguments)]
-        lines.append(json.dumps([numbers[record.workload], own], separators=(",", ":")))
-    return TuningDatabase(workloads=_joined(workloads), records=_joined(lines))
+            workloads.append(function)
+        lines.append(line)
+    return TuningDatabase(workloads="".join(workloads), records="".join(lines))
+
+
+def _function_line(record: ExportedRecord) -> str:
+    return json.dumps([record.workload, _unpacked(record.packed)]) + "\n"
+
+
+def _record_line(number: int, record: ExportedRecord) -> str:
+    """A record's line. Raises ``ValueError`` or ``RecursionError`` if its texts are not JSON."""
+    texts = (record.trace, record.tvm_target, record.arguments)
+    trace, target, arguments = (json.loads(text, parse_constant=_no_constant) for text in texts)
+    own = [trace, [record.seconds], target, arguments]
+    return json.dumps([number, own], separators=(",", ":")) + "\n"
 
 
 class _Function(NamedTuple):
@@ -96,21 +123,24 @@ class _Function(NamedTuple):
     packed: str
 
 
-def _lines(text: str, file: str) -> list[tuple[int, Any]]:
-    found: list[tuple[int, Any]] = []
+def _lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
+    """The numbers of the lines that are not empty, and their values, one at a time."""
+    count = 0
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        if len(found) == MAX_IMPORTED:
+        count += 1
+        if count > MAX_IMPORTED:
             raise InvalidDatabaseError(file, number, f"more than {MAX_IMPORTED} lines")
+        if len(line) > _MAX_CHARACTERS[file]:
+            raise InvalidDatabaseError(file, number, f"longer than {_MAX_CHARACTERS[file]} characters")
         try:
             value = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise InvalidDatabaseError(file, number, "not JSON") from error
         if _is_deep(value):
             raise InvalidDatabaseError(file, number, f"nested more than {MAX_DEPTH} deep")
-        found.append((number, value))
-    return found
+        yield number, value
 
 
 def _no_constant(name: str) -> Any:
@@ -141,7 +171,10 @@ def _workload(line: Any, number: int) -> _Function:
         module = base64.b64decode(encoded, validate=True)[_LENGTH_BYTES:]
     except ValueError as error:
         raise InvalidDatabaseError("workloads", number, "the module is not base64") from error
-    return _Function(workload, base64.b64encode(zlib.compress(module)).decode())
+    packed = base64.b64encode(zlib.compress(module)).decode()
+    if len(module) > MAX_WORKLOAD_BYTES or len(packed) > MAX_PACKED_CHARACTERS:
+        raise InvalidDatabaseError("workloads", number, "the module is too large")
+    return _Function(workload, packed)
 
 
 def _record(line: Any, number: int, functions: Sequence[_Function]) -> ImportedTrial | None:
@@ -187,10 +220,14 @@ def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
 
 
 def _unpacked(packed: str) -> str:
-    """The module as TVM's databases have it: base64 of its length and its JSON."""
-    module = zlib.decompressobj().decompress(base64.b64decode(packed), MAX_WORKLOAD_BYTES)
+    """The module as TVM's databases have it: base64 of its length and its JSON.
+
+    Raises:
+        ValueError: it is not base64, or unpacks to more than ``MAX_WORKLOAD_BYTES``.
+        zlib.error: it is not deflated.
+    """
+    inflater = zlib.decompressobj()
+    module = inflater.decompress(base64.b64decode(packed), MAX_WORKLOAD_BYTES)
+    if not inflater.eof:
+        raise ValueError("the module is too large")
     return base64.b64encode(len(module).to_bytes(_LENGTH_BYTES, "little") + module).decode()
-
-
-def _joined(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

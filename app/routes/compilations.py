@@ -92,10 +92,11 @@ def cancel_compilation(
     """Cancel a compilation: at once if it is queued, within about a second if it is running.
 
     With `keep_best`, a search ends after the round that it measures, and the compilation goes on: its library
-    has the best schedules so far, and is verified as always.
+    has the best schedules so far, and is verified as always. With `verification: none`, this is refused.
     """
-    if keep_best and not job.request.searches:
-        raise refuse(ErrorCode.STATE_CONFLICT, f"Compilation {job.id} runs no search: leave out `keep_best`.")
+    if keep_best and not job.request.can_keep_best:
+        detail = f"Compilation {job.id} runs no search that can end early: leave out `keep_best`."
+        raise refuse(ErrorCode.STATE_CONFLICT, detail)
     jobs = service.data.jobs
     after = jobs.request_best(job.id) if keep_best else jobs.request_cancel(job.id)
     return cancellation(response, "compilation", job.id, after)

@@ -37,7 +37,7 @@ def follow(job: Job, console: Console, on_event: Callable[[Event], object] | Non
     try:
         watch(job, console, on_event=on_event)
     except KeyboardInterrupt as interruption:
-        keep_best = partial(job.cancel, keep_best=True) if job.document.request.searches else None
+        keep_best = partial(job.cancel, keep_best=True) if job.document.request.can_keep_best else None
         if interrupted(job.id, job.cancel, interruption, keep_best):
             follow(job, console, on_event)
             return

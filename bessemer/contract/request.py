@@ -405,6 +405,11 @@ class Submission(Document):
         """Whether the request runs a search for schedules."""
         return self.tune.trials > 0 and (self.stop_after is None or self.stop_after.includes(Stage.TUNE))
 
+    @property
+    def can_keep_best(self) -> bool:
+        """Whether the user can end the search early, and get the best so far."""
+        return self.searches and self.is_verified
+
 
 class CompilationRequest(Submission):
     """A request to compile one model for one target."""

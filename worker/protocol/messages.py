@@ -13,6 +13,7 @@ from bessemer.contract.base import Document, Readable
 from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, DeviceFeature, Platform
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
+from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.records import JudgedTrial, MeasuredTrial, Packed, SearchScope, WorkloadHash
 from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
@@ -131,7 +132,7 @@ class TrialsMeasured(Document):
     """The job waits until its trials are stored; ``workloads`` has the modules of functions that are new."""
 
     kind: Literal["trials-measured"] = "trials-measured"
-    first: int = Field(ge=0, le=MAX_COUNT, description="The number of the first trial.")
+    first: int = Field(ge=0, le=MAX_TRIALS, description="The number of the first trial.")
     trials: Annotated[tuple[MeasuredTrial, ...], Field(max_length=MAX_TRIALS_AT_ONCE)]
     workloads: Annotated[dict[WorkloadHash, Packed], Field(max_length=1)] = Field(default={})
     elapsed_seconds: FiniteFloat = Field(ge=0)

@@ -177,7 +177,6 @@ class CompilationTask(RowTask[Compilation]):
         problem = as_problem(result)
         self._settle_records(succeeded=False)
         if problem.code is ErrorCode.CANCELLED:
-            self._runner.store.records.forget_trials(self._id)
             self._jobs.cancel_finished(self._id, attempt)
         else:
             self._jobs.fail(self._id, attempt, problem, collect_left(folder.path, artifacts, limit_bytes))

@@ -81,7 +81,12 @@ class EarlyBundles:
             return extensions
         await runner.fetch(BlobKey(self.attempt.tenant, digest), fresh.model, EARLY_SLOT)
         record = CheckRecord(runner.store.jobs, row.id, self.attempt)
-        work = CheckWork(model=row.request.model, verify=row.request.verify, extensions=extensions)
+        work = CheckWork(
+            model=row.request.model,
+            verify=row.request.verify,
+            float32_products=row.request.optimize.float32_products,
+            extensions=extensions,
+        )
         outcome = await runner.run(
             f"early-{row.id}", EARLY_SLOT, fresh, work, record, runner.settings.limit_invoke_seconds
         )

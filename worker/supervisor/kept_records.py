@@ -42,8 +42,9 @@ class JobRecords:
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
-        act = self._find if isinstance(message, RecordsRequested) else self._add
-        return await self.retry.call(partial(act, message))  # type: ignore[arg-type]
+        if isinstance(message, RecordsRequested):
+            return await self.retry.call(partial(self._find, message))
+        return await self.retry.call(partial(self._add, message))
 
     def judge(self, message: TrialsJudged) -> None:
         """Keep what the job says of its records until it has ended."""

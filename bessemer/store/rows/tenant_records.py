@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from bessemer.contract.access import Tenant
 from bessemer.contract.records import (
     EVERY_RECORD,
+    MAX_DATABASE_BYTES,
     MAX_EXPORTED,
     MeasuredTrial,
     RecordFilter,
@@ -27,6 +28,10 @@ from bessemer.store.rows.tuning_records import (
     delete_unused_workloads,
     record_row,
 )
+
+READ_AT_ONCE = 50
+MAX_READ_CHARACTERS = 4 * MAX_DATABASE_BYTES
+"""What an export holds in memory: a job can make up records of many times the usual size."""
 
 _R = TUNING_RECORDS.c
 _SHOWN = tuple(_R[name] for name in TuningRecord.model_fields)
@@ -50,6 +55,11 @@ class ExportedRecord:
     arguments: str
     tvm_target: str
     seconds: float
+
+    @property
+    def characters(self) -> int:
+        """The length of its texts."""
+        return sum(map(len, (self.packed, self.trace, self.arguments, self.tvm_target)))
 
 
 class TenantRecords:
@@ -90,7 +100,10 @@ class TenantRecords:
     def export(
         self, wanted: RecordFilter = EVERY_RECORD, limit: int = MAX_EXPORTED
     ) -> tuple[ExportedRecord, ...]:
-        """The newest records that ran, at most ``limit``; without those whose module is unknown."""
+        """The newest records that ran, at most ``limit``; without those whose module is unknown.
+
+        They end when their texts have more than ``MAX_READ_CHARACTERS``.
+        """
         query = (
             sa.select(
                 _R.workload,
@@ -109,8 +122,19 @@ class TenantRecords:
             .order_by(_R.created_at.desc(), _R.id.desc())
             .limit(limit)
         )
-        with self._database.read() as connection:
-            return tuple(ExportedRecord(**row._mapping) for row in connection.execute(query))
+        found: list[ExportedRecord] = []
+        left = MAX_READ_CHARACTERS
+        with (
+            self._database.read() as connection,
+            connection.execution_options(yield_per=READ_AT_ONCE).execute(query) as rows,
+        ):
+            for row in rows:
+                record = ExportedRecord(**row._mapping)
+                left -= record.characters
+                if left < 0:
+                    break
+                found.append(record)
+        return tuple(found)
 
     def delete(self, wanted: RecordFilter = EVERY_RECORD) -> int:
         """Delete records; returns how many there were."""

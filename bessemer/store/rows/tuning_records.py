@@ -31,6 +31,9 @@ BATCH = 500
 MAX_OF_A_TENANT = 100_000
 """What a tenant may have; the oldest go."""
 
+MAX_FOUND_CHARACTERS = 1 << 25
+"""What a job gets of traces: others may share records of many times the usual size."""
+
 _UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
 _R = TUNING_RECORDS.c
 
@@ -115,24 +118,29 @@ class TuningRecords:
             tenant: whose records.
             keys: the functions by key.
             others: whether the shared records of other tenants count, too; here they never have won.
-            limit: the most records of a function.
+            limit: the most records of a function. All together have at most ``MAX_FOUND_CHARACTERS``.
         """
         mine = _R.tenant == tenant
         visible = sa.or_(mine, _R.shared) if others else mine
-        columns = (_R.key, _R.trace, _R.seconds, sa.and_(_R.won, mine).label("has_won"))
+        columns = (_R.id, _R.key, _R.trace_digest, _R.seconds, sa.func.length(_R.trace).label("characters"))
+        has_won = sa.and_(_R.won, mine).label("has_won")
         rows: list[sa.Row[Any]] = []
+        traces: dict[str, str] = {}
         with self._database.read() as connection:
             for some in _batches(tuple(keys)):
                 ran = sa.and_(_R.key.in_(some), visible, _R.seconds.is_not(None))
-                rows += connection.execute(sa.select(*columns).where(ran)).all()
-        found: dict[str, dict[str, StoredTrial]] = {}
-        for row in sorted(rows, key=lambda row: (not row.has_won, row.seconds)):
-            of_function = found.setdefault(keys[row.key], {})
-            if len(of_function) < limit and row.trace not in of_function:
-                of_function[row.trace] = StoredTrial(
-                    workload=keys[row.key], trace=row.trace, seconds=row.seconds, won=bool(row.has_won)
-                )
-        return tuple(trial for of_function in found.values() for trial in of_function.values())
+                rows += connection.execute(sa.select(*columns, has_won).where(ran)).all()
+            chosen = _chosen(rows, keys, limit)
+            for some in _batches([row.id for row in chosen]):
+                query = sa.select(_R.id, _R.trace).where(_R.id.in_(some))
+                traces |= {row.id: row.trace for row in connection.execute(query)}
+        return tuple(
+            StoredTrial(
+                workload=keys[row.key], trace=traces[row.id], seconds=row.seconds, won=bool(row.has_won)
+            )
+            for row in chosen
+            if row.id in traces
+        )
 
     def note_read(self, job_id: JobId, attempt: Attempt, keys: Collection[Digest]) -> None:
         """Note that a job's result depends on the records with these keys, as they are after this."""
@@ -159,10 +167,11 @@ class TuningRecords:
                 values = {"won": trial.won, "judged_at": now()}
                 connection.execute(sa.update(TUNING_RECORDS).where(changed).values(values))
 
-    def forget_trials(self, job_id: JobId) -> None:
-        """Delete the trials of a job that has ended. Its records stay."""
+    def forget_ended(self) -> None:
+        """Delete the trials of cancelled jobs; others lose theirs as they end. Their records stay."""
+        cancelled = sa.exists().where(JOBS.c.id == JOB_TRIALS.c.job, ~JOB_LIFECYCLE.in_progress)
         with self._database.write() as connection:
-            connection.execute(sa.delete(JOB_TRIALS).where(JOB_TRIALS.c.job == job_id))
+            connection.execute(sa.delete(JOB_TRIALS).where(cancelled))
 
     def expire(self, older_than_seconds: float) -> int:
         """Delete some of the records that were measured this long ago; returns how many, or 0."""
@@ -223,8 +232,7 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
         set_={name: insert.excluded[name] for name in renewed},
     )
     connection.execute(upsert, ordered)
-    for key in sorted({row["key"] for row in ordered}):
-        _prune(connection, ordered[0]["tenant"], key)
+    _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))
 
 
 def delete_unused_workloads(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
@@ -269,7 +277,19 @@ def processor_of(target: str) -> str:
     return words[min(1, len(words) - 1)][:64]
 
 
-def _batches(keys: Sequence[Digest]) -> Iterator[Sequence[Digest]]:
+def _chosen(rows: Iterable[sa.Row[Any]], keys: Mapping[Digest, str], limit: int) -> list[sa.Row[Any]]:
+    """Of each function those that won, then the fastest, each trace once, as far as all of them may go."""
+    found: dict[str, dict[Digest, sa.Row[Any]]] = {}
+    left = MAX_FOUND_CHARACTERS
+    for row in sorted(rows, key=lambda row: (not row.has_won, row.seconds)):
+        of_function = found.setdefault(keys[row.key], {})
+        if len(of_function) < limit and row.trace_digest not in of_function and row.characters <= left:
+            left -= row.characters
+            of_function[row.trace_digest] = row
+    return [row for of_function in found.values() for row in of_function.values()]
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     return (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE))
 
 
@@ -279,18 +299,21 @@ def _row(
     return record_row(tenant, scope.key(trial.workload), scope, trial, shared, job_id)
 
 
-def _prune(connection: sa.Connection, tenant: Tenant, key: Digest) -> None:
-    of_key = sa.and_(_R.tenant == tenant, _R.key == key)
-    ran = sa.select(_R.id).where(of_key, _R.seconds.is_not(None))
-    failed = sa.select(_R.id).where(of_key, _R.seconds.is_(None))
-    surplus = (
-        *connection.execute(ran.order_by(_R.won.desc(), _R.seconds, _R.id).offset(MAX_OF_A_KEY)).scalars(),
-        *connection.execute(
-            failed.order_by(_R.created_at.desc(), _R.id).offset(MAX_FAILED_OF_A_KEY)
-        ).scalars(),
-    )
-    if surplus:
-        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(surplus)))
+def _prune(connection: sa.Connection, tenant: Tenant, keys: Sequence[Digest]) -> None:
+    """Keep the best records of each key that ran, and the newest that failed.
+
+    Rows that another writer has changed are left to the next pruning, so that no writer waits here.
+    """
+    ran = _R.seconds.is_not(None)
+    order = (_R.won.desc(), _R.seconds, sa.case((ran, None), else_=_R.created_at).desc(), _R.id)
+    place = sa.func.row_number().over(partition_by=(_R.key, ran), order_by=order)
+    kept = sa.case((ran, MAX_OF_A_KEY), else_=MAX_FAILED_OF_A_KEY)
+    for some in _batches(keys):
+        of_keys = sa.and_(_R.tenant == tenant, _R.key.in_(some))
+        placed = sa.select(_R.id, place.label("place"), kept.label("kept")).where(of_keys).subquery()
+        surplus = sa.select(placed.c.id).where(placed.c.place > placed.c.kept)
+        free = sa.select(_R.id).where(_R.id.in_(surplus)).with_for_update(skip_locked=True)
+        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(free)))
 
 
 def _insert(database: Database, table: sa.Table) -> Any:

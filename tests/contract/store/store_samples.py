@@ -75,8 +75,8 @@ def a_trial(name: str, seconds: float | None = 1e-3, workload: str = "1") -> Mea
     )
 
 
-def an_import(name: str = "imported") -> ImportedTrial:
-    return ImportedTrial(SCOPE, a_trial(name))
+def an_import(name: str = "imported", seconds: float = 1e-3, workload: str = "1") -> ImportedTrial:
+    return ImportedTrial(SCOPE, a_trial(name, seconds, workload))
 
 
 def a_problem(detail: str = "broken") -> Problem:

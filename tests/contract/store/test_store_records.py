@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from store_samples import PACKED, SCOPE, TARGET, a_request, a_trial, an_import
 
 from bessemer.contract.access import DEFAULT_TENANT
@@ -17,7 +18,9 @@ from bessemer.contract.records import (
     RecordFilter,
 )
 from bessemer.store.errors import FencedError
+from bessemer.store.rows import tenant_records, tuning_records
 from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.rows.tables import JOB_TRIALS
 from bessemer.store.rows.tuning_records import Batch
 from bessemer.store.store import Store
 from tests.tenant_data import own, started
@@ -115,6 +118,19 @@ def test_a_job_that_ends_keeps_its_records_and_not_its_trials(store: Store) -> N
     assert found(store) == [("one", False)]
     own(store).jobs.delete(JOB)
     assert found(store) == [("one", False)]
+
+
+def test_the_trials_of_a_job_that_is_cancelled_go_with_the_next_sweep(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    other = running(store, LATER)
+    add(store, other, a_trial("two"), job=LATER)
+    store.jobs.hand_back(JOB, attempt)
+    cancelled = own(store).jobs.request_cancel(JOB)
+    assert cancelled is not None and cancelled.state is JobState.CANCELLED
+    store.records.forget_ended()
+    with store.database.read() as connection:
+        assert connection.execute(sa.select(JOB_TRIALS.c.job)).scalars().all() == [LATER]
 
 
 @pytest.mark.parametrize(
@@ -260,3 +276,29 @@ def test_old_records_expire(store: Store) -> None:
     assert store.records.expire(3600) == 0
     assert store.records.expire(-1) == 1
     assert found(store) == []
+
+
+def test_a_job_gets_no_more_traces_than_it_can_take(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = [a_trial("won", 3.0), a_trial("fast", 1.0), a_trial("slow", 2.0)]
+    add(store, running(store), *trials)
+    judge(store, "won")
+    monkeypatch.setattr(tuning_records, "MAX_FOUND_CHARACTERS", sum(len(each.trace) for each in trials[:2]))
+    assert found(store) == [("won", True), ("fast", False)]
+
+
+def test_an_export_ends_before_it_fills_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(store, running(store), a_trial("older"), a_trial("newer"))
+    records = own(store).records
+    every = records.export()
+    monkeypatch.setattr(tenant_records, "MAX_READ_CHARACTERS", every[0].characters)
+    assert records.export() == every[:1]
+
+
+def test_an_import_keeps_the_best_of_each_of_its_functions(store: Store) -> None:
+    count = MAX_OF_A_KEY + 2
+    imported = [an_import(f"t{i}", float(i + 1), workload=str(w)) for w in (1, 2) for i in range(count)]
+    own(store).records.add(imported, {}, shared=False)
+    kept = own(store).records.page(100).items
+    assert sorted((each.workload, each.seconds) for each in kept) == [
+        (workload, float(i + 1)) for workload in ("1", "2") for i in range(MAX_OF_A_KEY)
+    ]

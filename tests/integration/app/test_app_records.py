@@ -99,9 +99,10 @@ async def test_bad_filters_are_refused(api: httpx.AsyncClient, params: dict[str,
 async def test_the_best_is_kept_only_of_a_search(api: httpx.AsyncClient, front: Service) -> None:
     await api.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
     inspected(front.store, DIGEST, WITH_SHAPES)
-    plain = (await api.post("/v1/compilations", json=request())).json()["id"]
-    answer = await api.post(f"/v1/compilations/{plain}/cancel", params={"keep_best": True})
-    assert (answer.status_code, answer.json()["code"]) == (409, "state-conflict")
+    for refused in (request(), request(tune={"trials": 8}, verification="none")):
+        plain = (await api.post("/v1/compilations", json=refused)).json()["id"]
+        answer = await api.post(f"/v1/compilations/{plain}/cancel", params={"keep_best": True})
+        assert (answer.status_code, answer.json()["code"]) == (409, "state-conflict")
     job = (await api.post("/v1/compilations", json=request(tune={"trials": 8}))).json()["id"]
     attempt = front.store.jobs.start(job, "w1")
     assert attempt is not None

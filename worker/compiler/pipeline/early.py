@@ -95,10 +95,13 @@ class EarlyBundles:
         output = scratch / "output"
         output.mkdir(parents=True)
         quiet = replace(self.context, scratch=scratch, output=output, observer=JobObserver(), compares=False)
-        packaged = package(benchmark(verify(build(tuned, quiet), quiet), quiet), quiet)
-        (output / ARCHIVE).replace(self.context.output / EARLY_ARCHIVE)
-        refusal = self.context.publish(packaged.benchmarked)
-        (self.context.output / EARLY_ARCHIVE).unlink()
-        shutil.rmtree(scratch)
+        archive = self.context.output / EARLY_ARCHIVE
+        try:
+            packaged = package(benchmark(verify(build(tuned, quiet), quiet), quiet), quiet)
+            (output / ARCHIVE).replace(archive)
+            refusal = self.context.publish(packaged.benchmarked)
+        finally:
+            archive.unlink(missing_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)
         if refusal:
             _log.warning("the early bundle was not published: %s", refusal)

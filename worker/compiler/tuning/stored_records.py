@@ -1,8 +1,9 @@
 """The service's tuning records: those of earlier compilations, and the trials of this one.
 
 A record is found by the structural hash of its function, without constants, and by the target, the threads
-and the compiler. Only its trace is used, which is applied to the function of this compilation. So a wrong
-record costs time, and nothing more: what it makes is built and verified like anything else.
+and the compiler. Only its trace is used, which is applied to the function of this compilation and may not
+bring code along. So a wrong record costs time, and nothing more: what it makes is built and verified like
+anything else.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from bessemer.contract.report import LoadedExtension, StoredRecordsUse
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.version import SCHEDULES_VERSION
+from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.session import tuning_logger
 from worker.errors import ran_out_of_memory, short_message, without_server_details
 from worker.measure.records import Records
@@ -89,9 +91,13 @@ def scope_of(
 
 
 def applied(trace: str, module: tvm.IRModule) -> s_tir.Schedule:
-    """A function's schedule after a trace in TVM's JSON. Raises ``REFUSALS`` if it does not apply."""
-    schedule = s_tir.Schedule(module)
-    Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    """A function's schedule after a trace in TVM's JSON.
+
+    Raises ``REFUSALS`` if it does not apply, or if it brings code along.
+    """
+    schedule, instructions = s_tir.Schedule(module), json.loads(trace)
+    Trace.apply_json_to_schedule(instructions, schedule)
+    refuse_foreign_code(instructions, module, schedule.mod)
     return schedule
 
 
