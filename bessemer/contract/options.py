@@ -373,9 +373,10 @@ class TuneOptions(Document):
     from_records: bool = Field(
         strict=True,
         default=True,
-        description="Use the service's tuning records of earlier compilations. Without trials, each function "
-        "gets the schedule with which an earlier compilation of your tenant became faster. With trials, the "
-        f"search measures the best {STORED_OF_A_FUNCTION} of each function first.",
+        description="Use the service's tuning records of earlier compilations. Without trials, each "
+        "function gets the schedule with which an earlier compilation of your tenant became faster. With "
+        f"trials, the search measures the best {STORED_OF_A_FUNCTION} of each function first, unless `search` "
+        "or `spaces` name where its candidates come from.",
     )
     share_records: bool = Field(
         strict=True,

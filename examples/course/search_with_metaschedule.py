@@ -27,7 +27,7 @@ def show(client: Client, folder: Path) -> None:
             seed=1,
         )
         _show_search(client, model, asked, folder / strategy)
-    tasks = _show_search(client, model, TuneOptions(trials=TRIALS), folder / "both")
+    tasks = _show_search(client, model, TuneOptions(trials=TRIALS, from_records=False), folder / "both")
     assert [space["name"] for space in tasks[FUNCTION]["spaces"]] == ["plans", "metaschedule"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from bessemer.contract.options import STORED_OF_A_FUNCTION
+from bessemer.contract.options import STORED_OF_A_FUNCTION, SearchMethod
 from bessemer.contract.report import StoredRecordsUse
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession
@@ -23,14 +23,20 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         found, misfit = records_for(task.module, answer.records, session.target, session.database)
         given = {str(record.trace) for record in task.records}
         fresh = [record for record in found if str(record.trace) not in given]
-        task.records = (*task.records, *fresh[:STORED_OF_A_FUNCTION])
-        hits, misfits = hits + bool(found), misfits + misfit
+        used = fresh[:STORED_OF_A_FUNCTION] if _searches_everything(task) else []
+        task.records = (*task.records, *used)
+        hits, misfits = hits + bool(used), misfits + misfit
         earlier = list(restored(task.module, answer.trials))
         task.restore(earlier)
         restored_trials += len(earlier)
     return StoredRecordsUse(
         hits=hits, misses=len(tasks) - hits, misfits=misfits, restored_trials=restored_trials
     )
+
+
+def _searches_everything(task: TaskSearch) -> bool:
+    """Whether the request leaves open where a task's candidates come from."""
+    return task.wanted is None and task.session.options.search is SearchMethod.BOTH
 
 
 def judge_tasks(
