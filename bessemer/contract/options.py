@@ -375,8 +375,8 @@ class TuneOptions(Document):
         default=True,
         description="Use the service's tuning records of earlier compilations. Without trials, each "
         "function gets the schedule with which an earlier compilation of your tenant became faster. With "
-        f"trials, the search measures the best {STORED_OF_A_FUNCTION} of each function first, unless `search` "
-        "or `spaces` name where its candidates come from.",
+        f"trials, the search measures the best {STORED_OF_A_FUNCTION} of each function first, unless "
+        "`search` or `spaces` name where its candidates come from.",
     )
     share_records: bool = Field(
         strict=True,
