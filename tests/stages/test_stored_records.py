@@ -225,18 +225,20 @@ def test_the_time_of_earlier_attempts_counts(server: CandidateClient, tmp_path: 
     check_outputs(server, tuned.module, tmp_path)
 
 
-def test_a_search_measures_the_best_records_of_a_function_first(
-    server: CandidateClient, tmp_path: Path
+@pytest.mark.parametrize(("search", "used"), [(SearchMethod.BOTH, 1), (SearchMethod.PLANS, 0)])
+def test_a_search_measures_records_first_unless_it_names_its_candidates(
+    server: CandidateClient, tmp_path: Path, search: SearchMethod, used: int
 ) -> None:
     kept = KeptHere()
     run(server, tmp_path / "search", SEARCHES["plans"], kept)
     records = won_of(kept.trials, won=False)
     later = KeptHere(RecordsAnswer(records=records))
-    tuned = run(server, tmp_path / "later", SEARCHES["plans"], later)
+    asked = SEARCHES["plans"].model_copy(update={"search": search})
+    tuned = run(server, tmp_path / "later", asked, later)
     assert tuned.result.stored is not None
-    assert tuned.result.stored.hits == 2
+    assert tuned.result.stored.hits == 2 * used
     spaces = [{space.name: space.trials for space in task.spaces} for task in tuned.result.tasks]
-    assert all(each["records"] == 1 for each in spaces)
+    assert all(each.get("records", 0) == used for each in spaces)
 
 
 def test_a_search_that_is_stopped_keeps_its_best(server: CandidateClient, tmp_path: Path) -> None:
