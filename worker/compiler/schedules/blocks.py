@@ -17,6 +17,7 @@ from tvm.tirx.analysis import undefined_vars
 from tvm_ffi import structural_equal, structural_map
 
 from worker.compiler.schedules import nest
+from worker.compiler.schedules.annotations import FAMILY
 
 COST = 8
 """The cost of a call of a mathematical function, in plain operations."""
@@ -117,6 +118,16 @@ def block_names(schedule: s_tir.Schedule) -> tuple[str, ...]:
     """The blocks of the function, in order."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
     return tuple(str(schedule.get(handle).name_hint) for handle in children)
+
+
+def name_of_family(schedule: s_tir.Schedule, family: str) -> str | None:
+    """The first block that the layout phase gave to a family; None if there is none."""
+    return next((name for name in block_names(schedule) if _family(schedule, name) == family), None)
+
+
+def _family(schedule: s_tir.Schedule, name: str) -> str | None:
+    annotations = schedule.get(schedule.get_sblock(name)).annotations
+    return str(annotations[FAMILY]) if FAMILY in annotations else None
 
 
 def guess(size: Any) -> int:

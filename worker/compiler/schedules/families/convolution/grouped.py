@@ -38,8 +38,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.annotations import BUNDLE, DILATION, FAMILY, GROUPED, PADDING, STEPS
-from worker.compiler.schedules.blocks import Block, block_names, is_expensive, read_block
+from worker.compiler.schedules.annotations import BUNDLE, DILATION, GROUPED, PADDING, STEPS
+from worker.compiler.schedules.blocks import Block, block_names, is_expensive, name_of_family, read_block
 from worker.compiler.schedules.families.convolution.bundles import Bundle
 from worker.compiler.schedules.families.convolution.grouped_plan import (
     GroupedPlan,
@@ -76,8 +76,8 @@ class _Parts:
 
 def _find(schedule: s_tir.Schedule) -> _Parts | None:
     names = block_names(schedule)
-    annotated = [name for name in names if _family(schedule, name) == GROUPED]
-    main = _read(schedule, schedule.get_sblock(annotated[0])) if annotated else None
+    annotated = name_of_family(schedule, GROUPED)
+    main = None if annotated is None else _read(schedule, schedule.get_sblock(annotated))
     if main is None:
         return None
     epilogue, producers = find_epilogue(schedule, main), schedule.get_producers(main.handle)
@@ -115,11 +115,6 @@ def _read(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
 def _pair(numbers: Sequence[Any]) -> tuple[int, int]:
     rows, columns = map(int, numbers)
     return rows, columns
-
-
-def _family(schedule: s_tir.Schedule, name: str) -> str | None:
-    annotations = schedule.get(schedule.get_sblock(name)).annotations
-    return str(annotations[FAMILY]) if FAMILY in annotations else None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from worker.compiler.schedules.annotations import FAMILY
-from worker.compiler.schedules.blocks import block_names, element_bits, read_block
+from worker.compiler.schedules.blocks import block_names, element_bits, name_of_family, read_block
 from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine, divisors
 from worker.compiler.schedules.reduction import find_epilogue
 
@@ -49,7 +48,7 @@ class Windows:
 def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
     """The parts of a function of a family; None for functions of other families or with more blocks."""
     names = block_names(schedule)
-    main = next((name for name in names if _family(schedule, name) == family), None)
+    main = name_of_family(schedule, family)
     block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_dynamic=True)
     if main is None or block is None or len(block.spatial) != _AXES:
         return None
@@ -159,8 +158,3 @@ def tile_inside(
     for loop in tile[:-1]:
         schedule.unroll(loop)
     return tuple(reduced)
-
-
-def _family(schedule: s_tir.Schedule, name: str) -> str | None:
-    annotations = schedule.get(schedule.get_sblock(name)).annotations
-    return str(annotations[FAMILY]) if FAMILY in annotations else None

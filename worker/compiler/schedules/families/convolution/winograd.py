@@ -43,8 +43,8 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.annotations import FAMILY, PADDING, SIDE, WINOGRAD
-from worker.compiler.schedules.blocks import Block, block_names, is_expensive, read_block
+from worker.compiler.schedules.annotations import PADDING, SIDE, WINOGRAD
+from worker.compiler.schedules.blocks import Block, block_names, is_expensive, name_of_family, read_block
 from worker.compiler.schedules.families.convolution.winograd_plan import (
     WinogradPlan,
     WinogradShape,
@@ -90,8 +90,8 @@ class _Parts:
 
 def _find(schedule: s_tir.Schedule) -> _Parts | None:
     names = block_names(schedule)
-    annotated = [name for name in names if _family(schedule, name) == WINOGRAD]
-    main = read_block(schedule, schedule.get_sblock(annotated[0])) if annotated else None
+    annotated = name_of_family(schedule, WINOGRAD)
+    main = None if annotated is None else read_block(schedule, schedule.get_sblock(annotated))
     if main is None:
         return None
     epilogue = find_epilogue(schedule, main)
@@ -118,11 +118,6 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
     )
     top, left = (int(number) for number in main.body.annotations[PADDING])
     return _Parts(image, weights, main, written, (top, left), shape)
-
-
-def _family(schedule: s_tir.Schedule, name: str) -> str | None:
-    annotations = schedule.get(schedule.get_sblock(name)).annotations
-    return str(annotations[FAMILY]) if FAMILY in annotations else None
 
 
 @dataclass(frozen=True)
