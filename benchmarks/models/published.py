@@ -63,14 +63,20 @@ def published() -> dict[str, Example]:
 
 
 def _classifier(name: str) -> nn.Module:
-    import_module("benchmarks.architectures.torchvision_models").declare_operators()
+    _declare_operators()
     model: nn.Module = getattr(import_module("torchvision.models"), name)(weights=None)
     return randomize_batch_norms(model, SEED)
 
 
 def _transformer(model: str, config: str) -> nn.Module:
+    if find_spec("torchvision") is not None:  # transformers imports it
+        _declare_operators()
     transformers: Any = import_module("transformers")
     return FirstOutput(getattr(transformers, model)(getattr(transformers, config)()))
+
+
+def _declare_operators() -> None:
+    import_module("benchmarks.architectures.torchvision_models").declare_operators()
 
 
 def _seeded(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
