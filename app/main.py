@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
 import httpx
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
+from app import console
 from app.event_broadcaster import EventBroadcaster
 from app.http import problems
 from app.http.conditional import Conditional
@@ -111,6 +112,8 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.tracer = open_tracer("app")
     app.add_middleware(Conditional)
     app.add_middleware(Authentication)
+    if app.state.settings.console:
+        console.install(app)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
     app.add_middleware(Origins)
@@ -210,8 +213,9 @@ async def _working(service: Service) -> AsyncIterator[None]:
         await looking
 
 
-async def _root() -> RedirectResponse:
-    return RedirectResponse("/docs")
+async def _root(request: Request) -> RedirectResponse:
+    settings: AppSettings = request.app.state.settings
+    return RedirectResponse(console.HOME if settings.console else "/docs")
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -73,6 +73,9 @@ class AppSettings(StoreSettings):
         description="Other sites whose pages may send requests that change something, such as "
         "`https://console.example`, separated by commas.",
     )
+    console: bool = Field(
+        default=True, description="Whether the app serves the console, its pages for browsers, at `/`."
+    )
     audit_retention_days: RetentionDays = Field(
         default=365.0, description="Delete entries of the audit log after this many days, or `never`."
     )

@@ -1,4 +1,4 @@
-"""Finds the caller of a request from its ``Authorization`` header."""
+"""Finds the caller of a request from its ``Authorization`` header, or from the console's cookie."""
 
 import hashlib
 import time
@@ -21,6 +21,8 @@ from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.rows.keys import PREFIX, Keys, is_valid
 
+COOKIE = "bessemer_credential"
+"""The console's cookie. Browsers send it to this service only, and ``Origins`` refuses other sites' pages."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bessemer"'}
 CACHE_SECONDS = 5.0
 """How long a revoked key may still be accepted."""
@@ -57,9 +59,11 @@ class Login:
         """
         if not await self.asks_for_keys():
             return ANONYMOUS
-        scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-        credential = credential.strip()
-        if not credential or scheme.lower() != "bearer":
+        return await self.caller_of(request, _credential(request))
+
+    async def caller_of(self, request: Request, credential: str) -> Caller:
+        """The owner of a key or a token that a request carries. Raises as ``caller`` does."""
+        if not credential:
             raise self._refused(request, "The request has no `Authorization: Bearer` header.")
         if credential.startswith(f"{PREFIX}_"):
             return await self._caller_of_key(request, credential)
@@ -137,3 +141,12 @@ class Login:
         detail = f"{detail} Too many requests from this address had no valid key. Wait {seconds} seconds."
         headers = {"Retry-After": str(seconds)}
         return RefusalError(make_problem(ErrorCode.LOGINS_LIMITED, detail), headers)
+
+
+def _credential(request: Request) -> str:
+    """The key or token of a request; empty if it has none."""
+    header = request.headers.get("authorization")
+    if header is None:
+        return request.cookies.get(COOKIE, "")
+    scheme, _, credential = header.partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else ""

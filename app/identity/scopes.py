@@ -6,6 +6,9 @@ from bessemer.contract.access import Scope
 
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})
 """Paths that anyone may read: they contain nothing of any tenant."""
+CONSOLE = "/console/"
+PUBLIC_CONSOLE = ("/console/sign-in", "/console/sign-out", "/console/static/")
+"""The starts of the console's paths that anyone may use."""
 OPERATOR = ("/metrics", "/v1/workers", "/v1/keys", "/v1/audit")
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -25,8 +28,10 @@ def required_scope(method: str, path: str) -> Scope | None:
 
     An unknown path needs the highest scope, so that a route cannot be forgotten.
     """
-    if path in PUBLIC:
+    if path in PUBLIC or path.startswith(PUBLIC_CONSOLE):
         return None
+    if path.startswith(CONSOLE):
+        return Scope.READ if method in READING else Scope.COMPILE
     is_operators = any(path == root or path.startswith(f"{root}/") for root in OPERATOR)
     if is_operators or not path.startswith("/v1/"):
         return Scope.ADMIN

@@ -1,0 +1,61 @@
+"""Renders the console's pages from templates. Every text is escaped: users and models choose many of them."""
+
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.console import words
+from app.console.static_files import address
+from app.identity.caller import Caller
+from bessemer.contract.access import Scope
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "private, no-cache"}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "moment": words.moment,
+        "duration": words.duration,
+        "seconds": words.seconds,
+        "size": words.size,
+        "short": words.short,
+    }
+    return environment
+
+
+ENVIRONMENT = _environment()
+
+
+def page(request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
+    """A page, or a part of one, as a response.
+
+    Args:
+        request: its root path prefixes every address, so that a proxy may serve the console below a path.
+        template: the template's file name.
+        status: the status of the response.
+        values: what the template shows besides ``root``, ``static``, ``caller`` and ``is_admin``.
+    """
+    root = request.scope.get("root_path", "")
+    caller: Caller | None = getattr(request.state, "caller", None)
+    text = ENVIRONMENT.get_template(template).render(
+        root=root,
+        static=lambda name: f"{root}{address(name)}",
+        caller=caller,
+        is_admin=caller is not None and caller.scope is Scope.ADMIN,
+        **values,
+    )
+    return HTMLResponse(text, status, HEADERS)

@@ -1,0 +1,65 @@
+"""Signing in: a cookie that only HTTP can read carries the caller's key or token."""
+
+from typing import Annotated
+from urllib.parse import quote, urlsplit
+
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from app.console.rendering import page
+from app.http.problems import RefusalError
+from app.identity.authentication import Access
+from app.identity.login import COOKIE
+
+SIGN_IN = "/console/sign-in"
+HOME = "/console/compilations"
+MAX_CREDENTIAL = 8192
+
+router = APIRouter(include_in_schema=False)
+
+
+def sign_in_address(root: str, wanted: str) -> str:
+    """The page to sign in on, which leads back to a page."""
+    return f"{root}{SIGN_IN}?next={quote(wanted)}"
+
+
+@router.get(SIGN_IN)
+async def show_sign_in(request: Request, next: str = HOME) -> Response:
+    """Ask for a key."""
+    return page(request, "sign_in.html.j2", next=_own_path(next), problem=None)
+
+
+@router.post(SIGN_IN)
+async def sign_in(
+    request: Request,
+    key: Annotated[str, Form(max_length=MAX_CREDENTIAL)],
+    next: Annotated[str, Form()] = HOME,
+) -> Response:
+    """Keep the key in a cookie if the service accepts it."""
+    access: Access = request.app.state.access
+    wanted = _own_path(next)
+    credential = key.strip()
+    try:
+        await access.login.caller_of(request, credential)
+    except RefusalError as error:
+        return page(request, "sign_in.html.j2", error.problem.status, next=wanted, problem=error.problem)
+    response = RedirectResponse(f"{request.scope.get('root_path', '')}{wanted}", 303)
+    response.set_cookie(
+        COOKIE, credential, httponly=True, samesite="lax", secure=request.url.scheme == "https", path="/"
+    )
+    return response
+
+
+@router.post("/console/sign-out")
+async def sign_out(request: Request) -> Response:
+    """Forget the key."""
+    response = RedirectResponse(f"{request.scope.get('root_path', '')}{SIGN_IN}", 303)
+    response.delete_cookie(COOKIE, path="/")
+    return response
+
+
+def _own_path(wanted: str) -> str:
+    """A path of the console, or its first page: never another site."""
+    parts = urlsplit(wanted)
+    is_own = not parts.scheme and not parts.netloc and parts.path.startswith("/console/")
+    return wanted if is_own and "\\" not in wanted else HOME

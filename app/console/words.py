@@ -1,0 +1,29 @@
+"""Figures as the console's pages show them. Pure functions."""
+
+from datetime import datetime
+
+
+def moment(value: datetime | None) -> str:
+    """A time to the second, in UTC; empty for None."""
+    return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def duration(milliseconds: float) -> str:
+    """A latency with three or four digits."""
+    return f"{milliseconds * 1000:.3g} µs" if milliseconds < 1 else f"{milliseconds:.4g} ms"
+
+
+def seconds(value: float) -> str:
+    """A time of a stage or a compilation."""
+    minutes, rest = divmod(value, 60)
+    return f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{value:.1f} s"
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    return f"{count / 1024:.1f} KiB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MiB"
+
+
+def short(digest: str) -> str:
+    """The start of an id or a digest, which the API accepts in place of the whole."""
+    return digest[:8]
