@@ -35,7 +35,8 @@ serve: setup ## start the app and a worker on port 8000, with data in bessemer-d
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
 test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
-	@$(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
+	@export TMPDIR="$$(mktemp -d)" && trap 'rm -rf "$$TMPDIR"' EXIT && \
+	  $(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes
