@@ -54,9 +54,14 @@ MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "an input that is an output": (Function(lambda _, x: (x, x + 1)), (torch.randn(3),)),
     "scalars": (Function(lambda _, x: x.mean()), (torch.randn(33),)),
     "parallel": (nn.Linear(256, 512), (torch.randn(64, 256),)),
+    "barriers": (
+        Function(lambda model, x: model.lstm(x)[0], lstm=nn.LSTM(256, 256)),
+        (torch.randn(40, 1, 256),),
+    ),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*assigned during export:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_program_of_a_bundle_computes_what_the_model_does(
     name: str, context: StageContext, tmp_path: Path
@@ -311,8 +316,9 @@ def test_blocks_share_memory_unless_they_are_in_use_together(blocks: tuple[Block
             assert apart or not together
 
 
-def test_each_task_of_a_parallel_loop_runs_once(tmp_path: Path) -> None:
-    program, source = tmp_path / "loops", Path(__file__).with_name("parallel_loops.c")
+@pytest.mark.parametrize("name", ["parallel_loops.c", "parallel_barriers.c"])
+def test_each_task_of_a_parallel_loop_runs_once_and_meets_the_others(tmp_path: Path, name: str) -> None:
+    program, source = tmp_path / "loops", Path(__file__).with_name(name)
     run_zig("cc", "-O1", "-I", str(SOURCES), str(source), str(SOURCES / "threads.c"), "-o", str(program))
 
     subprocess.run([str(program)], check=True)

@@ -10,6 +10,13 @@
  * So a thread that the system does not schedule is not waited for: on a busy machine, a run takes at most as long as
  * on one thread, and the rest of a task that was interrupted. Threads spin for a while before they sleep, since the
  * kernels of a run follow each other within microseconds.
+ *
+ * Kernels of recurrent layers have barriers inside their tasks, so all tasks of a loop must run at once. A library
+ * with such kernels has a team for each loop instead:
+ *
+ *   caller:   number += 1, wake the others; wait briefly for them; claim what they have not claimed
+ *             the team is the caller and those who claimed; run task 0 of as many tasks as the team has members
+ *   others:   wait for a new number; claim the own task, join; when the team is known, run a task
  */
 #include "plan.h"
 #include "system.h"
@@ -17,13 +24,14 @@
 #include <string.h>
 
 #define SPINS 20000
-#define SPINS_BEFORE_YIELDING 20000
+#define SPINS_BEFORE_YIELDING 2000
+#define SPINS_FOR_A_TEAM 5000
 #define ERROR_BYTES 1024
 #define MAX_THREADS 256
 #define WORKSPACES 16
 
 typedef struct {
-  void *sync;
+  void *sync; /* the pool, or what TVM has here */
   int32_t tasks;
 } parallel_environment;
 
@@ -51,6 +59,10 @@ struct bessemer_pool {
   unsigned number;
   parallel_task task;
   void *data;
+  int joined;     /* workers in the team of the loop */
+  int team;       /* its members, with the caller; 0 until the caller knows */
+  int arrived;    /* at the barrier */
+  unsigned phase; /* the number of barriers that all have passed */
 };
 
 static _Thread_local bessemer_pool *current_pool;
@@ -122,6 +134,20 @@ static void release_workspaces(void) {
   memset(workspaces, 0, sizeof(workspaces));
 }
 
+/* Kernels call these through pointers, which TVM's loader has set if it opened the library. A library may have no
+ * kernels that do; where its format has no symbols that may be missing, it has the pointers here as well. */
+#if defined(__ELF__)
+#define POINTER extern __attribute__((weak))
+#else
+#define POINTER __attribute__((weak))
+#endif
+POINTER void *__TVMBackendParallelLaunch;
+POINTER void *__TVMBackendParallelBarrier;
+POINTER void *__TVMBackendAllocWorkspace;
+POINTER void *__TVMBackendFreeWorkspace;
+
+static int has_barriers(void) { return &__TVMBackendParallelBarrier != NULL; }
+
 static unsigned await_number(bessemer_pool *pool, unsigned seen) {
   for (int i = 0; i < SPINS; i++) {
     unsigned number = __atomic_load_n(&pool->number, __ATOMIC_ACQUIRE);
@@ -145,12 +171,25 @@ static int claim(worker *owner, unsigned number) {
 }
 
 /* A parallel loop inside a task runs alone. Errors belong to a thread, so the first is kept for the caller. */
-static void run_task(bessemer_pool *pool, int32_t index) {
-  parallel_environment environment = {NULL, pool->threads};
+static void run_task(bessemer_pool *pool, int32_t index, int32_t tasks) {
+  parallel_environment environment = {pool, tasks};
   runs_task = 1;
   int failed = pool->task(index, &environment, pool->data);
   runs_task = 0;
   if (failed && !__atomic_exchange_n(&pool->failed, 1, __ATOMIC_RELAXED)) memcpy(pool->error, last_error, ERROR_BYTES);
+}
+
+static void wait_a_little(int spins) {
+  if (spins < SPINS_BEFORE_YIELDING)
+    pause_briefly();
+  else
+    system_yield();
+}
+
+static void run_in_team(bessemer_pool *pool) {
+  int index = __atomic_add_fetch(&pool->joined, 1, __ATOMIC_ACQ_REL), team = 0;
+  for (int i = 0; !(team = __atomic_load_n(&pool->team, __ATOMIC_ACQUIRE)); i++) wait_a_little(i);
+  run_task(pool, index, team);
 }
 
 SYSTEM_THREAD(work) {
@@ -161,7 +200,10 @@ SYSTEM_THREAD(work) {
     seen = await_number(pool, seen);
     if (__atomic_load_n(&pool->stop, __ATOMIC_ACQUIRE)) break;
     if (!claim(self, seen)) continue;
-    run_task(pool, self->task);
+    if (has_barriers())
+      run_in_team(pool);
+    else
+      run_task(pool, self->task, pool->threads);
     __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELEASE);
   }
   release_workspaces();
@@ -227,18 +269,35 @@ static int run_alone(parallel_task task, void *data) {
 }
 
 static void await_others(bessemer_pool *pool) {
-  for (int i = 0; __atomic_load_n(&pool->pending, __ATOMIC_ACQUIRE); i++) {
-    if (i < SPINS_BEFORE_YIELDING)
-      pause_briefly();
-    else
-      system_yield();
+  for (int i = 0; __atomic_load_n(&pool->pending, __ATOMIC_ACQUIRE); i++) wait_a_little(i);
+}
+
+/* The workers that have not joined by the end of the wait are not in the team. */
+static void lead_team(bessemer_pool *pool, unsigned number) {
+  int others = pool->threads - 1;
+  for (int i = 0; i < SPINS_FOR_A_TEAM && __atomic_load_n(&pool->joined, __ATOMIC_ACQUIRE) < others; i++)
+    pause_briefly();
+  for (int32_t i = 1; i < pool->threads; i++) others -= claim(&pool->workers[i], number);
+  __atomic_sub_fetch(&pool->pending, pool->threads - 1 - others, __ATOMIC_RELAXED);
+  __atomic_store_n(&pool->team, 1 + others, __ATOMIC_RELEASE);
+  run_task(pool, 0, 1 + others);
+}
+
+static void lead(bessemer_pool *pool, unsigned number) {
+  run_task(pool, 0, pool->threads);
+  for (int32_t i = pool->threads - 1; i > 0; i--) {
+    if (!claim(&pool->workers[i], number)) continue;
+    run_task(pool, i, pool->threads);
+    __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELAXED);
   }
 }
 
 typedef int (*launcher)(parallel_task, void *, int);
+typedef int (*barrier)(int, parallel_environment *);
 
 /* What kernels call outside of a session, where TVM runs them. */
 static launcher launch_of_tvm;
+static barrier barrier_of_tvm;
 
 static int launch(parallel_task task, void *data, int tasks) {
   bessemer_pool *pool = current_pool;
@@ -247,48 +306,58 @@ static int launch(parallel_task task, void *data, int tasks) {
   if (!pool || runs_task || pool->threads == 1 || (tasks > 0 && tasks < pool->threads)) return run_alone(task, data);
   pool->task = task;
   pool->data = data;
-  pool->failed = 0;
+  pool->failed = pool->joined = pool->team = pool->arrived = 0;
   __atomic_store_n(&pool->pending, pool->threads - 1, __ATOMIC_RELAXED);
   system_lock(&pool->mutex);
   unsigned number = __atomic_add_fetch(&pool->number, 1, __ATOMIC_RELEASE);
   if (pool->sleeping) system_wake_all(&pool->wake);
   system_unlock(&pool->mutex);
-  run_task(pool, 0);
-  for (int32_t i = pool->threads - 1; i > 0; i--) {
-    if (!claim(&pool->workers[i], number)) continue;
-    run_task(pool, i);
-    __atomic_sub_fetch(&pool->pending, 1, __ATOMIC_RELAXED);
-  }
+  if (has_barriers())
+    lead_team(pool, number);
+  else
+    lead(pool, number);
   await_others(pool);
   if (!pool->failed) return 0;
   memcpy(last_error, pool->error, ERROR_BYTES);
   return -1;
 }
 
-/* Kernels call these through pointers, which TVM's loader has set if it opened the library. A library may have no
- * kernels that do; where its format has no symbols that may be missing, it has the pointers here as well. */
-#if defined(__ELF__)
-#define POINTER extern __attribute__((weak))
-#else
-#define POINTER __attribute__((weak))
-#endif
-POINTER void *__TVMBackendParallelLaunch;
-POINTER void *__TVMBackendAllocWorkspace;
-POINTER void *__TVMBackendFreeWorkspace;
+/* Wait until every member of the team is here; -1 if one has failed, and does not come. */
+static int await_team(int index, parallel_environment *environment) {
+  if (environment->tasks == 1) return 0;
+  barrier of_tvm = __atomic_load_n(&barrier_of_tvm, __ATOMIC_ACQUIRE);
+  if (!runs_task && of_tvm) return of_tvm(index, environment);
+  bessemer_pool *pool = environment->sync;
+  unsigned phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
+  if (__atomic_add_fetch(&pool->arrived, 1, __ATOMIC_ACQ_REL) == environment->tasks) {
+    __atomic_store_n(&pool->arrived, 0, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&pool->phase, 1, __ATOMIC_RELEASE);
+    return 0;
+  }
+  for (int i = 0; __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE) == phase; i++) {
+    if (__atomic_load_n(&pool->failed, __ATOMIC_RELAXED)) return -1;
+    wait_a_little(i);
+  }
+  return 0;
+}
 
 static void point_to(void **pointer, void *function) {
   void *none = NULL;
   if (pointer) __atomic_compare_exchange_n(pointer, &none, function, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* Several threads may open sessions at once: the pointer is read once, so `launch` never calls itself. */
-void bessemer_connect_kernels(void) {
-  void **pointer = &__TVMBackendParallelLaunch;
+/* Put a function of ours in a pointer, and keep the one of TVM. Several threads may open sessions at once: the pointer
+ * is read once, so a function never calls itself. */
+static void take_over(void **pointer, void *ours, void **of_tvm) {
   void *found = pointer ? __atomic_load_n(pointer, __ATOMIC_ACQUIRE) : NULL;
-  if (pointer && found != (void *)launch) {
-    __atomic_store_n(&launch_of_tvm, (launcher)found, __ATOMIC_RELEASE);
-    __atomic_store_n(pointer, (void *)launch, __ATOMIC_RELEASE);
-  }
+  if (!pointer || found == ours) return;
+  __atomic_store_n(of_tvm, found, __ATOMIC_RELEASE);
+  __atomic_store_n(pointer, ours, __ATOMIC_RELEASE);
+}
+
+void bessemer_connect_kernels(void) {
+  take_over(&__TVMBackendParallelLaunch, (void *)launch, (void **)&launch_of_tvm);
+  take_over(&__TVMBackendParallelBarrier, (void *)await_team, (void **)&barrier_of_tvm);
   point_to(&__TVMBackendAllocWorkspace, (void *)take_workspace);
   point_to(&__TVMBackendFreeWorkspace, (void *)return_workspace);
 }
