@@ -237,6 +237,7 @@ def chain_plans(chain: Chain, machine: Machine) -> tuple[ChainPlan, ...]:
         contiguous=False,
         bits=element_bits(chain.main),
         joinable=False,
+        is_plain=chain.is_plain,
     )
     unrolled = chain.columns.taps if chain.is_plain else chain.vectors.lanes
     tiles = [
