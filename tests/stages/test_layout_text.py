@@ -160,7 +160,7 @@ def test_a_depthwise_convolution_and_a_pool_slide_over_blocks() -> None:
         "max_pool",
         """
         for n, c, row, column, lane, tap, tap_1 in T.grid(1, 2, 3, 3, 8, 2, 2):
-            T.sblock_attr({"bessemer.dimensions": 2, "bessemer.family": "pooling"})
+            T.sblock_attr({"bessemer.dilation": [1, 1], "bessemer.dimensions": 2, "bessemer.family": "pooling", "bessemer.padding": [0, 0], "bessemer.strides": [2, 2]})
             with T.init():
                 max_pool[n, c, row, column, lane] = -inf
             max_pool[n, c, row, column, lane] = T.max(max_pool[n, c, row, column, lane], lv1[n, c, row * 2 + tap, column * 2 + tap_1, lane])

@@ -40,6 +40,7 @@ from worker.compiler.rewrites.equal_expressions import merge_equal_expressions
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
+from worker.compiler.rewrites.join_windows import JOIN_WINDOWS, join_windows
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
 from worker.compiler.schedules.annotations import TF32
@@ -166,6 +167,7 @@ def optimization_phases(
                 order_sizes,
                 join_numbers,
                 transform.FuseTIR(),
+                *(() if gpu is not None else (join_windows(machine),)),
             ),
         ),
         # Turn functions that only reshape into views, which need no schedule. Give each state memory of its
@@ -220,7 +222,11 @@ def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusi
         return phase._replace(passes=rewrites)
     if fusion is Fusion.AUTOMATIC:
         return phase
-    return phase._replace(passes=tuple(step for step in phase.passes if step is not _FUSE_OPS))
+    return phase._replace(
+        passes=tuple(
+            step for step in phase.passes if step.info.name not in (_FUSE_OPS.info.name, JOIN_WINDOWS)
+        )
+    )
 
 
 def optimize(translated: Translated, context: StageContext) -> Optimized:

@@ -119,7 +119,7 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
             return te.sum(pixel * weight, axis=[channels[0], *taps, *channels[1:]])
 
         shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
-        attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group}
+        attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group, **_noted(window)}
         return te.compute(shape, element, name="convolution", attrs=attributes)
 
     return kernel
@@ -173,13 +173,7 @@ def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
             return te.sum(pixel * weights[(c, *taps, lane)], axis=list(taps))
 
         shape = (*data.shape[:2], *window.shape, data.shape[4])
-        attributes = {
-            FAMILY: DEPTHWISE,
-            DIMENSIONS: len(window.image),
-            STRIDES: list(window.strides),
-            DILATION: list(window.dilation),
-            PADDING: [before for before, _ in window.border],
-        }
+        attributes = {FAMILY: DEPTHWISE, **_noted(window)}
         return te.compute(shape, element, name="depthwise", attrs=attributes)
 
     return kernel
@@ -226,8 +220,18 @@ def _pool(
         return reduce(image(n, c, window.places(row, column, taps), lane), axis=list(taps))
 
     shape = (*data.shape[:2], *window.shape, data.shape[4])
-    attributes = {FAMILY: POOLING, DIMENSIONS: len(window.image)}
+    attributes = {FAMILY: POOLING, **_noted(window)}
     return te.compute(shape, element, name=name, attrs=attributes)
+
+
+def _noted(window: Window) -> dict[str, Any]:
+    """What families read of a window."""
+    return {
+        DIMENSIONS: len(window.image),
+        STRIDES: list(window.strides),
+        DILATION: list(window.dilation),
+        PADDING: [before for before, _ in window.border],
+    }
 
 
 def _image(data: Tensor, window: Window, filler: Expression) -> Reader:

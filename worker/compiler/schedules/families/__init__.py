@@ -30,11 +30,12 @@ from worker.compiler.schedules.annotations import (
 from worker.compiler.schedules.blocks import REFUSALS, block_names
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
+from worker.compiler.schedules.families.convolution.chain import write_chain
 from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
-from worker.compiler.schedules.families.convolution.depthwise_borders import write_depthwise
 from worker.compiler.schedules.families.convolution.grouped import write_grouped
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
+from worker.compiler.schedules.families.convolution.window_borders import write_depthwise, write_pooling
 from worker.compiler.schedules.families.convolution.winograd import write_winograd
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
 from worker.compiler.schedules.families.matmul import write_matmul
@@ -83,9 +84,11 @@ FAMILIES: tuple[Family, ...] = (
     Family(WINOGRAD, write_winograd),
     Family(GROUPED, write_grouped),
     Family("pieces", write_pieces),
+    Family(CONVOLUTION, write_chain),
     Family(CONVOLUTION, transformed(schedule_conv2d)),
     Family(DEPTHWISE, write_depthwise),
     Family(DEPTHWISE, transformed(schedule_depthwise)),
+    Family(POOLING, write_pooling),
     Family(POOLING, transformed(schedule_pooling)),
     Family("plain-pooling", transformed(schedule_plain_pooling), takes_any=True),
     Family("elementwise", transformed(schedule_elementwise), takes_any=True),

@@ -14,7 +14,7 @@ Registers hold the sums, by default eight vectors, which hide the latency of two
 loads the columns that neighboring pixels share once. L1 holds a band's input, which is copied right before
 use.
 
-Convolutions of two-dimensional images read their border in place (``depthwise_borders``).
+Windows over two-dimensional images read their border in place (``window_borders``).
 
 Edges: the last, shorter tile of a row is compiled separately (LoopPartition). A band of a volume reads rows
 of several planes, so volumes copy the whole image with its border first. A long sequence is cut into parts
