@@ -51,7 +51,7 @@ async def receive_model(
         service, service.data.models, chunks, expected, service.settings.max_upload_bytes, declared_bytes
     )
     add_log_fields(model=blob.digest)
-    return await run_in_threadpool(_register_model, service, blob, name)
+    return await run_in_threadpool(register_model, service, blob, name)
 
 
 async def receive_extension(
@@ -117,7 +117,12 @@ def declared_bytes(request: Request) -> int:
     return int(declared[:20]) if declared.isdecimal() else 1
 
 
-def _register_model(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:
+def register_model(service: TenantService, blob: Blob, name: str | None) -> tuple[Model, bool]:
+    """Add the row of a stored model, or note another upload of it, and queue its inspection. Blocks.
+
+    Returns:
+        The model, and whether it is new.
+    """
     models = service.data.models
     again = models.inspect_again(blob.digest)
     model, created = _register(service, models, blob, name)

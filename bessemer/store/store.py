@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from bessemer.contract.access import Tenant
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
+from bessemer.store.blobs.upload_parts import UploadParts
 from bessemer.store.database import Database
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
@@ -48,6 +49,7 @@ class TenantStore:
     extensions: TenantExtensions
     invocations: TenantInvocations
     artifacts: TenantArtifacts
+    parts: UploadParts
     usage: TenantUsage
     devices: TenantDevices
     records: TenantRecords
@@ -84,6 +86,7 @@ class Store:
             extensions=TenantExtensions(self.database, tenant),
             invocations=TenantInvocations(self.database, tenant),
             artifacts=self.artifacts.for_tenant(tenant),
+            parts=self.artifacts.parts_for_tenant(tenant),
             usage=TenantUsage(self.database, tenant),
             devices=TenantDevices(self.database, tenant, self.device_tasks.lease_seconds),
             records=TenantRecords(self.database, tenant),

@@ -22,6 +22,7 @@ from bessemer.store.blobs.object_stores import (
 )
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.blobs.trash import restore_blob, trashed_blobs
+from bessemer.store.blobs.upload_parts import UploadParts
 from bessemer.store.blobs.uploads import UPLOADS_AT_ONCE, UploadSlots
 
 
@@ -39,6 +40,10 @@ class Artifacts:
     def for_tenant(self, tenant: Tenant) -> TenantArtifacts:
         """A tenant's blobs."""
         return TenantArtifacts(self._store, self._threads, self._slots, tenant)
+
+    def parts_for_tenant(self, tenant: Tenant) -> UploadParts:
+        """The parts of a tenant's unfinished uploads."""
+        return UploadParts(self._store, self._threads, self._slots, tenant)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -1,0 +1,291 @@
+"""The request that the texts of a form stand for, and the texts that show a request. Pure functions.
+
+What cannot be read becomes a text in the request, which the API then refuses at its field.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.console.option_forms import Kind, OptionField, OptionGroup
+from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.problem import FieldError
+from bessemer.contract.tensor import InputSpec, parse_input_spec
+
+Texts = Mapping[str, Sequence[str]]
+"""The texts of a form by the names of its fields."""
+
+HOST = "host"
+_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_SEPARATORS = re.compile(r"[\s,]+")
+_SHAPE_SEPARATORS = re.compile(r"\s*[x*,]\s*|\s+")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A request without its model, as far as the texts could be read.
+
+    Attributes:
+        document: its fields, without those that have their defaults.
+        errors: what could not be read.
+    """
+
+    document: dict[str, Any]
+    errors: tuple[FieldError, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One input of a model's signature.
+
+    Attributes:
+        known: the shape and the dtype of the model's file, as the form shows them; empty if it has none.
+        example: the same with the example's sizes in place of dynamic ones.
+    """
+
+    name: str
+    shape: str
+    dtype: str
+    known: str
+    example: str
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self.shape) and f"{self.shape}:{self.dtype}" != self.known
+
+    @property
+    def spec(self) -> str:
+        sizes = _SHAPE_SEPARATORS.sub("x", self.shape)
+        return f"{sizes}:{self.dtype or 'float32'}" if self.is_changed else self.example
+
+
+def first(texts: Texts, name: str) -> str:
+    """The last text of a name: a switch sends its own after that of a hidden field."""
+    given = texts.get(name, ())
+    return given[-1].strip() if given else ""
+
+
+def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
+    """The request that a form's texts stand for."""
+    document: dict[str, Any] = {"target": _target(texts)}
+    errors: list[FieldError] = []
+    for name, found in (("inputs", _inputs(texts, errors)), ("dimensions", _dimensions(texts, errors))):
+        if found:
+            document[name] = found
+    constants = _constants(texts)
+    if constants:
+        document["constants"] = constants
+    for group in groups:
+        for option in group.fields:
+            if option.path in texts:
+                _place(document, option, _value(option, texts[option.path]))
+    return Draft(document, tuple(errors))
+
+
+def texts_of(document: Mapping[str, Any], groups: Iterable[OptionGroup]) -> dict[str, list[str]]:
+    """The texts of a form that stand for a request, as JSON has it."""
+    texts: dict[str, list[str]] = {"target": list(_target_names(document.get("target", HOST)))}
+    target = document.get("target")
+    for name in ("cores", "features"):
+        value = target.get(name) if isinstance(target, Mapping) else None
+        if value:
+            texts[f"target.{name}"] = [", ".join(value) if isinstance(value, list) else str(value)]
+    texts["inputs"] = ["\n".join(str(InputSpec.model_validate(each)) for each in document.get("inputs", ()))]
+    ranges = document.get("dimensions", {}).items()
+    texts["dimensions"] = [
+        ", ".join(f"{name}={DimensionRange.model_validate(each)}" for name, each in ranges)
+    ]
+    constants = document.get("constants", {}).items()
+    texts["constants"] = ["\n".join(f"{name}={json.dumps(value)}" for name, value in constants)]
+    for group in groups:
+        for option in group.fields:
+            found = _found(document, option.path)
+            if found is not None:
+                texts[option.path] = _texts(option, found)
+    return texts
+
+
+def shown(option: OptionField, texts: Texts) -> list[str]:
+    """The texts of an option that a form shows: those that were sent, or its default."""
+    given = texts.get(option.path)
+    if given is not None:
+        return list(given)
+    return [] if option.default in (None, [], {}) else _texts(option, option.default)
+
+
+def place_errors(
+    errors: Iterable[FieldError], paths: Iterable[str]
+) -> tuple[dict[str, list[str]], tuple[FieldError, ...]]:
+    """The messages of errors by the fields of the form that they belong to, and the errors of no field."""
+    known = frozenset(paths)
+    placed: dict[str, list[str]] = {}
+    rest: list[FieldError] = []
+    for error in errors:
+        path = next((each for each in _prefixes(error.field) if each in known), None)
+        if path is None:
+            rest.append(error)
+        else:
+            inner = error.field.removeprefix(path).lstrip(".")
+            placed.setdefault(path, []).append(f"{inner}: {error.message}" if inner else error.message)
+    return placed, tuple(rest)
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """``tune.spaces[0].a``, ``tune.spaces[0]``, ``tune.spaces`` and ``tune``."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
+def target_words(texts: Texts) -> tuple[str, ...]:
+    """The names of targets, each once."""
+    names = (name for text in texts.get("target", ()) for name in _SEPARATORS.split(text) if name)
+    return tuple(dict.fromkeys(names))
+
+
+def _target(texts: Texts) -> Any:
+    names = target_words(texts)
+    cores, features = first(texts, "target.cores"), first(texts, "target.features")
+    rest: dict[str, Any] = {"cores": _number(cores)} if cores else {}
+    if features:
+        rest["features"] = [each for each in _SEPARATORS.split(features) if each]
+    targets = [{"preset": name, **rest} if rest else name for name in names]
+    return targets if len(targets) > 1 else (targets or [{"preset": HOST, **rest} if rest else HOST])[0]
+
+
+def _target_names(target: Any) -> Iterator[str]:
+    if isinstance(target, str):
+        yield target
+    elif isinstance(target, Mapping):
+        arch = target.get("arch")
+        yield target.get("preset") or ("" if arch else target.get("mcpu")) or f"cuda-{arch}"
+    else:
+        for each in target:
+            yield from _target_names(each)
+
+
+def _inputs(texts: Texts, errors: list[FieldError]) -> list[dict[str, Any]]:
+    """The inputs of the rows and of the lines; none if all rows are as in the model's file."""
+    columns = (texts.get(f"input.{name}", ()) for name in ("name", "shape", "dtype", "known", "example"))
+    rows = [_Row(*map(str.strip, row)) for row in zip_longest(*columns, fillvalue="")]
+    lines = [line.strip() for text in texts.get("inputs", ()) for line in text.splitlines() if line.strip()]
+    is_own = bool(lines) or any(row.is_changed for row in rows)
+    named = [f"{row.name}={row.spec}" for row in rows if row.spec] if is_own else []
+    found = []
+    for index, text in enumerate(named + lines):
+        try:
+            found.append(parse_input_spec(text).model_dump(mode="json"))
+        except ValidationError as error:
+            errors.append(FieldError(field=f"inputs[{index}]", message=_message(error)))
+        except ValueError as error:
+            errors.append(FieldError(field=f"inputs[{index}]", message=str(error)))
+    return found
+
+
+def _dimensions(texts: Texts, errors: list[FieldError]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in _SEPARATORS.split(" ".join(texts.get("dimensions", ()))):
+        if not text:
+            continue
+        try:
+            name, limits = parse_dimension(text)
+        except ValidationError as error:
+            errors.append(FieldError(field="dimensions", message=_message(error)))
+        except ValueError as error:
+            errors.append(FieldError(field="dimensions", message=str(error)))
+        else:
+            found[name] = limits.model_dump(mode="json", exclude_defaults=True)
+    return found
+
+
+def _constants(texts: Texts) -> dict[str, Any]:
+    rows = zip_longest(texts.get("constant.name", ()), texts.get("constant.value", ()), fillvalue="")
+    named = [(name, text.strip()) for name, text in rows if text.strip()]
+    named += [
+        _pair(line) for text in texts.get("constants", ()) for line in text.splitlines() if line.strip()
+    ]
+    return {name: _json(text) for name, text in named}
+
+
+def _value(option: OptionField, given: Sequence[str]) -> Any:
+    """What the texts of one field stand for; None if they are empty."""
+    text = given[-1].strip() if given else ""
+    match option.kind:
+        case Kind.CHOICES:
+            return [each for each in given if each]
+        case Kind.SWITCH if text in ("true", "false"):
+            return text == "true"
+        case _ if not text:
+            return None
+        case Kind.INTEGER | Kind.NUMBER:
+            return _number(text)
+        case Kind.LIST:
+            return [each for each in _SEPARATORS.split(text) if each]
+        case Kind.PAIRS:
+            return dict(_pair(line) for line in text.splitlines() if line.strip())
+        case Kind.JSON:
+            return _json(text)
+    return text
+
+
+def _texts(option: OptionField, value: Any) -> list[str]:
+    match option.kind:
+        case Kind.CHOICES:
+            return ["", *value]
+        case Kind.SWITCH:
+            return ["true" if value else "false"]
+        case Kind.LIST:
+            return [", ".join(value)]
+        case Kind.PAIRS:
+            return ["\n".join(f"{name}={text}" for name, text in value.items())]
+        case Kind.JSON:
+            return [json.dumps(value)]
+        case _ if isinstance(value, float):
+            return [f"{value:.12g}"]
+    return [str(value)]
+
+
+def _place(document: dict[str, Any], option: OptionField, value: Any) -> None:
+    if value is None or value == option.default:
+        return
+    *folders, leaf = option.path.split(".")
+    for folder in folders:
+        document = document.setdefault(folder, {})
+    document[leaf] = value
+
+
+def _found(document: Mapping[str, Any], path: str) -> Any:
+    value: Any = document
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition("=")
+    return name.strip(), value.strip()
+
+
+def _number(text: str) -> Any:
+    try:
+        number = int(text) if _INTEGER.fullmatch(text) else float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _message(error: ValidationError) -> str:
+    return str(error.errors()[0]["msg"]).removeprefix("Value error, ")

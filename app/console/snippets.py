@@ -1,0 +1,224 @@
+"""The same request as a call of curl, of the Python client and of the command line. Pure functions."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.tensor import InputSpec
+
+WIDTH = 78
+OPTION_CLASSES: Mapping[str, str] = {
+    "translate": "TranslateOptions",
+    "optimize": "OptimizeOptions",
+    "tune": "TuneOptions",
+    "verify": "VerifyOptions",
+    "benchmark": "BenchmarkOptions",
+    "inspect": "InspectOptions",
+}
+ARGUMENTS = frozenset(
+    {"target", "inputs", "dimensions", "constants", "entries", "stateless", "parameters", "kernels"}
+    | {"stop_after", "device", "name", "labels", "priority", "timeout_seconds", "cache", "extensions"}
+    | OPTION_CLASSES.keys()
+)
+"""The fields of a request that ``Client.submit`` has arguments for."""
+FLAGS = frozenset(
+    {"target", "inputs", "dimensions", "constants", "entries", "extensions", "extension_names"}
+    | {"name", "labels", "device"}
+)
+"""The fields of a request that the command line has its own options for."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model of a request.
+
+    Attributes:
+        file: the name of its file; empty if it is known by its digest only.
+        digest: its digest; empty if it was not uploaded yet.
+    """
+
+    file: str
+    digest: str
+
+    @property
+    def source(self) -> str:
+        """What a client submits."""
+        return self.file or self.digest or "model.pt2"
+
+
+@dataclass(frozen=True)
+class Snippets:
+    """The request in each form."""
+
+    curl: str
+    python: str
+    command: str
+    json: str
+
+
+def snippets(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bool) -> Snippets:
+    """A request without its model, in each form.
+
+    Args:
+        document: the request as JSON has it, without fields that have their defaults.
+        model: its model.
+        url: the service.
+        asks_for_keys: whether callers need a key.
+    """
+    return Snippets(
+        curl=_curl(document, model, url, asks_for_keys),
+        python=_python(document, model, url),
+        command=_command(document, model, url),
+        json=json.dumps({"model": model.digest or "…", **document}, indent=2, ensure_ascii=False),
+    )
+
+
+def _curl(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bool) -> str:
+    parts = ["curl"]
+    if asks_for_keys:
+        parts.append('-H "Authorization: Bearer $BESSEMER_API_KEY"')
+    if model.file or not model.digest:
+        escaped = model.source.replace("\\", "\\\\").replace('"', '\\"')
+        form = f'model=@"{escaped}"'
+        plain = shlex.quote(model.source) == model.source
+        parts.append(f"-F model=@{model.source}" if plain else f"-F {shlex.quote(form)}")
+        parts.append(f"--form-string {shlex.quote('request=' + _json(document))}")
+    else:
+        parts.append(f"--json {shlex.quote(_json({'model': model.digest, **document}))}")
+    parts.append(shlex.quote(f"{url}/v1/compilations"))
+    return _joined(parts)
+
+
+def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
+    parts = [f"bessemer compile {shlex.quote(model.source)}"]
+    target = document.get("target")
+    for name, value in _targets(target):
+        parts.append(f"{name} {shlex.quote(value)}")
+    for spec in document.get("inputs", ()):
+        parts.append(f"--input {shlex.quote(str(InputSpec.model_validate(spec)))}")
+    for name, limits in document.get("dimensions", {}).items():
+        parts.append(f"--dimension {name}={DimensionRange.model_validate(limits)}")
+    for name, value in document.get("constants", {}).items():
+        parts.append(f"--constant {shlex.quote(f'{name}={json.dumps(value)}')}")
+    names = document.get("extension_names", {})
+    parts += [
+        f"--extension {shlex.quote(names.get(each, 'FILE.py'))}" for each in document.get("extensions", ())
+    ]
+    for name, entry in document.get("entries", {}).items():
+        parts.append(f"--entry {shlex.quote(_entry(name, entry))}")
+    for name in ("device", "name"):
+        if name in document:
+            parts.append(f"--{name} {shlex.quote(str(document[name]))}")
+    for name, value in document.get("labels", {}).items():
+        parts.append(f"--label {shlex.quote(f'{name}={value}')}")
+    options = {name: value for name, value in document.items() if name not in FLAGS}
+    parts += [f"--option {shlex.quote(f'{path}={text}')}" for path, text in _leaves(options)]
+    parts.append(f"--url {shlex.quote(url)}")
+    return _joined(parts)
+
+
+def _targets(target: Any) -> Iterator[tuple[str, str]]:
+    """The options of the command line for a target or several."""
+    targets = target if isinstance(target, list) else [target]
+    for each in targets:
+        yield "--target", each if isinstance(each, str) else str(each.get("preset", ""))
+    first = targets[0] if targets else ""
+    if isinstance(first, Mapping):
+        for path, text in _leaves({name: value for name, value in first.items() if name != "preset"}):
+            yield "--option", f"target.{path}={text}"
+
+
+def _entry(name: str, entry: Any) -> str:
+    method = f"={entry['method']}" if isinstance(entry, Mapping) and entry.get("method") else ""
+    return f"{name}{method}"
+
+
+def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            is_size = all(isinstance(each, int) for each in value) and bool(value)
+            yield f"{prefix}{name}", ("x" if is_size else ",").join(map(str, value))
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _python(document: Mapping[str, Any], model: Model, url: str) -> str:
+    if not document.keys() <= ARGUMENTS or not _is_plain(document.get("target")):
+        return _python_document(document, model, url)
+    classes = [OPTION_CLASSES[name] for name in document if name in OPTION_CLASSES]
+    several = isinstance(document.get("target"), list)
+    arguments = [repr(model.source), *_arguments(document)]
+    call = _call("client.submit_group" if several else "client.submit", arguments)
+    lines = [
+        f"from bessemer import {', '.join(('Client', *classes))}",
+        "",
+        f"client = Client({url!r})",
+        f"{'group' if several else 'job'} = {call}",
+        "group.wait()" if several else 'job.wait().download("bundle")',
+    ]
+    return "\n".join(lines)
+
+
+def _python_document(document: Mapping[str, Any], model: Model, url: str) -> str:
+    """For fields that ``submit`` has no arguments for."""
+    several = isinstance(document.get("target"), list)
+    kind, post = ("Submission", "post_group") if several else ("CompilationRequest", "post")
+    upload = f"model = client.upload({model.file!r}).digest" if model.file else f"model = {model.digest!r}"
+    fields = ["**{" + ", ".join(("'model': model", *_items(document))) + "}"]
+    lines = [
+        f"from bessemer import Client, {kind}",
+        "",
+        f"client = Client({url!r})",
+        upload,
+        f"request = {_call(kind, fields)}",
+        f"job = client.{post}(request)",
+        "job.wait()",
+    ]
+    return "\n".join(lines)
+
+
+def _items(document: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name!r}: {value!r}" for name, value in document.items())
+
+
+def _is_plain(target: Any) -> bool:
+    return all(isinstance(each, str) for each in (target if isinstance(target, list) else [target]))
+
+
+def _arguments(document: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in document.items():
+        if name == "target":
+            yield f"targets={value!r}" if isinstance(value, list) else f"target={value!r}"
+        elif name == "inputs":
+            specs = (InputSpec.model_validate(spec) for spec in value)
+            shapes = {spec.name: str(spec).partition("=")[2] for spec in specs}
+            yield f"inputs={shapes!r}"
+        elif name == "dimensions":
+            ranges = {key: str(DimensionRange.model_validate(each)) for key, each in value.items()}
+            yield f"dimensions={ranges!r}"
+        elif name in OPTION_CLASSES:
+            given = ", ".join(f"{key}={each!r}" for key, each in value.items())
+            yield f"{name}={OPTION_CLASSES[name]}({given})"
+        else:
+            yield f"{name}={value!r}"
+
+
+def _call(function: str, arguments: Sequence[str]) -> str:
+    line = f"{function}({', '.join(arguments)})"
+    if len(line) <= WIDTH:
+        return line
+    return f"{function}(\n" + "".join(f"    {each},\n" for each in arguments) + ")"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    line = " ".join(parts)
+    return line if len(line) <= WIDTH else " \\\n  ".join(parts)
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False)

@@ -1,0 +1,308 @@
+"""The page that submits a model: a form made from the API's schema, which also works without scripts."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from app.admission import refusal
+from app.console.form_texts import (
+    Draft,
+    Texts,
+    first,
+    place_errors,
+    read_draft,
+    shown,
+    target_words,
+    texts_of,
+)
+from app.console.option_forms import OptionGroup, option_groups
+from app.console.rendering import page
+from app.console.snippets import Model as SnippetModel
+from app.console.snippets import snippets
+from app.console.uploads import PART_BYTES
+from app.http.bodies import MAX_DOCUMENT_BYTES, in_time
+from app.http.multipart import Form, Part, boundary_of
+from app.http.problems import RefusalError, invalid_problem, refuse
+from app.http.uploads import receive_model, refuse_if_too_large
+from app.http.validation import field_errors
+from app.routes.submissions import submit_compilation
+from app.routes.targets import list_targets
+from app.service import ServiceDep, TenantService
+from bessemer.contract.access import Scope
+from bessemer.contract.base import is_digest
+from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.fleet import OfferedPreset
+from bessemer.contract.group import Group
+from bessemer.contract.model import Inspection, Model, ModelState
+from bessemer.contract.names import name_of_file
+from bessemer.contract.problem import ErrorCode, FieldError, Problem
+from bessemer.contract.request import Submission
+from bessemer.contract.tensor import DType, TensorSpec
+
+PREFIX = "/console/submit"
+NO_MODEL = "0" * 64
+OTHER_PATHS = ("target", "inputs", "dimensions", "constants", "model")
+DTYPES = tuple(DType)
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(PREFIX)
+def show_form(
+    request: Request, service: ServiceDep, id: Annotated[str, Query(alias="from")] = ""
+) -> Response:
+    """Ask for a model and what to do with it; ``from`` fills in the request of an earlier compilation."""
+    groups = _groups(request)
+    texts: dict[str, list[str]] = {}
+    earlier = service.data.jobs.get(id) if id else None
+    if earlier is not None:
+        given = earlier.request.model_dump(mode="json", exclude_defaults=True)
+        texts = {**texts_of(given, groups), "model": [earlier.request.model]}
+    for name in request.query_params:
+        texts[name] = request.query_params.getlist(name)
+    return _page(request, service, groups, texts)
+
+
+@router.get(f"{PREFIX}/preview")
+def preview(request: Request, service: ServiceDep) -> Response:
+    """The request of the form as code; or, while it is not valid, what is wrong at which field."""
+    groups = _groups(request)
+    texts = {name: request.query_params.getlist(name) for name in request.query_params}
+    draft = read_draft(texts, groups)
+    found, errors = _validated(draft, NO_MODEL)
+    problem = None
+    if found is not None:
+        problem = _early_refusal(service, texts, found)
+    placed, rest = place_errors(errors, _paths(groups))
+    code = _code(request, texts, draft) if found is not None else None
+    response = page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
+    if found is None:
+        response.headers["HX-Reswap"] = "none"
+    return response
+
+
+@router.get(f"{PREFIX}/model")
+def show_signature(request: Request, service: ServiceDep, model: str = "") -> Response:
+    """What the inspection has found out about a model so far."""
+    return page(request, "submit_model.html.j2", **_signature(service, {"model": [model]}))
+
+
+@router.post(PREFIX)
+async def submit(request: Request, response: Response, service: ServiceDep) -> Response:
+    """Store the model if the form has it, and compile it; show the form again if it is not valid."""
+    groups = await run_in_threadpool(_groups, request)
+    texts = await _received(request, service)
+    return await run_in_threadpool(_submit, request, response, service, groups, texts)
+
+
+def _submit(
+    request: Request,
+    response: Response,
+    service: TenantService,
+    groups: tuple[OptionGroup, ...],
+    texts: Texts,
+) -> Response:
+    digest = first(texts, "model")
+    draft = read_draft(texts, groups)
+    found, errors = _validated(draft, digest if is_digest(digest) else NO_MODEL)
+    if not is_digest(digest):
+        errors = (FieldError(field="model", message="choose a model file"), *errors)
+    if found is None or errors:
+        return _page(request, service, groups, texts, 422, errors)
+    if found.name is None and (name := name_of_file(first(texts, "file_name"))):
+        found = found.model_copy(update={"name": name})
+    try:
+        made = submit_compilation(service, response, found)
+    except RefusalError as error:
+        return _page(request, service, groups, texts, error.problem.status, problem=error.problem)
+    root = request.scope.get("root_path", "")
+    where = f"?group={made.id}" if isinstance(made, Group) else f"/{made.id}"
+    return RedirectResponse(f"{root}/console/compilations{where}", 303)
+
+
+async def _received(request: Request, service: TenantService) -> dict[str, list[str]]:
+    """The texts of a form; its file is stored, and its digest becomes the text ``model``."""
+    boundary = boundary_of(request.headers.get("content-type", ""))
+    if boundary is None:
+        error = FieldError(field="body", message="expected a form of multipart/form-data")
+        raise RefusalError(invalid_problem((error,)))
+    refuse_if_too_large(request, service.settings.max_upload_bytes + MAX_DOCUMENT_BYTES)
+    texts: dict[str, list[str]] = {}
+    left = MAX_DOCUMENT_BYTES
+    async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
+        try:
+            async for part in Form(boundary, chunks).parts():
+                if part.file:
+                    name = name_of_file(part.file)
+                    model, _ = await receive_model(service, part.chunks, None, name)
+                    texts |= {"model": [model.digest], "file_name": [part.file]}
+                elif part.file is None:
+                    text = await _text(part, left)
+                    left -= len(text) + len(part.name) + 1
+                    texts.setdefault(part.name, []).append(text)
+        except ClientDisconnect as error:
+            detail = "The connection closed before the form was complete."
+            raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
+    return texts
+
+
+async def _text(part: Part, limit: int) -> str:
+    data = bytearray()
+    chunks: AsyncIterator[bytes] = part.chunks
+    async for chunk in chunks:
+        data += chunk
+        if len(data) > limit:
+            raise refuse(ErrorCode.REQUEST_TOO_LARGE, f"The form exceeds {MAX_DOCUMENT_BYTES} bytes.")
+    return data.decode(errors="replace")
+
+
+def _page(
+    request: Request,
+    service: TenantService,
+    groups: tuple[OptionGroup, ...],
+    texts: Texts,
+    status: int = 200,
+    errors: tuple[FieldError, ...] = (),
+    problem: Problem | None = None,
+) -> Response:
+    draft = read_draft(texts, groups)
+    offered = list_targets(service)
+    if problem is not None and problem.errors:
+        errors = (*errors, *problem.errors)
+    placed, rest = place_errors(errors, _paths(groups))
+    valid = draft if _validated(draft, NO_MODEL)[0] is not None else Draft({"target": "host"})
+    return page(
+        request,
+        "submit.html.j2",
+        status,
+        groups=groups,
+        placed=placed,
+        rest=rest,
+        problem=problem,
+        code=_code(request, texts, valid),
+        shown=lambda option: shown(option, texts),
+        families=target_families(offered.items),
+        processors=sorted({name for names in offered.processors.values() for name in names}),
+        chosen=target_words(texts) or ("host",),
+        presets=frozenset(preset.name for preset in offered.items),
+        part_bytes=PART_BYTES,
+        max_bytes=service.settings.max_upload_bytes,
+        may_submit=request.state.caller.scope.includes(Scope.COMPILE),
+        **_signature(service, texts),
+    )
+
+
+@dataclass(frozen=True)
+class TargetFamily:
+    """Presets of one kind of processor."""
+
+    title: str
+    presets: tuple[OfferedPreset, ...]
+
+
+FAMILIES = {"x86_64": "x86-64", "aarch64": "64-bit Arm", "arm64": "Apple", "riscv64": "RISC-V"}
+
+
+def target_families(presets: tuple[OfferedPreset, ...]) -> tuple[TargetFamily, ...]:
+    """Presets by the kind of their processors, in order."""
+    found: dict[str, list[OfferedPreset]] = {}
+    for preset in presets:
+        architecture = preset.triple.partition("-")[0]
+        title = "NVIDIA GPUs" if preset.gpus else FAMILIES.get(architecture, architecture)
+        found.setdefault(title, []).append(preset)
+    return tuple(TargetFamily(title, tuple(each)) for title, each in found.items())
+
+
+def _signature(service: TenantService, texts: Texts) -> dict[str, Any]:
+    """What the templates show of the form's model."""
+    digest = first(texts, "model")
+    model = service.data.models.get(digest) if is_digest(digest) else None
+    inspection = model.inspection if model is not None else None
+    return {
+        "model": model,
+        "is_inspecting": model is not None and model.state is ModelState.INSPECTING,
+        "has_worker": bool(service.live_workers()),
+        "rows": () if inspection is None else input_rows(inspection, texts),
+        "inspection": inspection,
+        "texts": texts,
+        "dtypes": DTYPES,
+    }
+
+
+def input_rows(inspection: Inspection, texts: Texts) -> tuple[dict[str, str], ...]:
+    """The inputs of a model as rows of the form: filled in from its file, or to fill in."""
+    signature = inspection.signature
+    given = dict(zip(texts.get("input.name", ()), texts.get("input.shape", ()), strict=False))
+    dtypes = dict(zip(texts.get("input.name", ()), texts.get("input.dtype", ()), strict=False))
+    if signature.inputs:
+        rows = [_known_row(spec, shown_shape(spec, signature.dynamic.inputs)) for spec in signature.inputs]
+    else:
+        constants = {constant.name for constant in signature.constants}
+        names = [name for name in signature.input_names if name not in constants]
+        open_names = {each.name for each in signature.call.arguments if each.structure is None and each.type}
+        rows = [
+            {"name": name, "shape": "", "dtype": DType.FLOAT32.value, "known": "", "example": ""}
+            for name in names
+            if name not in open_names or not _is_container(inspection, name)
+        ]
+    return tuple(
+        {**row, "shape": given.get(row["name"], row["shape"]), "dtype": dtypes.get(row["name"], row["dtype"])}
+        for row in rows
+    )
+
+
+def _known_row(spec: TensorSpec, shown: str) -> dict[str, str]:
+    known = shown.partition("=")[2]
+    return {
+        "name": spec.name,
+        "shape": known.rpartition(":")[0],
+        "dtype": spec.dtype.value,
+        "known": known,
+        "example": str(spec).partition("=")[2],
+    }
+
+
+def _is_container(inspection: Inspection, name: str) -> bool:
+    types = (each.type or "" for each in inspection.signature.call.arguments if each.name == name)
+    return any(type.startswith(("List", "Dict", "Optional[List", "Tuple")) for type in types)
+
+
+def _code(request: Request, texts: Texts, draft: Draft) -> Any:
+    digest = first(texts, "model")
+    model = SnippetModel(first(texts, "file_name"), digest if is_digest(digest) else "")
+    url = str(request.base_url).rstrip("/")
+    return snippets(draft.document, model, url, request.state.caller.subject != "anonymous")
+
+
+def _validated(draft: Draft, digest: str) -> tuple[Submission | None, tuple[FieldError, ...]]:
+    """The request with a model, or what is wrong with it."""
+    try:
+        found = Submission.model_validate({"model": digest, **draft.document})
+    except ValidationError as error:
+        details = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        return None, (*draft.errors, *field_errors(details))
+    return (None if draft.errors else found), draft.errors
+
+
+def _early_refusal(service: TenantService, texts: Texts, found: Submission) -> Problem | None:
+    """Why the service would refuse a valid request, as far as it knows the model already."""
+    digest = first(texts, "model")
+    model: Model | None = service.data.models.get(digest) if is_digest(digest) else None
+    if model is None or model.inspection is None or found.entries:
+        return None
+    return refusal(found.model_copy(update={"model": digest}), model)
+
+
+def _groups(request: Request) -> tuple[OptionGroup, ...]:
+    return option_groups(request.app.openapi())
+
+
+def _paths(groups: tuple[OptionGroup, ...]) -> tuple[str, ...]:
+    return (*OTHER_PATHS, *(option.path for group in groups for option in group.fields))
