@@ -19,8 +19,8 @@ from bessemer.contract.report import (
 )
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
+from bessemer.figures import charts, words
 from worker.measure.statistics import agrees, largest, total_ms
-from worker.report import charts, words
 
 ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries", "extensions")
 """Fields of a request that have their own command-line options."""

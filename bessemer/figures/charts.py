@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bessemer.contract.report import FunctionTime, Latency, SearchPoint, StageTime, TuneTask
-from worker.report.words import TIMES, count, duration, percent, three_digits
+from bessemer.figures.words import TIMES, count, duration, percent, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
