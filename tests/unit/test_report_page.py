@@ -20,6 +20,7 @@ from report_samples import (
 )
 
 from bessemer.cli.arguments import read_draft
+from bessemer.figures.headline import make_headline
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
@@ -28,7 +29,7 @@ from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import InputSpec, TensorSpec
 from worker.report.pictures import draw_picture
 from worker.report.render import render
-from worker.report.view import command_lines, make_headline
+from worker.report.view import command_lines
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}</style>"
 VOID = {"meta", "img", "br", "hr", "link", "input"}
