@@ -145,7 +145,7 @@ def _result(request: Request, service: TenantService, job: Compilation) -> Marku
 
 
 def _rendered(request: Request, job: Compilation, stored: StoredReport) -> Markup:
-    return Markup(  # noqa: S704 - a template with every text escaped
+    return Markup(
         render(
             request,
             "compilation_result.html.j2",

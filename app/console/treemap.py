@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 
+VANISHING = 1e-12
+
+
 class Rectangle(NamedTuple):
     """A rectangle by its top left corner and its size."""
 
@@ -31,19 +34,19 @@ def squarify(weights: Sequence[float], within: Rectangle) -> tuple[Rectangle, ..
     what is left, and end when another rectangle would make the worst aspect ratio of the row worse.
 
     Args:
-        weights: numbers; those that are not positive and finite get a rectangle without area.
+        weights: numbers; those that are not positive and finite, or vanish beside the largest, get a
+            rectangle without area.
         within: the rectangle to divide.
     """
     corner = Rectangle(within.x, within.y, 0.0, 0.0)
     placed = [corner] * len(weights)
-    order = sorted(
-        (index for index, weight in enumerate(weights) if math.isfinite(weight) and weight > 0),
-        key=lambda index: -weights[index],
-    )
-    total = math.fsum(weights[index] for index in order)
-    if not total > 0 or not math.isfinite(total) or not within.area > 0:
+    largest = max((weight for weight in weights if math.isfinite(weight)), default=0.0)
+    if not largest > 0 or not within.area > 0:
         return tuple(placed)
-    areas = [weights[index] * (within.area / total) for index in order]
+    scaled = {index: weight / largest for index, weight in enumerate(weights) if math.isfinite(weight)}
+    order = sorted((i for i, each in scaled.items() if each > VANISHING), key=lambda i: -scaled[i])
+    unit = within.area / math.fsum(scaled[index] for index in order)
+    areas = [scaled[index] * unit for index in order]
     start, left = 0, within
     while start < len(order):
         end = _row_end(areas, start, min(left.width, left.height))
