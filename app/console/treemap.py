@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-
 VANISHING = 1e-12
 
 

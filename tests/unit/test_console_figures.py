@@ -6,7 +6,7 @@ from report_samples import MODEL, functions, latency, rich_report
 
 from app.console.distribution import BINS, density, knots, latency_ridges
 from app.console.result import memory_chart
-from app.console.time_map import SHOWN_FUNCTIONS, kind_of, lines_of, shown_place, short_operator, time_map
+from app.console.time_map import SHOWN_FUNCTIONS, kind_of, lines_of, short_operator, shown_place, time_map
 from app.console.timeline import timeline
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.problem import SourcePlace
@@ -155,7 +155,8 @@ def test_functions_without_a_time_are_left_out(milliseconds: float) -> None:
 
 
 def test_memory_has_its_peak_at_the_call_that_needs_most() -> None:
-    calls = tuple(MemoryPoint(function=f"f{i}", live_bytes=1024 * size) for i, size in enumerate((1, 4, 2, 1)))
+    sizes = enumerate((1, 4, 2, 1))
+    calls = tuple(MemoryPoint(function=f"f{i}", live_bytes=1024 * size) for i, size in sizes)
 
     found = memory_chart(RunMemory(arena_bytes=8192, calls=calls))
 
@@ -216,7 +217,7 @@ def test_stages_have_a_state(compilation: Compilation, states: dict[str, str]) -
 
     rows = {row.name: row.state for row in found.rows}
     assert {name: rows[name] for name in states} == states
-    assert all(0 <= row.start and row.start + row.width <= 100.01 for row in found.rows)
+    assert all(row.start >= 0 and row.start + row.width <= 100.01 for row in found.rows)
 
 
 def test_a_stage_begins_where_the_one_before_it_ended() -> None:

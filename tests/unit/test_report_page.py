@@ -20,13 +20,13 @@ from report_samples import (
 )
 
 from bessemer.cli.arguments import read_draft
-from bessemer.figures.headline import make_headline
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import InputSpec, TensorSpec
+from bessemer.figures.headline import make_headline
 from worker.report.pictures import draw_picture
 from worker.report.render import render
 from worker.report.view import command_lines

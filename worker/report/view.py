@@ -9,7 +9,6 @@ from typing import Any
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import (
-    BaselineResult,
     BenchmarkResult,
     OutputComparison,
     PassTime,
