@@ -9,6 +9,7 @@
   const FINAL = new Set(["succeeded", "failed", "cancelled"]);
   const REFRESH_MS = 1000;
   const LOG_MS = 2000;
+  const CLOCK_MS = 5000;
   const LONGEST_WAIT_SECONDS = 30;
   const NAMES = {
     "torch-eager": "torch eager", "torch-compile": "torch.compile", onnxruntime: "ONNX Runtime", openvino: "OpenVINO",
@@ -45,6 +46,7 @@
     connection.hidden = false;
     connect();
     const logTimer = setInterval(refreshLog, LOG_MS);
+    const clock = setInterval(() => document.hidden || refresh(), CLOCK_MS);
     refreshLog();
     document.addEventListener("visibilitychange", refreshLog);
     addEventListener("online", () => source || connect());
@@ -102,6 +104,7 @@
       ended = true;
       source.close();
       clearInterval(logTimer);
+      clearInterval(clock);
       show("ended", state);
       document.title = document.title.replace(/ · \w+ · /, ` · ${state} · `);
       await load(address, "#compilation", "outerHTML", "#compilation");
