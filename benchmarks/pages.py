@@ -26,7 +26,7 @@ from benchmarks.programs import page as programs
 from benchmarks.service import page as load
 from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.contract.stage import Stage
-from worker.report.words import duration, percent, three_digits
+from bessemer.figures.words import duration, percent, three_digits
 
 RESULTS = Path(__file__).parent / "results"
 CHART = "models.svg"

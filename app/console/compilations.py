@@ -1,41 +1,199 @@
-"""The list of compilations, and the page of one."""
+"""The list of compilations, and the page of one: live while it runs, then its result."""
 
-from typing import Annotated
+import json
+import logging
+import secrets
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
+from markupsafe import Markup
+from pydantic import ValidationError
 
-from app.console.rendering import page
+from app.console import words as console_words
+from app.console.rendering import page, render
+from app.console.reports import StoredReport, read_report
+from app.console.result import make_result
+from app.console.timeline import timeline
+from app.http.problems import invalid_problem
 from app.routes.compilations import cancel_compilation, list_compilations
 from app.routes.lookup import CompilationDep
-from app.service import ServiceDep
-from bessemer.contract.job import JobState
+from app.routes.submissions import submit_compilation
+from app.service import ServiceDep, TenantService
+from bessemer.contract.base import now
+from bessemer.contract.group import Group
+from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery
-from bessemer.contract.stage import Stage
+from bessemer.contract.options import MAX_TRIALS
+from bessemer.contract.problem import FieldError, Problem
+from bessemer.contract.request import Submission
+from bessemer.figures import words
+from bessemer.store.errors import StoreError
 
 PREFIX = "/console/compilations"
+MAX_LOG_BYTES = 64 << 10
+"""How much of a log's end the page shows."""
+
+MORE_TRIALS = 4
+"""A compilation with more trials suggests this multiple of the last number."""
+FIRST_TRIALS = 64
+
 router = APIRouter(prefix=PREFIX, include_in_schema=False)
+log = logging.getLogger(__name__)
 
 
 @router.get("")
-def show_compilations(
-    request: Request, service: ServiceDep, query: Annotated[CompilationQuery, Query()]
-) -> Response:
-    """A page of compilations, newest first."""
-    found = list_compilations(service, query)
-    template = "compilation_rows.html.j2" if "hx-request" in request.headers else "compilations.html.j2"
-    return page(request, template, found=found, query=query, states=tuple(JobState))
+def show_compilations(request: Request, service: ServiceDep) -> Response:
+    """A page of compilations, newest first. Fields of the form that are empty do not filter."""
+    query, problem = _read_query(request)
+    found = list_compilations(service, query) if problem is None else CompilationPage(items=())
+    return page(
+        request,
+        "compilation_rows.html.j2" if "hx-request" in request.headers else "compilations.html.j2",
+        200 if problem is None else problem.status,
+        found=found,
+        query=query,
+        problem=problem,
+        states=tuple(JobState),
+        figures=words,
+        address=_address,
+    )
 
 
 @router.get("/{id}")
 def show_compilation(request: Request, service: ServiceDep, job: CompilationDep) -> Response:
-    """One compilation; a browser with scripts fetches the part that changes again at each event."""
-    template = "compilation_live.html.j2" if "hx-request" in request.headers else "compilation.html.j2"
-    return page(request, template, job=service.with_position(job), stages=tuple(Stage))
+    """One compilation. A browser with scripts follows it; without, the page reloads itself."""
+    return page(
+        request,
+        "compilation.html.j2",
+        **_progress(service, job),
+        log_tail=_log_tail(service, job),
+        result=_result(request, service, job),
+        token=secrets.token_hex(8),
+        more_trials=min(max(job.request.tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS),
+        max_trials=MAX_TRIALS,
+    )
+
+
+@router.get("/{id}/progress")
+def show_progress(request: Request, service: ServiceDep, job: CompilationDep) -> Response:
+    """The part of the page that changes while the compilation runs."""
+    return page(request, "compilation_progress.html.j2", **_progress(service, job))
 
 
 @router.post("/{id}/cancel")
-def cancel(request: Request, response: Response, service: ServiceDep, job: CompilationDep) -> Response:
-    """Cancel it, and go back to its page."""
-    cancel_compilation(service, response, job)
+def cancel(
+    request: Request,
+    response: Response,
+    service: ServiceDep,
+    job: CompilationDep,
+    keep_best: Annotated[bool, Form()] = False,
+) -> Response:
+    """Cancel it, or end its search, and go back to its page."""
+    cancel_compilation(service, response, job, keep_best)
+    return _to(request, job)
+
+
+@router.post("/{id}/again")
+def compile_again(
+    request: Request,
+    response: Response,
+    service: ServiceDep,
+    job: CompilationDep,
+    token: Annotated[str, Form(min_length=1, max_length=64, pattern=r"^[0-9a-f]+$")],
+    trials: Annotated[int | None, Form(ge=1, le=MAX_TRIALS)] = None,
+) -> Response:
+    """Submit the same request once more, or with another number of trials, and go to the new page.
+
+    The token makes the id: a form that is sent twice makes one compilation.
+    """
+    fields = job.request.model_dump(mode="json", exclude_unset=True)
+    if trials is None:
+        fields["cache"] = False
+    else:
+        fields["tune"] = {**fields.get("tune", {}), "trials": trials}
+    submission = Submission.model_validate_json(json.dumps(fields))
+    made = submit_compilation(service, response, submission, f"console-{token}-{trials or 0}")
+    assert not isinstance(made, Group)  # the request of a compilation names one target
+    return _to(request, made)
+
+
+def _to(request: Request, job: Compilation) -> RedirectResponse:
     return RedirectResponse(f"{request.scope.get('root_path', '')}{PREFIX}/{job.id}", 303)
+
+
+def _progress(service: TenantService, job: Compilation) -> dict[str, Any]:
+    return {
+        "job": service.with_position(job),
+        "timeline": timeline(job, now()),
+        "figures": words,
+        "clip": console_words.clip,
+    }
+
+
+def _result(request: Request, service: TenantService, job: Compilation) -> Markup | None:
+    """The result as HTML; None before there is one. A report that cannot be shown is not an error."""
+    if not job.state.final:
+        return None
+    stored = read_report(service, job)
+    try:
+        return _rendered(request, job, stored)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # values of no report of ours
+        log.warning("the report of %s cannot be shown: %s", job.id, error)
+    return _rendered(request, job, StoredReport(missing="The report has numbers that cannot be shown."))
+
+
+def _rendered(request: Request, job: Compilation, stored: StoredReport) -> Markup:
+    return Markup(
+        render(
+            request,
+            "compilation_result.html.j2",
+            job=job,
+            stored=stored,
+            report=stored.report,
+            result=make_result(job, stored.report) if job.state is JobState.SUCCEEDED else None,
+            figures=words,
+            clip=console_words.clip,
+        )
+    )
+
+
+def _log_tail(service: TenantService, job: Compilation) -> str:
+    """The end of the log; what is no UTF-8 is replaced."""
+    file = next((artifact for artifact in job.artifacts if artifact.name == LOG), None)
+    if file is None:
+        return service.data.jobs.log_tail(job.id)
+    try:
+        start = max(file.size_bytes - MAX_LOG_BYTES, 0)
+        data = b"".join(service.data.artifacts.stream(file.digest, start, file.size_bytes))
+    except StoreError as error:
+        log.warning("the log of %s cannot be read: %s", job.id, error)
+        return ""
+    return data.decode(errors="replace")
+
+
+def _read_query(request: Request) -> tuple[CompilationQuery, Problem | None]:
+    """The query, and what is wrong with it. A field that a form leaves empty is not given."""
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        text = value.strip()
+        if text and name == "label":
+            given.setdefault(name, []).append(text)
+        elif text:
+            given[name] = text
+    try:
+        return CompilationQuery.model_validate(given), None
+    except ValidationError as error:
+        errors = tuple(
+            FieldError(field=".".join(map(str, each["loc"]))[:64], message=each["msg"])
+            for each in error.errors()
+        )
+        return CompilationQuery(), invalid_problem(errors)
+
+
+def _address(query: CompilationQuery, **changes: object) -> str:
+    """The list's address with other values of some fields; None removes a field."""
+    fields = {name: value for name, value in query.parameters().items() if name != "cursor"}
+    wanted = {name: value for name, value in {**fields, **changes}.items() if value not in (None, "", ())}
+    return f"?{urlencode(wanted, doseq=True)}" if wanted else "?"

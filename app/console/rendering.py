@@ -15,7 +15,11 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "private, no-cache"}
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cache-Control": "private, no-cache",
+    "Referrer-Policy": "same-origin",  # with none, browsers send a form's origin as null
+}
 
 
 def _environment() -> Environment:
@@ -41,21 +45,24 @@ ENVIRONMENT = _environment()
 
 
 def page(request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
-    """A page, or a part of one, as a response.
+    """A page, or a part of one, as a response with a status; see ``render``."""
+    return HTMLResponse(render(request, template, **values), status, HEADERS)
+
+
+def render(request: Request, template: str, **values: object) -> str:
+    """A page, or a part of one, as HTML.
 
     Args:
         request: its root path prefixes every address, so that a proxy may serve the console below a path.
         template: the template's file name.
-        status: the status of the response.
         values: what the template shows besides ``root``, ``static``, ``caller`` and ``is_admin``.
     """
     root = request.scope.get("root_path", "")
     caller: Caller | None = getattr(request.state, "caller", None)
-    text = ENVIRONMENT.get_template(template).render(
+    return ENVIRONMENT.get_template(template).render(
         root=root,
         static=lambda name: f"{root}{address(name)}",
         caller=caller,
         is_admin=caller is not None and caller.scope is Scope.ADMIN,
         **values,
     )
-    return HTMLResponse(text, status, HEADERS)

@@ -27,3 +27,9 @@ def size(count: int) -> str:
 def short(digest: str) -> str:
     """The start of an id or a digest, which the API accepts in place of the whole."""
     return digest[:8]
+
+
+def clip(text: object, most: int = 200) -> str:
+    """A text that a model or a user chose, cut to a length that a page can show."""
+    shown = str(text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.decoder.results import CaseResult, Clock, DecoderResults, RuntimeResult
 from benchmarks.models.results import State
 from benchmarks.tables import describe_machine, from_file, newest, table
-from worker.report.words import TIMES, three_digits
+from bessemer.figures.words import TIMES, three_digits
 
 TOPIC = "decoder"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import newest, table
-from worker.report.words import percent, three_digits
+from bessemer.figures.words import percent, three_digits
 
 _OURS, _TUNED = "Bessemer", "Bessemer, tuned"
 _PEERS = ("torch eager", "torch, CUDA graph", "torch.compile(max-autotune)")

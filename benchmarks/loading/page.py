@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.loading.results import LoadingResults, RuntimeLoads
 from benchmarks.tables import describe_machine, from_file, newest, table
-from worker.report.words import TIMES, three_digits
+from bessemer.figures.words import TIMES, three_digits
 
 TOPIC = "loading"
 _MIB = 2**20

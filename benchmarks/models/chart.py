@@ -13,7 +13,7 @@ from html import escape
 from typing import NamedTuple
 
 from benchmarks.models.results import ModelResult, mean_ratio
-from worker.report.words import TIMES, duration
+from bessemer.figures.words import TIMES, duration
 
 EAGER = "torch eager"
 OURS = "Bessemer"

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.models.results import ModelResult, SideResult, mean_ratio, mean_ratio_to_best
-from worker.report.words import duration
+from bessemer.figures.words import duration
 
 
 class Display:

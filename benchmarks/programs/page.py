@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.programs.results import ProgramResult, ProgramsResults, StartedModel
 from benchmarks.tables import describe_machine, from_file, newest, table
-from worker.report.words import size, three_digits
+from bessemer.figures.words import size, three_digits
 
 TOPIC = "programs"
 

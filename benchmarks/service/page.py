@@ -11,7 +11,7 @@ from benchmarks.service.clients import PAGE, READERS, SUBMITTERS
 from benchmarks.service.followers import LIVELY_JOBS, SILENCE_SECONDS
 from benchmarks.service.results import Backend, Load, ServiceResults, Spread
 from benchmarks.tables import describe_machine, from_file, newest, table
-from worker.report.words import TIMES
+from bessemer.figures.words import TIMES
 from worker.supervisor.job_record import PROGRESS_SECONDS
 
 TOPIC = "load"

@@ -20,6 +20,7 @@ from bessemer.contract.tensor import DType, TensorName, TensorSpec
 STEADY_WITHIN = 4
 """A baseline is unsteady if the 90th percentile of its ratios exceeds this multiple of the 10th."""
 
+QUANTILES = 40
 RUNS_FOR_P90 = 20
 RUNS_FOR_P99 = 200
 """With fewer runs, a percentile is little more than the slowest run, so it is omitted."""
@@ -156,6 +157,21 @@ class FunctionTime(Document):
         default="",
         description="The shapes of these products, such as `1x784 · 784x128 → 1x128`; empty if it has none.",
     )
+    places: tuple[SourcePlace, ...] = Field(
+        default=(),
+        description="The operators that it computes, with their places in the user's model, in the model's "
+        "order; empty if they are unknown, and for entry points after the first.",
+    )
+
+
+class RunTimes(Document):
+    """The distribution of the single runs of the library or of a baseline."""
+
+    name: str = Field(description="`library`, or the name of the baseline.")
+    quantiles_ms: tuple[float, ...] = Field(
+        description=f"The {QUANTILES}-quantiles from the fastest run to the slowest, by linear "
+        f"interpolation: {QUANTILES + 1} numbers, of which the middle one is the median."
+    )
 
 
 class PeerAbsence(Document):
@@ -239,6 +255,22 @@ class Estimate(Document):
     threads: int = Field(description="The threads that share the work.")
 
 
+class MemoryPoint(Document):
+    """The memory in use during one call of a run."""
+
+    function: str = Field(description="The function that is called.")
+    live_bytes: int = Field(description="Bytes of the intermediate results, outputs and buffers in use.")
+
+
+class RunMemory(Document):
+    """The memory that one run works in, besides parameters and inputs."""
+
+    arena_bytes: int = Field(description="The size of the arena that holds all of it.")
+    calls: tuple[MemoryPoint, ...] = Field(
+        description="The memory in use during each call, in order; at most 10,000 calls."
+    )
+
+
 class GpuKernel(Document):
     """What one kernel uses on one GPU architecture, as NVIDIA's assembler reports it."""
 
@@ -295,6 +327,11 @@ class BenchmarkResult(Document):
     )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines, in the request's order.")
     functions: tuple[FunctionTime, ...] = Field(description="The library's functions, slowest first.")
+    distributions: tuple[RunTimes, ...] = Field(
+        default=(),
+        description="How single runs are distributed: of the library, then of each baseline. Empty in older "
+        "reports, and for a GPU.",
+    )
     comparison: PeerComparison | None = Field(
         default=None,
         description="The verdict on the other runtimes, which are among `baselines`; null unless the request "
@@ -840,6 +877,11 @@ class Report(Document):
         default=None,
         description="The work of one run of the first entry point; null if a size is dynamic or if C cannot "
         "call the library.",
+    )
+    memory: RunMemory | None = Field(
+        default=None,
+        description="The memory of one run of the first entry point, call by call; null if a size is "
+        "dynamic, if C cannot call the library, and for a GPU.",
     )
     benchmark: BenchmarkResult | None = Field(
         default=None,

@@ -23,6 +23,7 @@ from bessemer.contract.device import DeviceResult
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import Schedules, SearchDevice
 from bessemer.contract.target import ResolvedTarget
+from bessemer.figures.words import decision, measured_where
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
@@ -32,7 +33,6 @@ from worker.compiler.values import StageContext, Tuned
 from worker.job.warmup import import_everything
 from worker.protocol.messages import CandidatesBuilt
 from worker.protocol.order import CandidatesTimed
-from worker.report.words import decision, measured_where
 from worker.supervisor.search_step import as_timed
 
 ARM = TARGET.model_copy(update={"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"})

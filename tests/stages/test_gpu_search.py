@@ -16,6 +16,7 @@ from bessemer.contract.capability import Gpu
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import Schedules
 from bessemer.contract.target import PresetTarget, resolve_target
+from bessemer.figures.words import decision
 from worker.candidates.client import CandidateClient
 from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_candidate
 from worker.candidates.requests import Evaluation, MeasureBatch, MeasureCandidate, TensorArgument
@@ -26,7 +27,6 @@ from worker.compiler.schedules.default import is_scheduled
 from worker.compiler.schedules.gpu.chips import gpu_of
 from worker.compiler.values import Tuned
 from worker.job.warmup import import_everything
-from worker.report.words import decision
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
 FAKE = Gpu(name="Fake GPU", arch="sm_90", memory_bytes=8 << 20, cuda="13.0", driver="")

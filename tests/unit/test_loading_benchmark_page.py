@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.loading.page import section
 from benchmarks.loading.results import Loaded, LoadingResults, RuntimeLoads
 from benchmarks.machine import describe
-from worker.report.words import TIMES
+from bessemer.figures.words import TIMES
 
 MIB = 2**20
 

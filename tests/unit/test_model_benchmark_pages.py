@@ -9,7 +9,7 @@ from benchmark_samples import model, suite, write
 from benchmarks import pages
 from benchmarks.models.chart import models_chart
 from benchmarks.models.results import mean_ratio, mean_ratio_to_best
-from worker.report.words import TIMES
+from bessemer.figures.words import TIMES
 
 MODELS = [
     model("mlp", 1.0, torch_eager=2.0, ONNX_Runtime=0.5),

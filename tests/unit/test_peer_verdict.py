@@ -12,8 +12,8 @@ from bessemer.contract.report import (
     PeerAbsence,
     PeerVerdict,
 )
+from bessemer.figures import words
 from worker.compiler.peers.verdict import could_save_ms, find_gaps, judge
-from worker.report import words
 
 EAGER, ORT = "torch-eager", "onnxruntime"
 CEILING = MachineCeiling(

@@ -7,8 +7,8 @@ from report_samples import functions, latency, task
 
 from bessemer.contract.report import SearchPoint, StageTime
 from bessemer.contract.stage import Stage
-from worker.report import charts
-from worker.report.charts import LatencyRun
+from bessemer.figures import charts
+from bessemer.figures.charts import LatencyRun
 
 
 def test_bars_are_in_proportion_and_whiskers_lie_beyond_them() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from bessemer.contract.report import GivenSchedule, Schedules, SearchedSpace, TuneResult, TuneTask
-from worker.report.words import decision, schedule_outcome, searched_spaces, task_outcome
+from bessemer.figures.words import decision, schedule_outcome, searched_spaces, task_outcome
 
 
 def task(

@@ -26,9 +26,10 @@ from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import ExplicitTarget, PresetTarget
 from bessemer.contract.tensor import InputSpec, TensorSpec
+from bessemer.figures.headline import make_headline
 from worker.report.pictures import draw_picture
 from worker.report.render import render
-from worker.report.view import command_lines, make_headline
+from worker.report.view import command_lines
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}</style>"
 VOID = {"meta", "img", "br", "hr", "link", "input"}

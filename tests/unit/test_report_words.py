@@ -6,7 +6,7 @@ import pytest
 from report_samples import baseline
 
 from bessemer.contract.report import StoredRecordsUse
-from worker.report import words
+from bessemer.figures import words
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from bessemer.contract.report import (
     PassTime,
     ReferenceSource,
     RewriteResult,
+    RunMemory,
     StageTime,
     TuneResult,
 )
@@ -406,7 +407,8 @@ class Built:
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     ``program`` runs the library without TVM. It is None if C cannot call the library, and ``no_program`` says
-    why. ``estimate`` is the work of a run of the first entry point; None if its calls are not known.
+    why. ``estimate`` is the work of a run of the first entry point, and ``memory`` what it works in; None if
+    its calls are not known.
     ``gpu_functions`` are the functions of a library for a GPU; ``gpu_kernels`` is what their kernels use.
     """
 
@@ -420,6 +422,7 @@ class Built:
     program: Path | None = None
     no_program: str = ""
     estimate: Estimate | None = None
+    memory: RunMemory | None = None
     gpu_functions: tuple[GpuFunction, ...] = ()
     gpu_kernels: tuple[GpuKernel, ...] = ()
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bessemer.contract.report import FunctionTime, Latency
+from bessemer.contract.report import QUANTILES, FunctionTime, Latency, RunTimes
 
 _MILLISECONDS = 1000.0
 
@@ -68,6 +68,13 @@ def latency(seconds: Sequence[float]) -> Latency:
         mean_ms=statistics.fmean(times_ms),
         stddev_ms=statistics.pstdev(times_ms),
     )
+
+
+def run_times(name: str, seconds: Sequence[float]) -> RunTimes:
+    """The quantiles of single runs, at least one."""
+    ordered = sorted(value * _MILLISECONDS for value in seconds)
+    ranks = (100 * index / QUANTILES for index in range(QUANTILES + 1))
+    return RunTimes(name=name, quantiles_ms=tuple(percentile(ordered, rank) for rank in ranks))
 
 
 def round_ratios(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> RatioSpread:

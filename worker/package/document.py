@@ -106,6 +106,7 @@ def make_report(
         tune=tuned.result if tuned else None,
         splits=built.splits if built else (),
         estimate=built.estimate if built else None,
+        memory=built.memory if built else None,
         gpu_functions=built.gpu_functions if built else (),
         gpu_kernels=built.gpu_kernels if built else (),
         benchmark=benchmarked.result if benchmarked else None,

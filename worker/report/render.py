@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
-from worker.report import charts, words
+from bessemer.figures import charts, words
 from worker.report.pictures import Picture
 from worker.report.view import make_view
 

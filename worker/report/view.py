@@ -9,7 +9,6 @@ from typing import Any
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import (
-    BaselineResult,
     BenchmarkResult,
     OutputComparison,
     PassTime,
@@ -19,13 +18,13 @@ from bessemer.contract.report import (
 )
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
+from bessemer.figures import charts, words
+from bessemer.figures.headline import Headline, make_headline
 from worker.measure.statistics import agrees, largest, total_ms
-from worker.report import charts, words
 
 ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries", "extensions")
 """Fields of a request that have their own command-line options."""
 
-MAIN_BASELINE = "torch-eager"
 SHOWN_CURVES = 12
 OURS = "compiled library"
 FORMATS = {
@@ -50,16 +49,6 @@ class Phase:
     name: str
     seconds: float
     passes: tuple[PassTime, ...]
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The library compared with the most important baseline; no ratio if the comparison is unsteady."""
-
-    baseline: BaselineResult | None
-    words: str
-    details: str
-    wins: bool
 
 
 @dataclass(frozen=True)
@@ -242,25 +231,6 @@ def _entry_rows(report: Report, benchmark: BenchmarkResult) -> Iterator[EntryRow
 def model_name(report: Report) -> str:
     """The page's title: the model's name, or its format and the start of its digest."""
     return report.request.name or f"{FORMATS[report.model_format]} {report.model[:8]}"
-
-
-def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
-    """Compare with torch eager if it was measured, else with the first baseline."""
-    ordered = sorted(baselines, key=lambda peer: peer.name != MAIN_BASELINE)
-    if not ordered:
-        return Headline(None, "", "", wins=False)
-    peer = ordered[0]
-    name = words.baseline_name(peer.name)
-    if peer.doubt:
-        reason = words.sentence(peer.doubt)
-        details = f"{reason} Other work on the machine causes this: measure again when it is idle."
-        return Headline(peer, f"Not compared with {name}", details, wins=False)
-    threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"
-    beside = f"On the same inputs, {name} takes {words.duration(peer.latency.p50_ms)} with {threads}."
-    spread = words.ratio_range(peer)
-    most = f" In four of five rounds, the library was {spread} as fast." if spread else ""
-    wins = peer.ratio < 1 - words.SAME_WITHIN
-    return Headline(peer, f"{words.ratio_words(peer.ratio)} {name}", beside + most, wins)
 
 
 def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:

@@ -25,12 +25,14 @@ from worker.candidates.execute import ProgramFailedError
 from worker.candidates.library import Command, Executor, Run, Time, UseThreads
 from worker.candidates.program import ProgramCall
 from worker.compiler.codegen.flops import Product, find_products
+from worker.compiler.codegen.origin import Origins
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.pipeline.compare import compare_with, measure_ceiling, open_peers
 from worker.compiler.values import (
     Benchmarked,
+    Built,
     Captured,
     MethodName,
     RelaxProgram,
@@ -41,7 +43,7 @@ from worker.compiler.values import (
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
 from worker.measure.samples import Sample, drift, take_sample, why_undecided, why_unsteady
-from worker.measure.statistics import choose_profile, latency, round_ratios
+from worker.measure.statistics import choose_profile, latency, round_ratios, run_times
 from worker.measure.timed import timed
 from worker.package.archive import write_arrays
 from worker.protocol.observer import JobObserver
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 OURS = "the compiled library"
+LIBRARY = "library"
 
 _ROUNDS_SECONDS = 3.0
 """How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
@@ -198,6 +201,8 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
         second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
         functions = count_products(_profile(library, rounds), verified.built.module)
+        if captured.is_first:
+            functions = _with_places(functions, verified.built)
         ours = SideSamples(OURS, first, rounds.runs(0), second[0])
         baselines = tuple(
             describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
@@ -216,6 +221,10 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             peak_memory_bytes=library.peak_memory_bytes(),
             baselines=baselines,
             functions=functions,
+            distributions=tuple(
+                run_times(name, rounds.runs(index))
+                for index, name in enumerate((LIBRARY, *(each.name for each in opened)))
+            ),
             comparison=comparison,
         )
 
@@ -332,6 +341,17 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
     flops = function.calls * sum(product.flops for product in products)
     shapes = "; ".join(product.shapes for product in products)
     return function.model_copy(update={"flops": flops, "products": shapes})
+
+
+def _with_places(functions: tuple[FunctionTime, ...], built: Built) -> tuple[FunctionTime, ...]:
+    """Add the places in the user's model; the parts of a function have its places."""
+    optimized = built.tuned.optimized
+    origins = Origins(optimized.module, optimized.nodes)
+    of_parts = {part: split.places for split in built.splits for part in split.parts}
+    return tuple(
+        each.model_copy(update={"places": of_parts.get(each.name) or origins.certain(each.name)})
+        for each in functions
+    )
 
 
 def _profile(library: ModelProcess, rounds: Rounds) -> tuple[FunctionTime, ...]:

@@ -19,6 +19,7 @@ from worker.compiler.codegen.executable import Linked, build_in_shares
 from worker.compiler.codegen.exposed import exposed_by
 from worker.compiler.codegen.imports import imported_functions, packed_names
 from worker.compiler.codegen.link import LinkError, archive_objects
+from worker.compiler.codegen.memory import memory_of_run
 from worker.compiler.codegen.origin import places_of
 from worker.compiler.codegen.standalone.emit import PARAMETERS_OBJECT
 from worker.compiler.codegen.standalone.runner import write_runner
@@ -85,6 +86,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         ),
         program=program,
         estimate=_estimate(linked, tuned),
+        memory=None if linked.plan is None else memory_of_run(linked.plan),
         no_program=linked.no_c_interface or "",
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bessemer.contract.report import FunctionTime, Latency, SearchPoint, StageTime, TuneTask
-from worker.report.words import TIMES, count, duration, percent, three_digits
+from bessemer.figures.words import TIMES, count, duration, percent, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
@@ -191,7 +191,7 @@ def spread_chart(runs: Sequence[LatencyRun]) -> SpreadChart:
             for index, (run, latency, median) in enumerate(scaled)
         ),
         ticks=tuple(
-            Tick(_place(value - low, high - low), f"{value:.2f}{TIMES}") for value in _steps(low, high)
+            Tick(_place(value - low, high - low), f"{value:.2f}{TIMES}") for value in round_steps(low, high)
         ),
     )
 
@@ -352,10 +352,10 @@ def _place(value: float, whole: float) -> float:
 def _axis(longest: float) -> tuple[tuple[float, ...], float]:
     """Round tick values from 0, and the end of the axis, a little beyond ``longest``."""
     end = longest * 1.04 if math.isfinite(longest) and longest > 0 else 1.0
-    return (0.0, *_steps(0, end)), end
+    return (0.0, *round_steps(0, end)), end
 
 
-def _steps(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
+def round_steps(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
     """Round values above ``low`` up to ``high``, about ``wanted`` of them."""
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return ()
