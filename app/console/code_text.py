@@ -129,13 +129,13 @@ class Row(NamedTuple):
         kind: what it shows.
         before: the line of the text before, from 0; -1 for none.
         after: the line of the text after, likewise.
-        count: of a fold, how many lines it hides; of a function, its place in ``Comparison.functions``.
+        size: of a fold, how many lines it hides; of a function, its place in ``Comparison.functions``.
     """
 
     kind: RowKind
     before: int
     after: int
-    count: int = 1
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ def compare(before: Text, after: Text) -> Comparison:
         rows += part
         removed = sum(row.kind in (RowKind.CHANGED, RowKind.REMOVED) for row in part)
         added = sum(row.kind in (RowKind.CHANGED, RowKind.ADDED) for row in part)
-        name, old_name = (new or old).name if new or old else "", old.name if old else ""
+        old_name = old.name if old else ""
+        name = new.name if new else old_name
         differing.append(
             FunctionChange(name, _fate(old, new), old_name if old_name != name else "", removed, added, first)
         )

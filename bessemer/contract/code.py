@@ -1,8 +1,10 @@
-"""What each function of a library computes, and its code: the documents of ``GET /v1/compilations/{id}/code``."""
+"""What each function of a library computes, and its code: ``GET /v1/compilations/{id}/code``."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bessemer.contract.base import Document
 from bessemer.contract.ir import IrText
@@ -83,6 +85,14 @@ class CodeListing(Document):
         max_length=MAX_OPERATORS, description="The operators, in the model's order: at most 20,000."
     )
 
+    @model_validator(mode="after")
+    def _has_what_it_refers_to(self) -> Self:
+        _check("calls", len(self.calls), (call.inputs for call in self.calls))
+        _check("operators", len(self.operators), (call.operators for call in self.calls))
+        _check("operators", len(self.operators), (function.operators for function in self.functions))
+        _check("operators", len(self.operators), (operator.inputs for operator in self.operators))
+        return self
+
     def named(self, name: str) -> CodeFunction | None:
         """The function with a name; None if there is none."""
         return next((function for function in self.functions if function.name == name), None)
@@ -90,3 +100,8 @@ class CodeListing(Document):
     def hint(self, name: str) -> str:
         """A sentence on names that are close to one."""
         return did_you_mean(name, [function.name for function in self.functions], count=3)
+
+
+def _check(what: str, count: int, references: Iterable[tuple[int, ...]]) -> None:
+    if any(not 0 <= place < count for places in references for place in places):
+        raise ValueError(f"a reference to `{what}` is out of range")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import zstandard
@@ -28,13 +28,16 @@ _LEVEL = 3
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 _DEFINE = re.compile(r'^define .*?@("[^"]+"|[\w.$-]+)\(')
 _CALLED = re.compile(r'@("[^"]+"|[\w.$-]+)')
-_BEGIN = re.compile(r"[#/;@]\s*-- Begin function (\S+)\s*$")
-_END = re.compile(r"[#/;@]\s*-- End function\s*$")
+_LABEL = re.compile(r'_?("[^"]+"|[A-Za-z_][\w.$]*):')
+_FUNCTION_END = re.compile(r"\.?Lfunc_end\d+:|\t\.size\t|\t\.seh_endproc")
+_UNSEEN_ASSEMBLY = re.compile(r"\t\.(?:cfi_|loc\b|file\b|seh_)|\.?L(?:tmp|func_begin)\d+:")
+_UNSEEN_LLVM = re.compile(r"\s+#dbg_|\s+call void @llvm\.dbg\.")
+_DEBUG_NOTE = re.compile(r",? !dbg !\d+")
 _WORD = re.compile(r"[\w.$]+")
 
 
 def llvm_functions(text: str) -> dict[str, str]:
-    """The definitions of functions in LLVM IR by name, with the comment above each."""
+    """The definitions of functions in LLVM IR by name, without what only debuggers read."""
     found: dict[str, str] = {}
     lines: list[str] = []
     name: str | None = None
@@ -45,28 +48,27 @@ def llvm_functions(text: str) -> dict[str, str]:
                 lines = [line] if line.startswith("; Function Attrs") else []
                 continue
             name = match[1].strip('"')
-        lines.append(line)
+        if not _UNSEEN_LLVM.match(line):
+            lines.append(_DEBUG_NOTE.sub("", line))
         if line.startswith("}"):
             found[name] = "".join(lines)
             name, lines = None, []
     return found
 
 
-def assembly_functions(text: str) -> dict[str, str]:
-    """The functions in LLVM's assembly by name."""
-    found: dict[str, str] = {}
-    lines: list[str] = []
-    name: str | None = None
+def assembly_functions(text: str, names: Collection[str]) -> dict[str, str]:
+    """The functions with some names in LLVM's assembly, without what only debuggers and unwinders read."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
     for line in text.splitlines(keepends=True):
-        begin = _BEGIN.search(line)
-        if begin is not None:
-            name, lines = begin[1].strip('"'), []
-        if name is not None:
+        label = _LABEL.match(line)
+        if label is not None and label[1].strip('"') in names:
+            lines = found.setdefault(label[1].strip('"'), [])
+        elif _FUNCTION_END.match(line):
+            lines = None
+        if lines is not None and not _UNSEEN_ASSEMBLY.match(line):
             lines.append(line)
-            if _END.search(line):
-                found[name] = "".join(lines)
-                name = None
-    return found
+    return {name: "".join(kept) for name, kept in found.items()}
 
 
 def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> str:
@@ -87,7 +89,7 @@ def sources_of(objects: Path, names: Sequence[str]) -> Iterator[tuple[str, str, 
     wanted = set(names)
     for path in sorted(objects.glob("*.ll")):
         llvm = llvm_functions(path.read_text("utf-8", "replace"))
-        assembly = assembly_functions(path.with_suffix(".s").read_text("utf-8", "replace"))
+        assembly = assembly_functions(path.with_suffix(".s").read_text("utf-8", "replace"), llvm.keys())
         for name in sorted({symbol.removeprefix(SYMBOL_PREFIX) for symbol in llvm} & wanted):
             yield name, with_helpers(llvm, name, _CALLED), with_helpers(assembly, name, _WORD)
 

@@ -59,7 +59,7 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     calls = _calls(module)
     program = list(next(iter(nodes.values())).graph.nodes) if nodes else []
     known = _named_values(calls, module, nodes)
-    users = {id(value) for call in calls for value in call.arguments}
+    read_later = {value for call in calls for value in call.arguments}
     order = {node: number for number, node in enumerate(program)}
     claimed: set[Node] = set()
     templates: dict[str, tuple[tuple[Node, ...], tuple[Node | None, ...]]] = {}
@@ -71,7 +71,7 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
             computed = _like(*templates[call.function], read, claimed)
             ends = computed[-1:]
         else:
-            if not ends and not any(id(result) in users for result in call.results):
+            if not ends and not any(result in read_later for result in call.results):
                 ends = [node for node in _returned(program) if node not in claimed]
             computed = sorted(_between({*known.values(), *claimed}, ends), key=order.__getitem__)
         for result in call.results:
