@@ -198,6 +198,8 @@ def compare(before: Text, after: Text) -> Comparison:
         part = list(_rows(before, after, old, new))
         rows += part
         removed = sum(row.kind in (RowKind.CHANGED, RowKind.REMOVED) for row in part)
+        if old and new is None:
+            removed = old.lines
         added = sum(row.kind in (RowKind.CHANGED, RowKind.ADDED) for row in part)
         old_name = old.name if old else ""
         name = new.name if new else old_name
@@ -252,6 +254,9 @@ def _fate(old: Function | None, new: Function | None) -> Fate:
 
 def _rows(before: Text, after: Text, old: Function | None, new: Function | None) -> Iterator[Row]:
     """The rows of one function, with long runs of equal lines folded."""
+    if old and new is None:
+        yield Row(RowKind.FOLD, old.start, -1, old.lines)
+        return
     start, end = (old.start, old.end) if old else (0, 0)
     new_start, new_end = (new.start, new.end) if new else (0, 0)
     found = changes(before.lines[start:end], after.lines[new_start:new_end])

@@ -25,14 +25,36 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _CALL = tvm.ir.Op.get("relax.call_tir")
+_TRANSPARENT = frozenset(
+    {"view", "reshape", "permute", "transpose", "t", "clone", "contiguous", "expand", "unsqueeze", "squeeze"}
+    | {"unsafe_view", "alias", "detach", "dropout", "to_copy", "<built-in function getitem>", "flatten"}
+    | {"native_batch_norm_legit_no_training", "batch_norm"}
+)
+"""Operators that move or rename elements, or that are folded into others."""
+
+_PRODUCTS = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")
+_SAME: Mapping[str, tuple[str, ...]] = {
+    "conv": ("convolution", "conv1d", "conv2d", "conv3d"),
+    "linear": _PRODUCTS,
+    "matmul": _PRODUCTS,
+    "multiply": ("mul",),
+    "subtract": ("sub",),
+    "divide": ("div",),
+    "take": ("embedding", "index_select", "index"),
+    "cut": ("select", "slice"),
+    "norm": ("native_layer_norm", "layer_norm", "native_group_norm", "rms_norm"),
+    "pool": ("max_pool2d_with_indices", "max_pool2d", "mean", "avg_pool2d", "adaptive_avg_pool2d"),
+}
+_PARTS: Mapping[str, tuple[str, ...]] = {"attention": ("matmul", "mul", "softmax", "matmul")}
 
 
 @dataclass
 class _Call:
-    """A call before its nodes are known."""
+    """A call before its nodes are known; ``made`` says which arguments are results of calls."""
 
     function: str
     arguments: tuple[relax.Expr, ...]
+    made: tuple[bool, ...]
     inputs: tuple[int, ...]
     results: list[relax.Expr]
 
@@ -67,13 +89,16 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     for call in calls:
         read = tuple(known.get(argument) for argument in call.arguments)
         ends = [known[result] for result in call.results if result in known]
-        if call.function in templates and not ends:
-            computed = _like(*templates[call.function], read, claimed)
-            ends = computed[-1:]
-        else:
-            if not ends and not any(result in read_later for result in call.results):
-                ends = [node for node in _returned(program) if node not in claimed]
+        if not ends and not any(result in read_later for result in call.results):
+            ends = [node for node in _returned(program) if node not in claimed]
+        computed: list[Node] = []
+        if ends and all(node is not None for node, each in zip(read, call.made, strict=True) if each):
             computed = sorted(_between({*known.values(), *claimed}, ends), key=order.__getitem__)
+        elif not ends:
+            if call.function in templates:
+                computed = _like(*templates[call.function], read, claimed)
+            computed = computed or _grown(call.function, {node for node in read if node}, claimed)
+            ends = computed[-1:]
         for result in call.results:
             if ends and result not in known and len(ends) == 1:
                 known[result] = ends[0]
@@ -120,7 +145,8 @@ def _calls(module: tvm.IRModule) -> list[_Call]:
             arguments = tuple(value.args[1].fields)
             inputs = tuple(dict.fromkeys(maker[each] for each in arguments if each in maker))
             maker[binding.var] = len(calls)
-            calls.append(_Call(str(value.args[0].name_hint), arguments, inputs, [binding.var]))
+            made = tuple(each in maker for each in arguments)
+            calls.append(_Call(str(value.args[0].name_hint), arguments, made, inputs, [binding.var]))
             continue
         for source in _passed_on(value):
             if source in maker:
@@ -173,6 +199,64 @@ def _between(passed: set[Node], ends: Sequence[Node]) -> set[Node]:
         found.add(node)
         waiting.extend(node.all_input_nodes)
     return found
+
+
+def _grown(function: str, read: set[Node], claimed: set[Node]) -> list[Node]:
+    """The nodes that follow what a call reads, as far as the words of the function's name go.
+
+    Fusion names a function after its operators in order. A word without an operator, such as the addition of
+    a bias, is skipped.
+    """
+    words = [
+        part
+        for word in function.removeprefix("fused_").split("_")
+        for part in _PARTS.get(word.rstrip("0123456789"), (word.rstrip("0123456789"),))
+    ]
+    found: list[Node] = []
+    reached = set(read)
+    for word in words:
+        passed: list[Node] = []
+        while True:
+            users = [node for node in _followers(reached, claimed, found) if node not in passed]
+            match = next((node for node in users if _is(node, word)), None)
+            step = match or next((node for node in users if _base(node) in _TRANSPARENT), None)
+            if step is None:
+                reached.difference_update(passed)
+                break
+            passed.append(step)
+            reached.add(step)
+            if match is not None:
+                found += passed
+                break
+    for node in _followers(reached, claimed, found):
+        if found and _base(node) in _TRANSPARENT and node.all_input_nodes[0] is found[-1]:
+            found.append(node)
+            break
+    return found
+
+
+def _followers(reached: set[Node], claimed: set[Node], found: Sequence[Node]) -> list[Node]:
+    """Nodes that read only what is reached or held in parameters, and that no call computes yet."""
+    return [
+        user
+        for node in reached
+        for user in node.users
+        if user.op == "call_function"
+        and user not in claimed
+        and user not in found
+        and user not in reached
+        and all(each in reached or each.op != "call_function" for each in user.all_input_nodes)
+    ]
+
+
+def _base(node: Node) -> str:
+    """The name of an operator without its namespace and overload."""
+    return str(node.target).removeprefix("aten.").partition(".")[0].strip("_")
+
+
+def _is(node: Node, word: str) -> bool:
+    base = _base(node)
+    return base in _SAME.get(word, ()) or base == word or (len(word) > 3 and base.startswith(word))
 
 
 def _like(

@@ -110,7 +110,7 @@ class BlockedGraph(PyExprMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Compute a binding in blocks where a rule says how."""
         self._values[binding.var] = binding.value
-        self._name = str(binding.var.name_hint)
+        self._name = str(binding.var.name)
         blocked = self._apply_rule(binding.value, self)
         if isinstance(blocked, Blocked):
             self._blocked[binding.var] = blocked
@@ -129,7 +129,7 @@ class BlockedGraph(PyExprMutator):
             plain = self._plain_value(variable)
             if plain is None:
                 plain = self.visit_expr(self._values[variable])
-            self.set_var_remap(variable, self.builder_.emit(plain, str(variable.name_hint)))
+            self.set_var_remap(variable, self.builder_.emit(plain, str(variable.name)))
         return super().visit_dataflow_var_(variable)
 
     def _plain_value(self, variable: relax.Var) -> relax.Expr | None:
