@@ -32,6 +32,7 @@ from app.queue_position import QueuePositions
 from app.routes import (
     artifacts,
     audit,
+    code,
     compilations,
     devices,
     events,
@@ -128,6 +129,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
         groups,
         events,
         artifacts,
+        code,
         ir,
         invocations,
         targets,

@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from app.console import compilations, session, static_files, submit, uploads
+from app.console import compilations, compiler, session, static_files, submit, uploads
 from app.console.problem_pages import ProblemPages
 from app.console.session import HOME
 
@@ -12,5 +12,5 @@ __all__ = ["HOME", "install"]
 def install(app: FastAPI) -> None:
     """Serve the console."""
     app.add_middleware(ProblemPages)
-    for module in (static_files, session, compilations, submit, uploads):
+    for module in (static_files, session, compiler, compilations, submit, uploads):
         app.include_router(module.router)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from app.http.problems import PROBLEM_MEDIA_TYPE
 from app.identity.scopes import required_scope
 from bessemer.contract.capability import Capability
+from bessemer.contract.code import CodeCall, CodeFunction, CodeListing, CodeOperator
 from bessemer.contract.device import Device, DeviceRequest
 from bessemer.contract.extension import Extension, ExtensionPage
 from bessemer.contract.group import Group, group_of
@@ -19,7 +20,7 @@ from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
 from bessemer.contract.options import TuneOptions
-from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, make_problem
+from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, SourcePlace, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import Latency
 from bessemer.contract.request import CompilationRequest
@@ -97,6 +98,34 @@ IR = IrListing(
             diff=IrText(offset=0, packed_bytes=0, text_bytes=0),
         ),
     )
+)
+CODE = CodeListing(
+    functions=(
+        CodeFunction(
+            name="fused_linear_relu",
+            operators=(0, 1),
+            llvm_ir=IrText(offset=0, packed_bytes=2310, text_bytes=11_482),
+            assembly=IrText(offset=2310, packed_bytes=1871, text_bytes=8_204),
+        ),
+    ),
+    calls=(CodeCall(function="fused_linear_relu", inputs=(), operators=(0, 1)),),
+    operators=(
+        CodeOperator(
+            name="linear",
+            place=SourcePlace(
+                operator="aten.linear.default", module_path="layers.0", file="/models/mlp.py", line=17
+            ),
+            value="float32[1, 128]",
+        ),
+        CodeOperator(
+            name="relu",
+            place=SourcePlace(
+                operator="aten.relu.default", module_path="layers.1", file="/models/mlp.py", line=17
+            ),
+            value="float32[1, 128]",
+            inputs=(0,),
+        ),
+    ),
 )
 PAGE = CompilationPage(items=(COMPILATION,))
 

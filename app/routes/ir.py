@@ -62,7 +62,7 @@ def list_ir(service: ServiceDep, job: CompilationDep) -> IrListing:
 def get_ir(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
     """Return the module after a step as TVMScript."""
     entry = named_step(job, read_listing(service, job), step)
-    return Response(read_text(service, job, entry.text), headers=HEADERS, media_type=MEDIA_TYPE)
+    return Response(read_text(service, job, entry.text, IR_TEXTS), headers=HEADERS, media_type=MEDIA_TYPE)
 
 
 @router.get(
@@ -75,7 +75,7 @@ def get_ir(service: ServiceDep, job: CompilationDep, step: StepName) -> Response
 def get_ir_diff(service: ServiceDep, job: CompilationDep, step: StepName) -> Response:
     """Return what the step changed as a unified diff."""
     entry = named_step(job, read_listing(service, job), step)
-    return Response(read_text(service, job, entry.diff), headers=HEADERS, media_type=MEDIA_TYPE)
+    return Response(read_text(service, job, entry.diff, IR_TEXTS), headers=HEADERS, media_type=MEDIA_TYPE)
 
 
 MAX_WINDOW_BYTES = 1 << 23
@@ -117,14 +117,20 @@ def named_step(job: Compilation, listing: IrListing, step: str) -> IrStep:
     raise refuse(ErrorCode.NOT_FOUND, detail)
 
 
-def read_text(service: TenantService, job: Compilation, text: IrText) -> bytes:
+def read_text(service: TenantService, job: Compilation, text: IrText, name: str) -> bytes:
     """One text, unpacked. Blocks.
+
+    Args:
+        service: the service as the compilation's owner sees it.
+        job: the compilation.
+        text: where it is.
+        name: the artifact that it is in.
 
     Raises:
         RefusalError: 404, the text does not match the list.
         BlobMissingError: the artifact's bytes were deleted.
     """
-    artifact = _snapshot_artifact(job, IR_TEXTS) if text.packed_bytes else None
+    artifact = named_artifact(job, name) if text.packed_bytes else None
     if artifact is None:
         return b""
     end = text.offset + text.packed_bytes

@@ -1,5 +1,6 @@
-"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete``, ``download`` and ``ir``."""
+"""``bessemer show``, ``jobs``, ``logs``, ``cancel``, ``delete``, ``download``, ``ir`` and ``code``."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,7 @@ from bessemer.cli.waiting import follow
 from bessemer.client import Client, Group, Job
 from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
+from bessemer.contract.code import CodeKind, CodeListing
 from bessemer.contract.extension import Extension
 from bessemer.contract.group import Group as GroupDocument
 from bessemer.contract.invocation import Invocation
@@ -42,6 +44,7 @@ Found = TypeVar("Found")
 
 HEADINGS = ("id", "name", "state", "stage", "target", "p50", "created", "labels")
 COUNTS = ("functions", "kernels", "operators", "calls", "loops")
+FUNCTION_HEADINGS = ("function", "calls", "bytes of assembly", "operators")
 STEP_HEADINGS = ("step", "stage", "phase", "pass", "ms", *COUNTS, "")
 
 MAX_SHOWN_NAMESAKES = 5
@@ -398,6 +401,52 @@ def ir(
         if not text:
             print_lines(errors, why_empty(job.ir().named(step)[0], diff))
         _print_module(text)
+
+
+def code(
+    job_id: NameArgument,
+    function: Annotated[
+        str | None, typer.Argument(metavar="FUNCTION", help="A function in the list, to print its assembly.")
+    ] = None,
+    llvm: Annotated[bool, typer.Option("--llvm", help="Print LLVM IR instead of assembly.")] = False,
+    json: JsonOption = False,
+    url: UrlOption = None,
+) -> None:
+    """List a library's functions with the operators that they compute, or print the code of one.
+
+    Compile with --option inspect.assembly=true to keep LLVM IR and assembly.
+    """
+    with connected(url) as client:
+        job = _read(client, job_id)
+        if function is None:
+            if llvm:
+                raise InvalidArgumentError("--llvm needs a function: bessemer code ID FUNCTION --llvm")
+            listing = job.code()
+            print_result(listing, function_lines(listing), json)
+            return
+        if json:
+            raise InvalidArgumentError("--json works only for the list; remove the function")
+        text = job.code_text(function, CodeKind.LLVM_IR if llvm else CodeKind.ASSEMBLY)
+        if not text:
+            print_lines(errors, "no code was kept: compile with --option inspect.assembly=true")
+        _print_module(text)
+
+
+def function_lines(listing: CodeListing) -> Iterator[str]:
+    """The table of functions."""
+    calls = Counter(call.function for call in listing.calls)
+    rows = [FUNCTION_HEADINGS]
+    for function in listing.functions:
+        places = [
+            listing.operators[number].place
+            for number in function.operators
+            if number < len(listing.operators)
+        ]
+        first = str(places[0]) if places else ""
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        size = str(function.assembly.text_bytes or "")
+        rows.append((function.name, str(calls[function.name]), size, first + more))
+    return aligned(rows)
 
 
 def _print_module(text: str) -> None:

@@ -17,6 +17,7 @@ from bessemer.client.ir_tree import IrTree, function_text, function_tree
 from bessemer.client.operation import Asynchronous, Blocking, operation
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import AsyncTransport, Transport
+from bessemer.contract.code import CodeKind, CodeListing
 from bessemer.contract.graph import GRAPH, GraphListing
 from bessemer.contract.invocation import DEFAULT_RUNS, Invocation
 from bessemer.contract.ir import IrListing
@@ -113,6 +114,25 @@ class JobOperations:
             step: the number of the step; or the name of a pass, phase or stage that only one step has.
         """
         return operations.get_ir_text(self.id, step, diff=True)
+
+    @operation
+    def code(self) -> Flow[CodeListing]:
+        """List the library's functions, and the operators of the model that each computes.
+
+        Raises ``NotFoundError`` while the job runs, and unless the request asked for ``inspect.ir`` or
+        ``inspect.assembly``.
+        """
+        return fetch(CodeListing, Call("GET", f"{operations.compilation_path(self.id)}/code"))
+
+    @operation
+    def code_text(self, function: str, kind: CodeKind | str = CodeKind.ASSEMBLY) -> Flow[str]:
+        """Get a function's assembly or LLVM IR. Raises the same errors as ``code``.
+
+        Args:
+            function: the function's name in the module.
+            kind: ``assembly`` or ``llvm-ir``; empty unless the request asked for ``inspect.assembly``.
+        """
+        return operations.get_code_text(self.id, function, CodeKind(kind))
 
     @operation
     def graph(self) -> Flow[GraphListing]:

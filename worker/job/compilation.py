@@ -7,6 +7,7 @@ from datetime import datetime
 
 from bessemer.bundle.manifest import PARAMETERS, REPORT
 from bessemer.contract.base import now
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
@@ -54,7 +55,7 @@ from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
-KEPT = (IR_INDEX, IR_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
+KEPT = (IR_INDEX, IR_TEXTS, CODE_INDEX, CODE_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
 """Kept beside the bundle, if the request asks to inspect them."""
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
@@ -33,7 +34,7 @@ MEDIA_TYPES = {
     ".txt": "text/plain; charset=utf-8",
     ".zst": "application/zstd",
 }
-SNAPSHOTS = (IR_INDEX, IR_TEXTS, GRAPH, GRAPH_PICTURE)
+SNAPSHOTS = (IR_INDEX, IR_TEXTS, CODE_INDEX, CODE_TEXTS, GRAPH, GRAPH_PICTURE)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LOG_TAIL_BYTES = 16 << 10
 COPY_BYTES = 1 << 20

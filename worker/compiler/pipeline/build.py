@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bessemer.bundle.manifest import STATIC_LIBRARY
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Estimate
 from bessemer.contract.stage import Stage
+from worker.compiler.codegen.call_origins import origins_of
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import FunctionTooSlowError
 from worker.compiler.codegen.cuda.library import build_gpu_library
@@ -29,6 +31,7 @@ from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError, failure_of
+from worker.snapshots.code_listing import sources_of, write_code
 from worker.snapshots.machine_code import join_sources
 
 
@@ -68,6 +71,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
     if with_sources:
         join_sources(objects, context.output)
+    _write_code(tuned, context, sources_of(objects, _kernel_names(linked.module)))
     if tuned.captured.upload.request.static_library:
         _write_archive(library.parent / STATIC_LIBRARY, linked)
     program = _write_program(library, linked, compiler)
@@ -104,6 +108,7 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     program = library.parent / program_name(target.resolved.triple)
     write_runner(library, target.resolved.triple, objects, program)
     (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
+    _write_code(tuned, context, ())
     return Built(
         tuned=tuned,
         library=library,
@@ -112,6 +117,22 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
         program=program,
         gpu_functions=linked.functions,
         gpu_kernels=linked.binary.usage,
+    )
+
+
+def _write_code(tuned: Tuned, context: StageContext, sources: Iterable[tuple[str, str, str]]) -> None:
+    """Write what each function computes, and its code, if the request asks to inspect them."""
+    kept = tuned.captured.upload.request.inspect
+    if kept.ir or kept.assembly:
+        origins = origins_of(tuned.optimized.module, tuned.optimized.nodes)
+        write_code(context.output, origins.calls, origins.operators, _kernel_names(tuned.module), sources)
+
+
+def _kernel_names(module: tvm.IRModule) -> tuple[str, ...]:
+    return tuple(
+        str(variable.name_hint)
+        for variable, function in module.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
     )
 
 

@@ -81,6 +81,7 @@ class Postponed:
 _NARROWEST_BITS = 32
 _MOST_SPARE = 0.25
 """Of the blocks that channels fill: what elementwise kernels may compute in vain, rather than copy."""
+_CONVERSIONS = frozenset({"to_blocks", "pack_weights", "regroup"})
 _KERNELS = ("relax.nn.conv", "relax.nn.max_pool", "relax.nn.avg_pool", "relax.nn.adaptive", "relax.mean")
 """How the names of operators begin that are not computed twice."""
 
@@ -104,10 +105,12 @@ class BlockedGraph(PyExprMutator):
         self._postponed: dict[relax.Var, Postponed] = {}
         self._plain: set[relax.Var] = set()
         self._values: dict[relax.Var, relax.Expr] = {}
+        self._name = ""
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Compute a binding in blocks where a rule says how."""
         self._values[binding.var] = binding.value
+        self._name = str(binding.var.name)
         blocked = self._apply_rule(binding.value, self)
         if isinstance(blocked, Blocked):
             self._blocked[binding.var] = blocked
@@ -126,7 +129,7 @@ class BlockedGraph(PyExprMutator):
             plain = self._plain_value(variable)
             if plain is None:
                 plain = self.visit_expr(self._values[variable])
-            self.set_var_remap(variable, self.builder_.emit(plain))
+            self.set_var_remap(variable, self.builder_.emit(plain, str(variable.name)))
         return super().visit_dataflow_var_(variable)
 
     def _plain_value(self, variable: relax.Var) -> relax.Expr | None:
@@ -189,11 +192,15 @@ class BlockedGraph(PyExprMutator):
         call = self.builder_.call_te(
             kernel, *visited, primfunc_name_hint=name, primfunc_attrs={PATTERN: pattern}
         )
-        return self.builder_.emit(call)
+        return self.emit(call) if name in _CONVERSIONS else self.emit_result(call)
 
     def emit(self, call: relax.Expr) -> relax.Var:
         """Emit a call whose operands already belong to the new graph."""
         return self.builder_.emit(call)
+
+    def emit_result(self, call: relax.Expr) -> relax.Var:
+        """Emit a call that computes a binding of the old graph, under its name, which leads to its origin."""
+        return self.builder_.emit(call, self._name)
 
     def emitted(self, variable: relax.Expr) -> relax.Expr:
         """What a variable of the new graph is bound to; other expressions are themselves."""

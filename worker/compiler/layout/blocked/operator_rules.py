@@ -55,7 +55,7 @@ def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
         return None
     slots = None if like is None else like.slots
     return Blocked(
-        graph.emit(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes, slots
+        graph.emit_result(relax.Call(call.op, operands, call.attrs)), output.channels, output.sizes, slots
     )
 
 
@@ -85,7 +85,7 @@ def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     data, output = graph.compact(call.args[0]), image_of(call)
     if data is None or output is None or graph.lanes(output.dtype) != data.lanes:
         return None
-    cast_blocks = graph.emit(relax.op.astype(data.variable, output.dtype))
+    cast_blocks = graph.emit_result(relax.op.astype(data.variable, output.dtype))
     return replace(data, variable=cast_blocks)
 
 
@@ -98,7 +98,7 @@ def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     if not found or not all(part is not None and part.has_known_batch for part in found):
         return None
     parts = [part for part in map(graph.compact, _fields(call.args[0])) if part is not None]
-    joined = graph.emit(relax.op.concat([part.variable for part in parts], axis=1))
+    joined = graph.emit_result(relax.op.concat([part.variable for part in parts], axis=1))
     slots, first = list[int](), 0
     for part in parts:
         slots += [first + place for place in part.places]
@@ -114,7 +114,7 @@ def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
     lanes, end = data.lanes, part.first + output.channels
     if data.slots is None and not part.first % lanes and (not end % lanes or end == data.channels):
         bounds = (part.first // lanes, -(-end // lanes))
-        blocks = graph.emit(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
+        blocks = graph.emit_result(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
         return Blocked(blocks, output.channels, output.sizes)
     return data.with_slots(data.places[part.first : end]) if data.has_known_batch else None
 
@@ -147,7 +147,7 @@ def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None
         return None
     variable, shape = data.variable, (rows_of(output.sizes), output.sizes[-1])
     if shape != (int(rows), int(columns)):
-        variable = graph.emit(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
+        variable = graph.emit_result(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
     return replace(data, variable=variable, sizes=output.sizes)
 
 

@@ -1,0 +1,159 @@
+"""Reads what a compilation kept of the compiler: modules, comparisons, code, and times of functions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+
+from pydantic import ValidationError
+
+from app.console.code_text import Comparison, Text, compare
+from app.http.problems import RefusalError, refuse
+from app.routes.code import read_code
+from app.routes.ir import read_listing, read_text
+from app.routes.lookup import named_artifact
+from app.service import TenantService
+from bessemer.contract.code import CODE_TEXTS, CodeFunction, CodeKind, CodeListing
+from bessemer.contract.ir import IR_TEXTS, IrListing, IrStep, IrText
+from bessemer.contract.job import Compilation
+from bessemer.contract.problem import ErrorCode
+from bessemer.contract.report import FunctionTime, Report
+
+REPORT = "report.json"
+MAX_REPORT_BYTES = 1 << 24
+MAX_HELD_CHARACTERS = 1 << 26
+"""Texts stay unpacked while they are looked at: all together up to this."""
+
+
+class TextCache:
+    """The texts that were read last. Every reader's access is checked before it asks."""
+
+    def __init__(self, max_characters: int) -> None:
+        self._max_characters = max_characters
+        self._held: OrderedDict[tuple[str, int, int], Text] = OrderedDict()
+        self._characters = 0
+        self._lock = Lock()
+
+    def get(self, key: tuple[str, int, int], read: Callable[[], bytes]) -> Text:
+        """The text of a frame of an artifact: digest, offset and size identify it."""
+        with self._lock:
+            text = self._held.get(key)
+            if text is not None:
+                self._held.move_to_end(key)
+                return text
+        text = Text(read().decode("utf-8", "replace"))
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = text
+                self._characters += len(text.data)
+            while self._characters > self._max_characters:
+                _, dropped = self._held.popitem(last=False)
+                self._characters -= len(dropped.data)
+        return text
+
+
+_TEXTS = TextCache(MAX_HELD_CHARACTERS)
+_compared = lru_cache(maxsize=16)(compare)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What one compilation kept.
+
+    Attributes:
+        service: the service as the compilation's owner sees it.
+        job: the compilation.
+        steps: the module after each pass; empty if none was kept.
+        code: what each function computes; None if it was not kept, or if the build was not reached.
+        times: the functions' times, slowest first; empty if they were not measured.
+    """
+
+    service: TenantService
+    job: Compilation
+    steps: Sequence[IrStep]
+    code: CodeListing | None
+    times: Sequence[FunctionTime]
+
+    def step(self, number: int | None) -> IrStep:
+        """A step by its place; by default, the first.
+
+        Raises:
+            RefusalError: 404, there is none.
+        """
+        place = 0 if number is None else number
+        if not 0 <= place < len(self.steps):
+            detail = f"Compilation {self.job.id} has no step {place}: it has {len(self.steps)}, from 0."
+            raise refuse(ErrorCode.NOT_FOUND, detail)
+        return self.steps[place]
+
+    def module(self, step: IrStep) -> Text:
+        """The module after a step. A step that changed nothing shares the text of the one before."""
+        while not step.changed and step.step in range(1, len(self.steps)):
+            step = self.steps[step.step - 1]
+        return self._text(IR_TEXTS, step.text)
+
+    def code_of(self, function: CodeFunction, kind: CodeKind) -> Text:
+        """A function's LLVM IR or assembly."""
+        return self._text(CODE_TEXTS, function.text(kind))
+
+    def compare(self, before: IrStep, after: IrStep) -> Comparison:
+        """What changed between two steps."""
+        return _compared(self.module(before), self.module(after))
+
+    def time_of(self, function: str) -> FunctionTime | None:
+        """The time of a function; None if it was not measured."""
+        return next((time for time in self.times if time.name == function), None)
+
+    def last_module(self) -> tuple[IrStep, Text] | None:
+        """The last step with a text; None if there is none."""
+        for step in reversed(self.steps):
+            if step.text.packed_bytes:
+                return step, self.module(step)
+        return None
+
+    def _text(self, name: str, text: IrText) -> Text:
+        if not text.packed_bytes:
+            return Text("")
+        digest = named_artifact(self.job, name).digest
+        key = (digest, text.offset, text.text_bytes)
+        return _TEXTS.get(key, lambda: read_text(self.service, self.job, text, name))
+
+
+def read_compiler(service: TenantService, job: Compilation) -> Compiler:
+    """What a compilation kept of the compiler. Blocks.
+
+    Raises:
+        RefusalError: 404, it kept nothing, or nothing yet.
+    """
+    listing: IrListing | None = None
+    refusal: RefusalError | None = None
+    try:
+        listing = read_listing(service, job)
+    except RefusalError as error:
+        refusal = error
+    code: CodeListing | None = None
+    with suppress(RefusalError):
+        code = read_code(service, job)
+    if refusal is not None and code is None:
+        raise refusal
+    return Compiler(service, job, listing.items if listing else (), code, _times(service, job))
+
+
+def _times(service: TenantService, job: Compilation) -> Sequence[FunctionTime]:
+    try:
+        artifact = named_artifact(job, REPORT)
+    except RefusalError:
+        return ()
+    if artifact.size_bytes > MAX_REPORT_BYTES:
+        return ()
+    try:
+        report = Report.read_json(b"".join(service.data.artifacts.stream(artifact.digest)))
+    except ValidationError:
+        return ()
+    if report.benchmark is None:
+        return ()
+    return sorted(report.benchmark.functions, key=lambda time: time.milliseconds, reverse=True)

@@ -1,0 +1,161 @@
+"""Writes what each function computes, and its LLVM IR and assembly, for the console and the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import zstandard
+
+from bessemer.contract.code import (
+    CODE_INDEX,
+    CODE_TEXTS,
+    MAX_NAME,
+    CodeCall,
+    CodeFunction,
+    CodeListing,
+    CodeOperator,
+)
+from bessemer.contract.ir import MAX_TEXT_BYTES, IrText
+
+MAX_TOTAL_BYTES = 1 << 26
+"""The limit of all texts before compression. Later functions have none."""
+
+SYMBOL_PREFIX = "__tvm_ffi_"
+
+_LEVEL = 3
+_NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
+_DEFINE = re.compile(r'^define .*?@("[^"]+"|[\w.$-]+)\(')
+_CALLED = re.compile(r'@("[^"]+"|[\w.$-]+)')
+_LABEL = re.compile(r'_?("[^"]+"|[A-Za-z_][\w.$]*):')
+_FUNCTION_END = re.compile(r"\.?Lfunc_end\d+:|\t\.size\t|\t\.seh_endproc")
+_UNSEEN_ASSEMBLY = re.compile(r"\t\.(?:cfi_|loc\b|file\b|seh_)|\.?L(?:tmp|func_begin)\d+:")
+_UNSEEN_LLVM = re.compile(r"\s+#dbg_|\s+call void @llvm\.dbg\.")
+_DEBUG_NOTE = re.compile(r",? !dbg !\d+")
+_WORD = re.compile(r"[\w.$]+")
+
+
+def llvm_functions(text: str) -> dict[str, str]:
+    """The definitions of functions in LLVM IR by name, without what only debuggers read."""
+    found: dict[str, str] = {}
+    lines: list[str] = []
+    name: str | None = None
+    for line in text.splitlines(keepends=True):
+        if name is None:
+            match = _DEFINE.match(line)
+            if match is None:
+                lines = [line] if line.startswith("; Function Attrs") else []
+                continue
+            name = match[1].strip('"')
+        if not _UNSEEN_LLVM.match(line):
+            lines.append(_DEBUG_NOTE.sub("", line))
+        if line.startswith("}"):
+            found[name] = "".join(lines)
+            name, lines = None, []
+    return found
+
+
+def assembly_functions(text: str, names: Collection[str]) -> dict[str, str]:
+    """The functions with some names in LLVM's assembly, without what only debuggers and unwinders read."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
+    for line in text.splitlines(keepends=True):
+        label = _LABEL.match(line)
+        if label is not None and label[1].strip('"') in names:
+            lines = found.setdefault(label[1].strip('"'), [])
+        elif _FUNCTION_END.match(line):
+            lines = None
+        if lines is not None and not _UNSEEN_ASSEMBLY.match(line):
+            lines.append(line)
+    return {name: "".join(kept) for name, kept in found.items()}
+
+
+def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> str:
+    """The code of a function, then of the functions that it calls and that are no functions of the module."""
+    root = next((each for each in (SYMBOL_PREFIX + name, name) if each in parts), None)
+    if root is None:
+        return ""
+    ordered = [root]
+    for each in ordered:
+        for called in dict.fromkeys(found.strip('"') for found in word.findall(parts[each])):
+            if called in parts and called not in ordered and not called.startswith(SYMBOL_PREFIX):
+                ordered.append(called)
+    return "\n".join(parts[each] for each in ordered)
+
+
+def sources_of(objects: Path, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Name, LLVM IR and assembly of each function that has sources beside the objects."""
+    wanted = set(names)
+    for path in sorted(objects.glob("*.ll")):
+        llvm = llvm_functions(path.read_text("utf-8", "replace"))
+        assembly = assembly_functions(path.with_suffix(".s").read_text("utf-8", "replace"), llvm.keys())
+        for name in sorted({symbol.removeprefix(SYMBOL_PREFIX) for symbol in llvm} & wanted):
+            yield name, with_helpers(llvm, name, _CALLED), with_helpers(assembly, name, _WORD)
+
+
+class _Writer:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._left_bytes = MAX_TOTAL_BYTES
+
+    def append(self, text: str) -> tuple[IrText, bool]:
+        """Write a text; whether it is whole."""
+        data = text.encode()
+        kept = _cut(data, min(MAX_TEXT_BYTES, self._left_bytes))
+        self._left_bytes -= len(kept)
+        if not kept:
+            return _NOTHING, not data
+        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(kept)
+        with self._path.open("ab") as file:
+            file.write(packed)
+        offset, self._offset = self._offset, self._offset + len(packed)
+        frame = IrText(offset=offset, packed_bytes=len(packed), text_bytes=len(kept))
+        return frame, len(kept) == len(data)
+
+
+def write_code(
+    folder: Path,
+    calls: Sequence[CodeCall],
+    operators: Sequence[CodeOperator],
+    names: Sequence[str],
+    sources: Iterable[tuple[str, str, str]],
+) -> None:
+    """Write ``code.json``, and ``code.zst`` if there are sources.
+
+    Args:
+        folder: the folder of results.
+        calls: the calls of a run.
+        operators: the operators of the exported program.
+        names: the functions that the library has.
+        sources: name, LLVM IR and assembly of functions.
+    """
+    computed: dict[str, set[int]] = {name: set() for name in (*(call.function for call in calls), *names)}
+    for call in calls:
+        computed[call.function].update(call.operators)
+    writer = _Writer(folder / CODE_TEXTS)
+    texts = {name[:MAX_NAME]: (writer.append(llvm), writer.append(code)) for name, llvm, code in sources}
+    nothing = ((_NOTHING, True), (_NOTHING, True))
+    functions = (
+        _function(name, sorted(numbers), *texts.get(name, nothing)) for name, numbers in computed.items()
+    )
+    listing = CodeListing(functions=tuple(functions), calls=tuple(calls), operators=tuple(operators))
+    (folder / CODE_INDEX).write_text(listing.model_dump_json(exclude_defaults=True), encoding="utf-8")
+
+
+def _function(
+    name: str, operators: Sequence[int], llvm: tuple[IrText, bool], assembly: tuple[IrText, bool]
+) -> CodeFunction:
+    return CodeFunction(
+        name=name,
+        operators=tuple(operators),
+        llvm_ir=llvm[0],
+        assembly=assembly[0],
+        truncated=not (llvm[1] and assembly[1]),
+    )
+
+
+def _cut(data: bytes, limit: int) -> bytes:
+    """At most ``limit`` bytes, in whole lines."""
+    return data if len(data) <= limit else data[: data.rfind(b"\n", 0, limit) + 1]
