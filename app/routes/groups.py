@@ -4,7 +4,6 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import ValidationError
 
 from app.comparison import compare
 from app.comparison_page import CONTENT_SECURITY_POLICY, comparison_page
@@ -14,20 +13,15 @@ from app.http.problems import refuse
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, Responses, problems
+from app.reports import read_report
 from app.routes.lookup import hint, look_up
 from app.service import ServiceDep, TenantService
-from bessemer.bundle.manifest import REPORT
 from bessemer.contract.group import Comparison, Group, group_of
-from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Report
-from bessemer.store.errors import BlobMissingError
 from bessemer.telemetry.logs import add_log_fields
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
-
-MAX_REPORT_BYTES = 4 << 20
-"""A larger report is not read for a comparison."""
 
 COMPARISON_RESPONSE: Responses = {
     200: {
@@ -92,24 +86,13 @@ def get_comparison(service: ServiceDep, request: Request, group: GroupDep) -> Re
 
     A browser gets a page, which reloads itself until all compilations have ended.
     """
-    found = ((job.id, _report(service, job)) for job in group.items)
+    found = ((job.id, read_report(service, job)) for job in group.items)
     comparison = compare(group, {job_id: report for job_id, report in found if report is not None})
     headers = {"Cache-Control": "private, no-cache", "Vary": "Accept"}
     if not prefers_html(request.headers.get("accept")):
         return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
     headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     return Response(comparison_page(comparison), headers=headers, media_type="text/html; charset=utf-8")
-
-
-def _report(service: TenantService, job: Compilation) -> Report | None:
-    """A compilation's report; None if there is none yet, or none that can be read: its job wrote it."""
-    file = next((file for file in job.artifacts if file.name == REPORT), None)
-    if file is None or file.size_bytes > MAX_REPORT_BYTES:
-        return None
-    try:
-        return Report.read_json(b"".join(service.data.artifacts.stream(file.digest, 0, file.size_bytes)))
-    except (ValidationError, BlobMissingError):
-        return None
 
 
 @router.post(
