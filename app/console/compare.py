@@ -94,7 +94,7 @@ def _query(columns: Sequence[Compared], first: Compared) -> str:
     return "&".join(f"id={column.job.id}" for column in (first, *rest))
 
 
-def _offer(request: Request, service: TenantService, chosen: Sequence[Compilation]) -> Response:
+def _offer(request: Request, service: TenantService, chosen: tuple[Compilation, ...]) -> Response:
     wanted = given(request, CompilationFilter)
     found = service.data.jobs.page(OFFERED, None, wanted)
     others = tuple(job for job in found.items if job.id not in {each.id for each in chosen})
