@@ -6,7 +6,7 @@ from app.service import TenantService
 from bessemer.bundle.manifest import REPORT
 from bessemer.contract.job import Compilation
 from bessemer.contract.report import Report
-from bessemer.store.errors import BlobMissingError
+from bessemer.store.errors import BlobMissingError, DamagedError
 
 MAX_REPORT_BYTES = 4 << 20
 """A larger report is not read."""
@@ -19,5 +19,5 @@ def read_report(service: TenantService, job: Compilation) -> Report | None:
         return None
     try:
         return Report.read_json(b"".join(service.data.artifacts.stream(file.digest, 0, file.size_bytes)))
-    except (ValidationError, BlobMissingError):
+    except (ValidationError, BlobMissingError, DamagedError):
         return None

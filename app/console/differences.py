@@ -9,7 +9,7 @@ from typing import Any
 from app.comparison import target_result
 from app.console import words
 from bessemer.contract.group import TargetResult
-from bessemer.contract.job import Compilation
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.names import shown_labels
 from bessemer.contract.report import BenchmarkResult, FunctionTime, Report
 from bessemer.gate.policy import WARN_PERCENT, Bounds, Outcome, judge
@@ -22,6 +22,8 @@ ALIKE = 0.03
 SMALL_SHARE = 0.002
 """A function whose time changes by less than this share of the model's is not listed."""
 MINUS, TIMES, MISSING = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
+SHOWN_SECONDS = 0.1
+LARGEST_COUNT = 1 << 62
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 BOUNDS = Bounds(regress_percent=WARN_PERCENT)
 
@@ -92,17 +94,18 @@ def change(factor: float) -> str:
     """A ratio in words: ``+12 %``, or 3.4 times where percent would mislead."""
     if not 0.5 <= factor < 2:
         return f"{TIMES}{factor:.3g}"
-    return f"{'+' if factor >= 1 else MINUS}{abs(factor - 1) * 100:.3g} %"
+    percent = abs(factor - 1) * 100
+    return f"{'+' if factor >= 1 else MINUS}{percent:.1f} %" if percent >= 0.05 else "the same"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a compilation; less is better unless ``more_is_better``."""
+    """A figure of a compilation; ``better`` is -1 if less is better, 1 if more is, 0 if neither is."""
 
     name: str
     of: Callable[[Compared], float | None]
     shown: Callable[[float], str]
-    more_is_better: bool = False
+    better: int = 0
 
     def row(self, columns: Sequence[Compared]) -> Row:
         """The row of the figure."""
@@ -117,14 +120,14 @@ class Figure:
         factor = ratio(value, base) if index else None
         if factor is None:
             return Cell(self.shown(value))
-        return Cell(self.shown(value), *judged(factor, self.more_is_better))
+        return Cell(self.shown(value), *judged(factor, self.better))
 
 
-def judged(factor: float, more_is_better: bool = False) -> tuple[str, str]:
+def judged(factor: float, better: int = -1) -> tuple[str, str]:
     """The words for a ratio, and its kind."""
-    if abs(factor - 1) < ALIKE:
-        return ("the same" if factor == 1 else change(factor)), QUIET
-    return change(factor), GOOD if (factor > 1) is more_is_better else BAD
+    if abs(factor - 1) < ALIKE or not better:
+        return change(factor), QUIET
+    return change(factor), GOOD if (factor > 1) is (better > 0) else BAD
 
 
 def _latency(part: str) -> Callable[[Compared], float | None]:
@@ -150,6 +153,14 @@ def _tokens(column: Compared) -> float | None:
     return None if column.job.figures is None else column.job.figures.tokens_per_second
 
 
+def _cycles(column: Compared) -> float | None:
+    """The estimate for a library that was not measured."""
+    result = column.result
+    if result.estimate is None or result.latency is not None or result.state is not JobState.SUCCEEDED:
+        return None
+    return min(result.estimate.cycles, LARGEST_COUNT)
+
+
 def _memory(column: Compared) -> float | None:
     return None if column.job.figures is None else column.job.figures.peak_memory_bytes
 
@@ -163,15 +174,16 @@ def _share(value: float) -> str:
 
 
 FIGURES = (
-    Figure("Median latency", _latency("p50_ms"), words.duration),
-    Figure("Fastest run", _latency("min_ms"), words.duration),
-    Figure("90th percentile", _latency("p90_ms"), words.duration),
-    Figure("Tokens a second", _tokens, lambda value: f"{value:.4g}", more_is_better=True),
+    Figure("Median latency", _latency("p50_ms"), words.duration, -1),
+    Figure("Fastest run", _latency("min_ms"), words.duration, -1),
+    Figure("90th percentile", _latency("p90_ms"), words.duration, -1),
+    Figure("Tokens a second", _tokens, lambda value: f"{value:.4g}", 1),
     Figure("Fastest baseline", _peer, words.duration),
-    Figure("Library / fastest baseline", _against_peer, lambda value: f"{value:.3g}"),
-    Figure("Size of the library", lambda column: column.result.library_bytes, _size),
+    Figure("Library / fastest baseline", _against_peer, lambda value: f"{value:.3g}", -1),
+    Figure("Estimate of a run, in cycles", _cycles, lambda value: f"{value:,.0f}", -1),
+    Figure("Size of the library", lambda column: column.result.library_bytes, _size, -1),
     Figure("Size of the bundle", lambda column: column.result.bundle_bytes, _size),
-    Figure("Peak memory", _memory, _size),
+    Figure("Peak memory", _memory, _size, -1),
     Figure("Largest error", lambda column: column.result.max_absolute_error, lambda value: f"{value:.3g}"),
     Figure("Error as share of its bound", lambda column: column.result.error_share, _share),
     Figure("Time of the compilation", lambda column: column.result.seconds, words.seconds),
@@ -276,10 +288,10 @@ class PassRun:
     @property
     def text(self) -> str:
         """What it did, in words."""
-        count = f"{self.runs} time{'' if self.runs == 1 else 's'}"
-        return (
-            count if self.functions is None else f"{words.seconds(self.seconds)}, {self.functions} functions"
-        )
+        if self.functions is None:
+            return f"{self.runs} time{'' if self.runs == 1 else 's'}"
+        took = f", {words.seconds(self.seconds)}" if self.seconds >= SHOWN_SECONDS else ""
+        return f"{self.functions} functions{took}"
 
 
 def pass_table(columns: Sequence[Compared]) -> Table:
@@ -317,7 +329,7 @@ def _effect(found: PassRun | None) -> tuple[int, int | None] | None:
 def _pass_cell(found: PassRun | None, base: PassRun | None) -> Cell:
     if found is None:
         return Cell(MISSING)
-    return Cell(found.text, "" if _effect(found) == _effect(base) else "differs", QUIET)
+    return Cell(found.text, "differs" if _effect(found) != _effect(base) and base is not None else "", QUIET)
 
 
 def request_table(columns: Sequence[Compared]) -> Table:

@@ -67,7 +67,9 @@ class Series:
         return sum(step.verdict in (Verdict.SLOWER, Verdict.LARGER, Verdict.WRONG) for step in self.steps)
 
     def chart(self, address: Callable[[Compilation], str]) -> Chart | None:
-        """The medians, and those of the fastest baselines; None if nothing can be drawn."""
+        """The medians, and those of the fastest baselines; None with fewer than two."""
+        if len(self.steps) < 2:
+            return None
         ours = tuple(_point(step, address(step.job)) for step in self.steps)
         peers = tuple(_peer_point(step) for step in self.steps)
         return chart((Line("peer", "fastest baseline", peers), Line("ours", "library", ours)), words.duration)

@@ -70,7 +70,11 @@ def _history(
         jobs=jobs,
         newest=jobs[:MOST_COMPILATIONS],
         is_all=len(jobs) < MOST_POINTS,
-        series=[(each, each.chart(lambda job: f"{root}/console/compilations/{job.id}")) for each in series],
+        series=[
+            (each, drawn)
+            for each in series
+            if (drawn := each.chart(lambda job: f"{root}/console/compilations/{job.id}"))
+        ],
     )
 
 

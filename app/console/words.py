@@ -24,7 +24,9 @@ def seconds(value: float) -> str:
 def size(count: int) -> str:
     """A number of bytes."""
     known = min(count, 1 << 80)  # jobs write sizes: any number occurs
-    unit, name = next(each for each in UNITS if known >= each[0] or each is UNITS[-1])
+    if known < 1 << 10:
+        return f"{known} bytes"
+    unit, name = next(each for each in UNITS if known >= each[0])
     return f"{known / unit:.1f} {name}"
 
 

@@ -4,9 +4,9 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.responses import RedirectResponse
 
 from app.comparison import compare
-from app.comparison_page import CONTENT_SECURITY_POLICY, comparison_page
 from app.http.accept import prefers_html
 from app.http.polling import poll_later
 from app.http.problems import refuse
@@ -25,10 +25,10 @@ router = APIRouter(prefix="/v1/groups", tags=["groups"])
 
 COMPARISON_RESPONSE: Responses = {
     200: {
-        "description": "The comparison: HTML if `Accept` prefers it, otherwise JSON.",
-        "content": {"text/html": {"schema": {"type": "string"}}},
+        "description": "The comparison.",
         "model": Comparison,
-    }
+    },
+    303: {"description": "`Accept` prefers HTML: `Location` is the comparison's page in the console."},
 }
 
 
@@ -84,15 +84,15 @@ def get_group(group: GroupDep) -> Group:
 def get_comparison(service: ServiceDep, request: Request, group: GroupDep) -> Response:
     """Compare the results target by target: how each was verified, latency, sizes and errors.
 
-    A browser gets a page, which reloads itself until all compilations have ended.
+    A browser is sent to the console's page, if the app serves the console.
     """
+    headers = {"Cache-Control": "private, no-cache", "Vary": "Accept"}
+    if service.settings.console and prefers_html(request.headers.get("accept")):
+        address = f"{request.scope.get('root_path', '')}/console/compare?group={group.id}"
+        return RedirectResponse(address, 303, headers)
     found = ((job.id, read_report(service, job)) for job in group.items)
     comparison = compare(group, {job_id: report for job_id, report in found if report is not None})
-    headers = {"Cache-Control": "private, no-cache", "Vary": "Accept"}
-    if not prefers_html(request.headers.get("accept")):
-        return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
-    headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-    return Response(comparison_page(comparison), headers=headers, media_type="text/html; charset=utf-8")
+    return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
 
 
 @router.post(
