@@ -102,6 +102,6 @@ async def test_head_is_answered_where_get_is(api: AsyncClient, path: str) -> Non
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_the_front_page_leads_to_the_documentation(api: AsyncClient, method: str) -> None:
+async def test_the_front_page_leads_to_the_console(api: AsyncClient, method: str) -> None:
     response = await api.request(method, "/")
-    assert (response.status_code, response.headers["Location"]) == (307, "/docs")
+    assert (response.status_code, response.headers["Location"]) == (307, "/console/compilations")

@@ -1,0 +1,215 @@
+"""The console's session, its problem pages and its static files."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from app_samples import request
+from fastapi import FastAPI
+
+from app.console.static_files import FILES, FOLDER, address
+from app.identity.login import COOKIE
+from app.identity.scopes import required_scope
+from app.main import create_app
+from app.service import Service
+from app.settings import AppSettings, AuthMode
+from bessemer.contract.access import Scope
+from bessemer.contract.keys import KeyRequest
+
+SIGN_IN = "/console/sign-in"
+HOME = "/console/compilations"
+SCRIPT_BYTES = 100 * 1024
+"""The most script of all pages together, compressed."""
+
+
+@pytest.fixture
+async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
+    """An app that asks for keys."""
+    app = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def visitor(guarded: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser, as far as cookies go."""
+    transport = httpx.ASGITransport(guarded, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://bessemer.example") as client:
+        yield client
+
+
+def key_of(app: FastAPI, scope: Scope = Scope.COMPILE) -> str:
+    service: Service = app.state.service
+    return service.store.keys.create(KeyRequest(tenant="vision", scope=scope)).key
+
+
+async def sign_in(visitor: httpx.AsyncClient, key: str, next: str = HOME) -> httpx.Response:
+    return await visitor.post(SIGN_IN, data={"key": key, "next": next})
+
+
+async def test_a_page_without_a_key_leads_to_the_sign_in_and_back(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    refused = await visitor.get("/console/compilations?state=failed")
+    assert refused.status_code == 303
+    where = refused.headers["Location"]
+    assert where == f"{SIGN_IN}?next=/console/compilations%3Fstate%3Dfailed"
+    form = await visitor.get(where)
+    assert form.status_code == 200 and 'value="/console/compilations?state=failed"' in form.text
+    back = await sign_in(visitor, key_of(guarded), "/console/compilations?state=failed")
+    assert (back.status_code, back.headers["Location"]) == (303, "/console/compilations?state=failed")
+    assert (await visitor.get(back.headers["Location"])).status_code == 200
+
+
+async def test_only_http_reads_the_cookie_and_only_this_site_sends_it(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    key = key_of(guarded)
+    cookie = (await sign_in(visitor, f"  {key}\n")).headers["Set-Cookie"]
+    assert cookie.startswith(f"{COOKIE}={key};")
+    flags = {part.strip().lower() for part in cookie.split(";")[1:]}
+    assert flags == {"httponly", "path=/", "samesite=lax"}
+    visitor.base_url = httpx.URL("https://bessemer.example")
+    assert "secure" in (await sign_in(visitor, key)).headers["Set-Cookie"].lower()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "https://evil.example/console/",
+        "//evil.example/console/",
+        "/\\evil.example",
+        "/console/\\..\\..\\evil.example",
+        "javascript:alert(1)",
+        "/v1/models",
+        "/",
+        "",
+        "\thttps://evil.example",
+        "/\t/evil.example/console/",
+        "http:console/",
+    ],
+)
+async def test_a_sign_in_never_leads_to_another_site(
+    wanted: str, guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    response = await sign_in(visitor, key_of(guarded), wanted)
+    assert (response.status_code, response.headers["Location"]) == (303, HOME)
+
+
+@pytest.mark.parametrize("key", ["bsm_ffffffffffff_" + "x" * 43, "nonsense", " "])
+async def test_a_wrong_key_is_refused_on_the_page_and_sets_no_cookie(
+    key: str, visitor: httpx.AsyncClient
+) -> None:
+    response = await sign_in(visitor, key)
+    assert response.status_code == 401
+    assert 'role="alert"' in response.text and "Set-Cookie" not in response.headers
+    assert key.strip() == "" or key not in response.text
+
+
+async def test_after_signing_out_a_page_asks_again(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
+    await sign_in(visitor, key_of(guarded))
+    response = await visitor.post("/console/sign-out")
+    assert (response.status_code, response.headers["Location"]) == (303, SIGN_IN)
+    assert (await visitor.get(HOME)).status_code == 303
+
+
+@pytest.mark.parametrize("path", [SIGN_IN, "/console/sign-out", "/console/compilations/abcd1234/cancel"])
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}]
+)
+async def test_a_form_of_another_site_is_refused(
+    path: str, headers: dict[str, str], guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    await sign_in(visitor, key_of(guarded))
+    response = await visitor.post(path, headers=headers, data={"key": "x"})
+    assert response.status_code == 403 and "Set-Cookie" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", SIGN_IN, None),
+        ("POST", SIGN_IN, None),
+        ("POST", "/console/sign-out", None),
+        ("GET", "/console/static/console.css", None),
+        ("GET", "/console/submit", Scope.READ),
+        ("POST", "/console/submit", Scope.COMPILE),
+        ("PUT", "/console/uploads/parts/abcd", Scope.COMPILE),
+    ],
+)
+def test_the_console_asks_for_the_scopes_of_the_api(method: str, path: str, scope: Scope | None) -> None:
+    assert required_scope(method, path) is scope
+
+
+async def test_a_reader_sees_pages_and_gets_a_page_for_what_it_may_not_do(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    await sign_in(visitor, key_of(guarded, Scope.READ))
+    assert (await visitor.get(HOME)).status_code == 200
+    response = await visitor.post("/console/compilations/abcd1234/cancel")
+    assert (response.status_code, response.headers["Content-Type"]) == (403, "text/html; charset=utf-8")
+    assert "needs the scope" in response.text
+
+
+async def test_problems_are_pages_below_the_console_and_documents_elsewhere(api: httpx.AsyncClient) -> None:
+    page = await api.get("/console/compilations/abcd1234")
+    assert (page.status_code, page.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+    assert "<h1>" in page.text
+    document = await api.get("/v1/compilations/abcd1234")
+    assert document.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_switched_off_console_has_no_pages(settings: AppSettings) -> None:
+    app = create_app(settings.model_copy(update={"console": False}))
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/")).headers["Location"] == "/docs"
+            for path in (HOME, SIGN_IN, address("console.css")):
+                assert (await client.get(path)).status_code == 404
+            assert (await client.get("/v1/models")).status_code == 200
+
+
+async def test_a_page_runs_the_services_scripts_only(api: httpx.AsyncClient, model: str) -> None:
+    await api.post("/v1/compilations", json=request())
+    page = await api.get(HOME)
+    policy = page.headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy and "unsafe" not in policy and "http" not in policy
+    assert " style=" not in page.text and "<style" not in page.text and " onclick" not in page.text
+    assert page.headers["Cache-Control"] == "private, no-cache"
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+async def test_a_static_file_is_its_hash_and_never_changes(name: str, api: httpx.AsyncClient) -> None:
+    response = await api.get(address(name), headers={"Accept-Encoding": "gzip"})
+    assert (response.status_code, response.content) == (200, (FOLDER / name).read_bytes())
+    assert response.headers["Content-Encoding"] == "gzip" and "immutable" in response.headers["Cache-Control"]
+    plain = await api.get(address(name), headers={"Accept-Encoding": "identity"})
+    assert plain.content == response.content and "Content-Encoding" not in plain.headers
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2Frendering.py", "../rendering.py", "vendor/vendored.json", "no.js", ""]
+)
+async def test_other_files_are_not_served(name: str, api: httpx.AsyncClient) -> None:
+    assert (await api.get(f"/console/static/{name}")).status_code == 404
+
+
+def test_vendored_files_are_what_was_vendored_and_have_their_licenses() -> None:
+    folder = FOLDER / "vendor"
+    vendored = json.loads((folder / "vendored.json").read_text())
+    for entry in vendored:
+        data = (folder / entry["file"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == entry["sha256"], entry["file"]
+        assert (folder / f"{entry['file'].partition('.')[0]}.LICENSE").read_text().strip()
+    known = {entry["file"] for entry in vendored}
+    assert {path.name for path in folder.iterdir() if path.suffix in (".js", ".css")} == known
+
+
+def test_all_scripts_together_are_small() -> None:
+    scripts = list(FOLDER.rglob("*.js"))
+    assert scripts
+    assert sum(len(gzip.compress(path.read_bytes())) for path in scripts) <= SCRIPT_BYTES
