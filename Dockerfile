@@ -70,8 +70,22 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     pip install --disable-pip-version-check --no-deps --target /srv/bessemer /build
 COPY LICENSE ./
 
+# The documentation site, which the app serves at /guide.
+FROM build AS guide
+COPY locks/guide.txt /build/
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=bind,from=wheels,target=/wheels \
+    --mount=type=cache,target=/root/.cache/pip \
+    dependencies /build/guide.txt
+COPY mkdocs.yml README.md ./
+COPY docs docs
+COPY app/console/static/icon.svg app/console/static/
+RUN mkdocs build --quiet --strict
+
 FROM project AS app-project
 COPY app app
+COPY --from=guide /srv/bessemer/app/guide app/guide
 RUN python3 -m compileall -q .
 
 FROM project AS worker-project

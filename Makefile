@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := $(VENV)/.peers
 SURVEY := $(VENV)/.survey
+GUIDE := app/guide/index.html
 PYTHON ?= python3
 FILES_AT_ONCE ?= 2
 KILLS ?= 200
@@ -31,7 +32,7 @@ $(STAMP): pyproject.toml locks/dev.txt ci/install $(wildcard worker/compiler/ker
 demo: setup ## start a service and compile two trained networks
 	@$(BIN)/python -m examples.demo
 
-serve: setup ## start the app and a worker on port 8000, with data in bessemer-data
+serve: setup $(GUIDE) ## start the app and a worker on port 8000, with data in bessemer-data
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
 test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
@@ -122,6 +123,11 @@ soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgres
 docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs
 
+guide: $(GUIDE) ## build the documentation site, which the app serves at /guide
+
+$(GUIDE): mkdocs.yml README.md $(wildcard docs/* docs/*/*) $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && touch $@
+
 lock: setup ## write the lock files again; UPGRADE=1 takes newer versions
 	@ci/lock "$(VENV)"
 
@@ -133,4 +139,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs guide

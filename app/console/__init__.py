@@ -2,7 +2,20 @@
 
 from fastapi import FastAPI
 
-from app.console import compilations, compiler, session, static_files, submit, uploads
+from app.console import (
+    administration,
+    compare,
+    compilations,
+    compiler,
+    fleet,
+    guide,
+    models,
+    records,
+    session,
+    static_files,
+    submit,
+    uploads,
+)
 from app.console.problem_pages import ProblemPages
 from app.console.session import HOME
 
@@ -12,5 +25,18 @@ __all__ = ["HOME", "install"]
 def install(app: FastAPI) -> None:
     """Serve the console."""
     app.add_middleware(ProblemPages)
-    for module in (static_files, session, compiler, compilations, submit, uploads):
+    for module in (
+        static_files,
+        session,
+        compiler,
+        compilations,
+        compare,
+        models,
+        records,
+        fleet,
+        administration,
+        submit,
+        uploads,
+        guide,
+    ):
         app.include_router(module.router)

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
 
 def moment(value: datetime | None) -> str:
     """A time to the second, in UTC; empty for None."""
@@ -21,7 +23,11 @@ def seconds(value: float) -> str:
 
 def size(count: int) -> str:
     """A number of bytes."""
-    return f"{count / 1024:.1f} KiB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MiB"
+    known = min(count, 1 << 80)  # jobs write sizes: any number occurs
+    if known < 1 << 10:
+        return f"{known} bytes"
+    unit, name = next(each for each in UNITS if known >= each[0])
+    return f"{known / unit:.1f} {name}"
 
 
 def short(digest: str) -> str:

@@ -9,7 +9,8 @@ PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})
 CONSOLE = "/console/"
 PUBLIC_CONSOLE = ("/console/sign-in", "/console/sign-out", "/console/static/")
 """The starts of the console's paths that anyone may use."""
-OPERATOR = ("/metrics", "/v1/workers", "/v1/keys", "/v1/audit")
+GUIDE = "/guide"
+OPERATOR = ("/console/admin", "/metrics", "/v1/workers", "/v1/keys", "/v1/audit")
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -28,13 +29,18 @@ def required_scope(method: str, path: str) -> Scope | None:
 
     An unknown path needs the highest scope, so that a route cannot be forgotten.
     """
-    if path in PUBLIC or path.startswith(PUBLIC_CONSOLE):
+    if path in PUBLIC or path.startswith(PUBLIC_CONSOLE) or _is_below(path, GUIDE):
         return None
+    if any(_is_below(path, root) for root in OPERATOR):
+        return Scope.ADMIN
     if path.startswith(CONSOLE):
         return Scope.READ if method in READING else Scope.COMPILE
-    is_operators = any(path == root or path.startswith(f"{root}/") for root in OPERATOR)
-    if is_operators or not path.startswith("/v1/"):
+    if not path.startswith("/v1/"):
         return Scope.ADMIN
     if path.startswith(f"{DEVICES}/") or (path == DEVICES and method not in READING):
         return Scope.DEVICE
     return Scope.READ if method in READING else Scope.COMPILE
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")

@@ -4,37 +4,31 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import ValidationError
+from fastapi.responses import RedirectResponse
 
 from app.comparison import compare
-from app.comparison_page import CONTENT_SECURITY_POLICY, comparison_page
 from app.http.accept import prefers_html
 from app.http.polling import poll_later
 from app.http.problems import refuse
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, Responses, problems
+from app.reports import read_report
 from app.routes.lookup import hint, look_up
 from app.service import ServiceDep, TenantService
-from bessemer.bundle.manifest import REPORT
 from bessemer.contract.group import Comparison, Group, group_of
-from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import Report
-from bessemer.store.errors import BlobMissingError
 from bessemer.telemetry.logs import add_log_fields
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
 
-MAX_REPORT_BYTES = 4 << 20
-"""A larger report is not read for a comparison."""
-
 COMPARISON_RESPONSE: Responses = {
     200: {
-        "description": "The comparison: HTML if `Accept` prefers it, otherwise JSON.",
-        "content": {"text/html": {"schema": {"type": "string"}}},
+        "description": "The comparison.",
         "model": Comparison,
-    }
+    },
+    303: {"description": "`Accept` prefers HTML: `Location` is the comparison's page in the console."},
 }
 
 
@@ -90,26 +84,15 @@ def get_group(group: GroupDep) -> Group:
 def get_comparison(service: ServiceDep, request: Request, group: GroupDep) -> Response:
     """Compare the results target by target: how each was verified, latency, sizes and errors.
 
-    A browser gets a page, which reloads itself until all compilations have ended.
+    A browser is sent to the console's page, if the app serves the console.
     """
-    found = ((job.id, _report(service, job)) for job in group.items)
-    comparison = compare(group, {job_id: report for job_id, report in found if report is not None})
     headers = {"Cache-Control": "private, no-cache", "Vary": "Accept"}
-    if not prefers_html(request.headers.get("accept")):
-        return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
-    headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-    return Response(comparison_page(comparison), headers=headers, media_type="text/html; charset=utf-8")
-
-
-def _report(service: TenantService, job: Compilation) -> Report | None:
-    """A compilation's report; None if there is none yet, or none that can be read: its job wrote it."""
-    file = next((file for file in job.artifacts if file.name == REPORT), None)
-    if file is None or file.size_bytes > MAX_REPORT_BYTES:
-        return None
-    try:
-        return Report.read_json(b"".join(service.data.artifacts.stream(file.digest, 0, file.size_bytes)))
-    except (ValidationError, BlobMissingError):
-        return None
+    if service.settings.console and prefers_html(request.headers.get("accept")):
+        address = f"{request.scope.get('root_path', '')}/console/compare?group={group.id}"
+        return RedirectResponse(address, 303, headers)
+    found = ((job.id, read_report(service, job)) for job in group.items)
+    comparison = compare(group, {job_id: report for job_id, report in found if report is not None})
+    return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
 
 
 @router.post(

@@ -8,7 +8,7 @@ from fastapi import Depends, Path
 from app.http.problems import refuse
 from app.observability.log_fields import is_job_prefix
 from app.openapi import document as documentation
-from app.service import ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.contract.base import MIN_PREFIX
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode
@@ -26,11 +26,21 @@ def _compilation(
         ),
     ],
 ) -> Compilation:
+    job = find_compilation(service, job_id)
+    add_log_fields(job=job.id)
+    return job
+
+
+def find_compilation(service: TenantService, job_id: str) -> Compilation:
+    """The compilation with this id or prefix. Blocks.
+
+    Raises:
+        RefusalError: 404, there is none; 409, several ids start with it.
+    """
     jobs = service.data.jobs
     job = look_up("compilation", job_id, jobs.get, jobs.starting) if is_job_prefix(job_id) else None
     if job is None:
         raise refuse(ErrorCode.NOT_FOUND, f"Compilation '{job_id[:64]}' not found.{hint(job_id)}")
-    add_log_fields(job=job.id)
     return job
 
 

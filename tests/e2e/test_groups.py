@@ -31,7 +31,8 @@ def test_every_target_gets_its_own_verified_library(service: str, model: Path, t
         assert group.state is JobState.SUCCEEDED
         comparison = group.compare()
         folders = [job.download(tmp_path / job.id) for job in group.jobs]
-        page = httpx.get(f"{service}/v1/groups/{group.id}/report", headers={"Accept": "text/html"})
+        html = {"Accept": "text/html"}
+        page = httpx.get(f"{service}/v1/groups/{group.id}/report", headers=html, follow_redirects=True)
     assert comparison.same_reference
     expected = [Execution.NATIVE, Execution.NATIVE, Execution.EMULATED][: len(targets)]
     assert [result.execution for result in comparison.items] == expected
@@ -40,7 +41,7 @@ def test_every_target_gets_its_own_verified_library(service: str, model: Path, t
     ]
     assert all(result.error_share is not None and result.error_share <= 1 for result in comparison.items)
     assert len({(folder / "model.so").read_bytes() for folder in folders}) == len(targets)
-    assert all(f'<th scope="row">{target}' in page.text for target in targets)
+    assert all(f">{target}</td>" in page.text for target in targets)
 
 
 def test_a_target_that_fails_leaves_the_others_alone(service: str, model: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
 from test_app_quotas import limited, refused
 
+from app.main import create_app
 from app.service import Service
 from app.settings import AppSettings
 from bessemer.contract.group import Comparison, Group
@@ -177,19 +178,35 @@ async def test_one_that_fails_does_not_fail_the_others(
     assert [item["state"] for item in answer["items"]][:2] == ["succeeded", "failed"]
 
 
-async def test_the_report_of_a_group_is_a_page_for_browsers_and_json_for_others(
+async def test_a_browser_is_sent_to_the_page_of_a_groups_comparison_and_others_get_json(
     api: httpx.AsyncClient, model: str, played: PlayedWorker
 ) -> None:
     group = await submitted(api, name="<mlp>")
     played.succeed(group.items[0].id, played.start(group.items[0].id))
     address = f"/v1/groups/{group.id}/report"
-    page, document = await api.get(address, headers=HTML), await api.get(address)
-    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
-    assert page.headers["Vary"] == document.headers["Vary"] == "Accept"
-    assert "&lt;mlp&gt; for 3 targets" in page.text and "<mlp>" not in page.text
+    sent, document = await api.get(address, headers=HTML), await api.get(address)
+    assert (sent.status_code, sent.headers["Location"]) == (303, f"/console/compare?group={group.id}")
+    assert sent.headers["Vary"] == document.headers["Vary"] == "Accept"
+    page = await api.get(sent.headers["Location"])
+    assert "&lt;mlp&gt; <small>for 3 targets" in page.text and "<mlp>" not in page.text
+    assert all(f">{target}</td>" in page.text for target in TARGETS)
     assert document.headers["Content-Type"] == "application/json"
     assert Comparison.model_validate_json(document.content).items[0].bundle_bytes
+
+
+async def test_without_the_console_a_browser_gets_json_too(settings: AppSettings) -> None:
+    app = create_app(settings.model_copy(update={"console": False}))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        await client.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+        group = await submitted(client)
+        answer = await client.get(f"/v1/groups/{group.id}/report", headers=HTML)
+        assert answer.headers["Content-Type"] == "application/json"
+        assert (await client.get("/console/compare")).status_code == 404
+        assert (await client.get("/guide/")).status_code == 404
 
 
 @pytest.mark.parametrize("report", [b"", b"{}", b"[" * 100_000, b'{"verified": NaN}', b"\xff\xfe"])
@@ -202,7 +219,7 @@ async def test_a_report_that_cannot_be_read_leaves_its_figures_out(
     played.fail_with(job.id, attempt, {"report.json": report})
     (item,) = (await compared(api, group)).items
     assert (item.execution, item.max_absolute_error, item.state) == (None, None, JobState.FAILED)
-    assert (await api.get(f"/v1/groups/{group.id}/report", headers=HTML)).status_code == 200
+    assert (await api.get(f"/console/compare?group={group.id}")).status_code == 200
 
 
 async def test_cancelling_a_group_cancels_what_has_not_ended(
