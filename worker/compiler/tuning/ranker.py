@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import tvm
 
+from bessemer.contract.report import ANALYTIC
+
 
 class Ranker(Protocol):
     """Scores plans of a function's family.
@@ -29,7 +31,7 @@ class Ranker(Protocol):
 class AnalyticRanker:
     """Keeps the order of the families, which the processor's model gives."""
 
-    name = "analytic"
+    name = ANALYTIC
 
     def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
         """See ``Ranker.scores``."""

@@ -52,7 +52,7 @@ def write_depthwise(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoo
     if not plans:
         return None
     is_parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
-    return nest.with_loops(trial.mod["main"], _Writer(parts, choose(plans), is_parallel).loops())
+    return nest.with_loops(trial.mod["main"], _Writer(parts, choose(plans, shape), is_parallel).loops())
 
 
 @dataclass(frozen=True)
