@@ -27,11 +27,13 @@ from worker.compiler.tuning.cost_model.training import MeasuredFunction
 from worker.compiler.tuning.stored_records import workload_of
 from worker.errors import short_message
 
-PREFERRED, DRAWN = 10, 12
+PREFERRED, DRAWN = 6, 6
 """How many plans of a function are timed: the first, and others of the rest."""
 
-ROUNDS = 15
-_ROUND_SECONDS = 3e-4
+ROUNDS, ROUNDS_OF_THREADS = 12, 45
+"""Several threads suffer more from other load: each waits until all have run."""
+
+_ROUND_SECONDS = 1.5e-4
 _SLOWEST_SECONDS = 0.03
 _SOURCES = 400
 AVX2 = "x86-64-v3"
@@ -126,12 +128,13 @@ def _built(
 
 def _times(kernels: Sequence[Any], arguments: Sequence[Any]) -> list[float] | None:
     """The least seconds of each kernel over all rounds, since other load only adds time."""
-    clock = thread_time if os.environ.get("TVM_NUM_THREADS") == "1" else perf_counter
+    is_alone = os.environ.get("TVM_NUM_THREADS") == "1"
+    clock, count = (thread_time, ROUNDS) if is_alone else (perf_counter, ROUNDS_OF_THREADS)
     once = min(_seconds(kernels[0], arguments, 1, clock) for _ in range(3))
     if once > _SLOWEST_SECONDS:
         return None
     runs = max(1, int(_ROUND_SECONDS / once))
-    rounds = [[_seconds(kernel, arguments, runs, clock) for kernel in kernels] for _ in range(ROUNDS)]
+    rounds = [[_seconds(kernel, arguments, runs, clock) for kernel in kernels] for _ in range(count)]
     return [min(each) for each in zip(*rounds, strict=True)]
 
 

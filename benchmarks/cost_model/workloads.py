@@ -23,7 +23,7 @@ from worker.compiler.schedules.processors import machine_of
 
 MODELS = ("cnn", "resnet18", "mobilenet_v2", "bert", "vit_tiny", "gpt2_block", "unet", "resnet50")
 LAYERS = "layers"
-_LAYERS_AT_ONCE = 3
+_LAYERS_AT_ONCE = 4
 _SIDES = (7, 10, 14, 20, 28, 40, 56)
 _CHANNELS = (16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512)
 _ROWS = (1, 2, 4, 8, 16, 32, 49, 64, 100, 128, 196, 197, 256)
@@ -72,17 +72,21 @@ def _drawn_layers(draws: Random, number: int) -> Source:
     layers = [_draw(draws) for _ in range(_LAYERS_AT_ONCE)]
 
     def build(target: tvm.target.Target) -> tvm.IRModule:
-        torch.manual_seed(number)
-        made = tvm.IRModule()
-        for place, (layer, shape) in enumerate(layers):
-            module = _optimized(_exported(layer, (torch.randn(shape),)), target)
-            for variable, function in module.functions_items():
-                if isinstance(function, tvm.tirx.PrimFunc):
-                    named = function.with_attr("global_symbol", f"{variable.name_hint}_{place}")
-                    made.update_func(tvm.ir.GlobalVar(f"{variable.name_hint}_{place}"), named)
-        return made
+        inputs = tuple(torch.zeros(shape) for _, shape in layers)
+        return _optimized(_exported(_Beside([layer for layer, _ in layers]), inputs), target)
 
     return Source(f"{LAYERS}-{number}", build)
+
+
+class _Beside(nn.Module):
+    """Layers that have nothing to do with each other."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(layer(given) for layer, given in zip(self.layers, inputs, strict=True))
 
 
 def _draw(draws: Random) -> tuple[nn.Module, tuple[int, ...]]:

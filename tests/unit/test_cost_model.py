@@ -22,9 +22,7 @@ from worker.compiler.tuning.cost_model.trees import (
 )
 
 AVX2, AVX512 = "x86_64 256", "x86_64 512"
-STUMP = Tree(
-    left=(1, -1, -1), right=(2, -1, -1), feature=(0, 0, 0), value=(2.0, -1.0, 1.0), missing_left=(1, 0, 0)
-)
+STUMP = Tree(left=(1, -1, -1), feature=(0, 0, 0), value=(2.0, -1.0, 1.0), missing_left=(1, 0, 0))
 
 
 def measured(source: str, draws: Random) -> MeasuredFunction:
@@ -81,7 +79,9 @@ def test_its_trees_score_as_those_of_xgboost() -> None:
     grown = document["learner"]["gradient_booster"]["model"]["trees"]
     from worker.compiler.tuning.cost_model.training import tree_of
 
-    model = FamilyModel(family="any", features=("a", "b", "c"), trees=tuple(map(tree_of, grown)), judged=())
+    model = FamilyModel(
+        family="any", prior={}, features=("a", "b", "c"), trees=tuple(map(tree_of, grown)), judged=()
+    )
     named = [
         {name: float(value) for name, value in zip("abc", row, strict=True) if not np.isnan(value)}
         for row in rows
@@ -91,7 +91,7 @@ def test_its_trees_score_as_those_of_xgboost() -> None:
 
 
 def test_a_plan_without_the_feature_goes_where_the_tree_says() -> None:
-    model = FamilyModel(family="any", features=("width",), trees=(STUMP,), judged=())
+    model = FamilyModel(family="any", prior={}, features=("width",), trees=(STUMP,), judged=())
 
     assert model.scores([{"width": 1.0}, {"width": 3.0}, {}]) == [-1.0, 1.0, -1.0]
     assert model.scores([]) == []
@@ -134,7 +134,7 @@ def _first_tree(document: Any) -> Any:
 DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a cycle": (lambda document: _first_tree(document)["left"].__setitem__(0, 0), "does not lead to a leaf"),
     "a missing child": (
-        lambda document: _first_tree(document)["right"].__setitem__(0, 254),
+        lambda document: _first_tree(document)["left"].__setitem__(0, 254),
         "does not exist",
     ),
     "lists of two lengths": (lambda document: _first_tree(document)["value"].pop(), "differ in length"),

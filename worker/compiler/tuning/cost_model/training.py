@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -24,10 +24,14 @@ CLEARLY = 1.03
 """Times whose quotient is smaller count as equal."""
 
 _FOLDS = 5
-_ROUNDS = 80
+_ROUNDS = 60
+_SLOWEST = 1.4
+"""The logarithm of the slowness, beside the fastest plan, beyond which all plans count alike."""
+
+_EXPECTED = ("cycles.ratio", "rank")
 _SETTINGS = {
     "objective": "reg:squarederror",
-    "max_depth": 5,
+    "max_depth": 4,
     "eta": 0.12,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
@@ -85,23 +89,16 @@ def train(
 
 
 def _of_family(family: str, functions: Sequence[MeasuredFunction], seed: int, threads: int) -> FamilyModel:
-    names = tuple(sorted({name for each in functions for plan in each.features for name in plan}))
     unseen: list[tuple[MeasuredFunction, list[float]]] = []
     for fold in range(_FOLDS):
         held = [each for each in functions if fold_of(each.source) == fold]
         rest = [each for each in functions if fold_of(each.source) != fold]
         if held and rest:
-            model = FamilyModel(
-                family=family, features=names, trees=_trees(rest, names, seed, threads), judged=()
-            )
+            model = _learned(family, rest, seed, threads)
             unseen += [(each, model.scores(each.features)) for each in held]
     kinds = sorted({each.kind for each, _ in unseen})
-    return FamilyModel(
-        family=family,
-        features=names,
-        trees=_trees(functions, names, seed, threads),
-        judged=tuple(_judge(kind, [one for one in unseen if one[0].kind == kind]) for kind in kinds),
-    )
+    judged = tuple(_judge(kind, [one for one in unseen if one[0].kind == kind]) for kind in kinds)
+    return _learned(family, functions, seed, threads).model_copy(update={"judged": judged})
 
 
 def fold_of(source: str) -> int:
@@ -109,15 +106,35 @@ def fold_of(source: str) -> int:
     return int(hashlib.sha256(source.encode()).hexdigest(), 16) % _FOLDS
 
 
+def _learned(family: str, functions: Sequence[MeasuredFunction], seed: int, threads: int) -> FamilyModel:
+    names = tuple(sorted({name for each in functions for plan in each.features for name in plan}))
+    prior = _prior(functions)
+    trees = _trees(functions, names, prior, seed, threads)
+    return FamilyModel(family=family, prior=prior, features=names, trees=trees, judged=())
+
+
+def _prior(functions: Sequence[MeasuredFunction]) -> dict[str, float]:
+    """How much of the speed what the family expects explains, by least squares."""
+    rows = np.concatenate([_centered(np.nan_to_num(_matrix(each.features, _EXPECTED))) for each in functions])
+    speeds = np.concatenate([_speeds(each.seconds) for each in functions])
+    weights, *_ = np.linalg.lstsq(rows, speeds, rcond=None)
+    return {name: float(f"{weight:.6g}") for name, weight in zip(_EXPECTED, weights, strict=True)}
+
+
 def _trees(
-    functions: Sequence[MeasuredFunction], names: Sequence[str], seed: int, threads: int
+    functions: Sequence[MeasuredFunction],
+    names: Sequence[str],
+    prior: Mapping[str, float],
+    seed: int,
+    threads: int,
 ) -> tuple[Tree, ...]:
+    """Trees for what the prior leaves of the speeds; each function counts alike."""
     import xgboost
 
-    rows = [[plan.get(name, np.nan) for name in names] for each in functions for plan in each.features]
-    speeds = [speed for each in functions for speed in _speeds(each.seconds)]
-    weights = [1 / len(each.seconds) for each in functions for _ in each.seconds]
-    data = xgboost.DMatrix(np.array(rows, np.float32), np.array(speeds), weight=np.array(weights) * 10)
+    rows = np.concatenate([_matrix(each.features, names) for each in functions])
+    left = [_speeds(each.seconds) - _centered(_expected(each.features, prior)) for each in functions]
+    weights = [10 / len(each.seconds) for each in functions for _ in each.seconds]
+    data = xgboost.DMatrix(rows, np.concatenate(left), weight=np.array(weights))
     settings = {**_SETTINGS, "seed": seed, "nthread": threads, "base_score": 0.0}
     booster = xgboost.train(settings, data, num_boost_round=_ROUNDS)
     document = json.loads(bytes(booster.save_raw("json")))
@@ -125,22 +142,42 @@ def _trees(
     return tuple(tree_of(each) for each in trees)
 
 
+def _matrix(plans: Sequence[Features], names: Sequence[str]) -> np.ndarray:
+    return np.array([[plan.get(name, np.nan) for name in names] for plan in plans], np.float32)
+
+
+def _expected(plans: Sequence[Features], prior: Mapping[str, float]) -> np.ndarray:
+    return np.array([sum(weight * plan.get(name, 0.0) for name, weight in prior.items()) for plan in plans])
+
+
 def _speeds(seconds: Sequence[float]) -> np.ndarray:
-    logarithms = -np.log(np.array(seconds))
-    return logarithms - logarithms.mean()
+    """Logarithms, relative to the function's mean. How slow a very slow plan is does not matter."""
+    slowness = np.log(np.array(seconds) / min(seconds))
+    return -_centered(np.minimum(slowness, _SLOWEST))
+
+
+def _centered(values: np.ndarray) -> np.ndarray:
+    return values - np.mean(values, axis=0)
 
 
 def tree_of(document: dict[str, Any]) -> Tree:
     """A tree of XGBoost's JSON; the conditions of its leaves are their scores."""
     left = document["left_children"]
+    if any(
+        child != -1 and other != child + 1
+        for child, other in zip(left, document["right_children"], strict=True)
+    ):
+        raise ValueError("XGBoost numbers the nodes of a tree otherwise than expected")
     leaves = [child == -1 for child in left]
     return Tree(
         left=tuple(left),
-        right=tuple(document["right_children"]),
         feature=tuple(
             0 if leaf else each for leaf, each in zip(leaves, document["split_indices"], strict=True)
         ),
-        value=tuple(float(f"{each:.7g}") for each in document["split_conditions"]),
+        value=tuple(
+            float(f"{each:.5g}" if leaf else f"{each:.9g}")
+            for leaf, each in zip(leaves, document["split_conditions"], strict=True)
+        ),
         missing_left=tuple(int(bool(each)) for each in document["default_left"]),
     )
 

@@ -40,15 +40,13 @@ class Tree(Document):
     """A regression tree, node by node; node 0 is the root.
 
     Attributes:
-        left: the child for values below the threshold, -1 at a leaf.
-        right: the other child.
+        left: the child for values below the threshold, -1 at a leaf; the other child follows it.
         feature: the place of the compared feature's name.
         value: the threshold, or the leaf's score.
         missing_left: whether a plan without the feature goes left.
     """
 
     left: tuple[Place, ...] = Field(min_length=1, max_length=_MAX_NODES)
-    right: tuple[Place, ...]
     feature: tuple[Annotated[int, Field(strict=True, ge=0, lt=_MAX_FEATURES)], ...]
     value: tuple[FiniteFloat, ...]
     missing_left: tuple[Literal[0, 1], ...]
@@ -56,12 +54,12 @@ class Tree(Document):
     @model_validator(mode="after")
     def _leads_to_leaves(self) -> Self:
         count = len(self.left)
-        if {len(each) for each in (self.right, self.feature, self.value, self.missing_left)} != {count}:
+        if {len(each) for each in (self.feature, self.value, self.missing_left)} != {count}:
             raise ValueError("a tree's lists differ in length")
-        for node, (left, right) in enumerate(zip(self.left, self.right, strict=True)):
-            if (left == _LEAF) != (right == _LEAF) or (left != _LEAF and not node < min(left, right)):
+        for node, left in enumerate(self.left):
+            if left != _LEAF and left <= node:
                 raise ValueError(f"node {node} does not lead to a leaf")
-            if max(left, right) >= count:
+            if left + 1 >= count:
                 raise ValueError(f"node {node} has a child that does not exist")
         return self
 
@@ -103,9 +101,18 @@ MIN_FUNCTIONS = 8
 
 
 class FamilyModel(Document):
-    """What was learned of one family's plans."""
+    """What was learned of one family's plans: a weighted sum of what the family expects, and the trees.
+
+    Attributes:
+        family: the family.
+        prior: the weights of some features, by name; a plan without such a feature counts as 0.
+        features: the names of those that the trees compare.
+        trees: their scores are added.
+        judged: how well it ranks, by kind of processor.
+    """
 
     family: Name
+    prior: dict[Name, FiniteFloat] = Field(max_length=_MAX_FEATURES)
     features: tuple[Name, ...] = Field(max_length=_MAX_FEATURES)
     trees: tuple[Tree, ...] = Field(max_length=_MAX_TREES)
     judged: tuple[Judgement, ...] = Field(max_length=_MAX_FAMILIES)
@@ -120,9 +127,11 @@ class FamilyModel(Document):
         """A score for each plan, the higher the faster."""
         rows = [[plan.get(name, np.nan) for name in self.features] for plan in plans]
         matrix = np.array(rows, np.float32).reshape(len(plans), len(self.features))
-        return [
-            float(score) for score in sum(_leaves(tree, matrix) for tree in self.trees) + np.zeros(len(plans))
-        ]
+        prior = [sum(weight * plan.get(name, 0.0) for name, weight in self.prior.items()) for plan in plans]
+        scores = np.array(prior, np.float64)
+        for tree in self.trees:
+            scores += _leaves(tree, matrix)
+        return [float(score) for score in scores]
 
     def is_better(self, kind: str) -> bool:
         """Whether it ranks better than the family's own model for processors of a kind."""
@@ -215,12 +224,12 @@ def learned_model(file: Path | None) -> CostModel | None:
 
 def _leaves(tree: Tree, matrix: np.ndarray) -> np.ndarray:
     """The score of each row; all rows step down together."""
-    left, right = np.array(tree.left), np.array(tree.right)
+    left = np.array(tree.left)
     feature, value = np.array(tree.feature), np.array(tree.value, np.float32)
     missing_left = np.array(tree.missing_left, bool)
     rows, nodes = np.arange(len(matrix)), np.zeros(len(matrix), int)
     while (inner := left[nodes] != _LEAF).any():
         compared = matrix[rows, feature[nodes]]
         goes_left = np.where(np.isnan(compared), missing_left[nodes], compared < value[nodes])
-        nodes = np.where(inner, np.where(goes_left, left[nodes], right[nodes]), nodes)
+        nodes = np.where(inner, left[nodes] + ~goes_left, nodes)
     return value[nodes].astype(np.float64)
