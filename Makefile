@@ -94,6 +94,9 @@ bench-grouped: setup ## time grouped convolutions beside other runtimes; LAYERS=
 bench-search: setup ## compare a search's trials a minute with stock MetaSchedule's builder and runner; MODEL=resnet18 selects
 	@$(BIN)/python -W ignore -m benchmarks.search_rate $(MODEL)
 
+bench-cost-model: setup ## measure plans, and train the cost model that ships with the project; MINUTES=30
+	@$(BIN)/python -W ignore -m benchmarks.cost_model $(if $(MINUTES),--minutes $(MINUTES))
+
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
@@ -139,4 +142,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs guide
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-cost-model bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs guide

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compile_time import page as compile_time
+from benchmarks.cost_model import page as cost_model
 from benchmarks.decoder import page as decoder
 from benchmarks.gpu import page as gpu
 from benchmarks.loading import page as loading
@@ -58,6 +59,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *programs.section(folder),
         *decoder.section(folder),
         *loading.section(folder),
+        *cost_model.section(folder),
         *gpu.section(folder),
     ]
     return "\n".join(lines)

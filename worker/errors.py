@@ -10,6 +10,7 @@ JobError                      one job ends, with a stable code
 └─ StageFailedError           a stage failed; names the stage                    pipeline/pipeline.py
 
 WorkerError                   the worker itself cannot work
+├─ CostModelFileError         the operator's cost model cannot be used
 ├─ MetricsPortError           the port for metrics cannot be opened
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
 ├─ SigningKeyError            the key that signs bundles cannot be used
@@ -130,6 +131,10 @@ class MetricsPortError(WorkerError):
 
 class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold, so this worker must not take jobs."""
+
+
+class CostModelFileError(WorkerError):
+    """The file of ``BESSEMER_COST_MODEL`` cannot be used."""
 
 
 class SigningKeyError(WorkerError):

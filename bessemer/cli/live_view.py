@@ -256,7 +256,7 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
         yield f"schedule    {_shown_schedule(schedule)}"
     if verdict.kept is None:
         return
-    if verdict.ended_by is SearchEnd.NO_GPU:
+    if verdict.ended_by in (SearchEnd.NO_GPU, SearchEnd.NO_DEVICE):
         yield f"tuning      the schedules are {options.limit_reached(verdict.ended_by)}"
         return
     search_kept = verdict.kept is Schedules.SEARCH

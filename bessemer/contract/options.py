@@ -234,6 +234,7 @@ class SearchEnd(GrowingEnum):
     CANDIDATES = "candidates"
     DEVICE = "device"
     NO_GPU = "no_gpu"
+    NO_DEVICE = "no_device"
     STOPPED = "stopped"
 
 
@@ -243,6 +244,7 @@ OTHER_ENDS: Mapping[SearchEnd, str] = MappingProxyType(
         SearchEnd.CANDIDATES: "ended because no candidates were left",
         SearchEnd.DEVICE: "ended because no device was left to measure",
         SearchEnd.NO_GPU: "ranked by the cost model: no GPU measured them",
+        SearchEnd.NO_DEVICE: "ranked by the cost model: no processor of the target measured them",
         SearchEnd.STOPPED: "ended by the user, who keeps the best so far",
     }
 )

@@ -439,6 +439,10 @@ class OutputComparison(Document):
     )
 
 
+ANALYTIC = "analytic"
+"""The ranker that keeps the order of a schedule family."""
+
+
 class SearchedSpace(Document):
     """The trials of one workload in one search space."""
 
@@ -490,6 +494,12 @@ class TuneTask(Document):
     )
     exhausted: bool = Field(
         default=False, description="Whether the search tried every candidate of its spaces."
+    )
+    ranked_by: str | None = Field(
+        default=None,
+        description="What ordered the family's plans before any was measured: `analytic`, the family's own "
+        "model of the processor, or `learned` with the version of the learned cost model, used where "
+        "it was better on functions that it had not seen; null if no plan was measured.",
     )
     refused: int = Field(
         default=0, description="Draws for which a custom space raised an error; they do not count as trials."
@@ -699,6 +709,11 @@ class TuneResult(TuneVerdict):
         default=(),
         description="The whole model's estimated latency over the search: the first and the last round, and "
         "each that lowered it.",
+    )
+    rankers: dict[str, int] = Field(
+        default={},
+        description="What ranked plans before any was measured, with the number of functions: `analytic`, "
+        "their families' own models, or `learned` with the version of the learned cost model.",
     )
     shares: SearchShares | None = Field(
         default=None, description="Where the rounds spent their time; null if there was none."

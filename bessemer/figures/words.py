@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import (
+    ANALYTIC,
     BaselineResult,
     DeviceEntryRun,
     Estimate,
@@ -229,8 +230,9 @@ def decision(result: TuneResult) -> str:
             f"The library uses the search's schedules for {used} of {len(result.tasks)} workloads, which "
             "were faster one by one. The whole model was not compared."
         )
-    if result.ended_by is SearchEnd.NO_GPU:
-        return "The schedules are ranked by the cost model: no GPU measured them."
+    if result.ended_by in (SearchEnd.NO_GPU, SearchEnd.NO_DEVICE):
+        measurer = "GPU" if result.ended_by is SearchEnd.NO_GPU else "processor of the target"
+        return f"The schedules are ranked by the cost model: no {measurer} measured them."
     again = sum(map(_looked_faster, result.tasks))
     if not again:
         return "The library uses the default schedules: the search found nothing faster for any workload."
@@ -256,6 +258,16 @@ def records_used(use: StoredRecordsUse) -> str:
         else ""
     )
     return " ".join(filter(None, (served, misfits, restored)))
+
+
+def rankers_used(result: TuneResult) -> str:
+    """What ordered the families' plans before any was measured, in a sentence; empty if nothing did."""
+    parts = [
+        f"those of {count} {'function' if count == 1 else 'functions'} by "
+        f"{'the own models of their families' if name == ANALYTIC else f'the cost model “{name}”'}"
+        for name, count in sorted(result.rankers.items())
+    ]
+    return f"Before plans were measured, they were ranked: {', '.join(parts)}." if parts else ""
 
 
 def measured_where(result: TuneResult) -> str:

@@ -28,6 +28,8 @@ from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.target import CompileTarget, compile_target, device_features, refuse_unrunnable
 from worker.compiler.tuning.assignment import check_spaces, check_strategy
+from worker.compiler.tuning.cost_model.features import kind_of
+from worker.compiler.tuning.cost_model.trees import CostModel, learned_model
 from worker.compiler.tuning.given_schedules import check_schedules
 from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.values import (
@@ -101,7 +103,8 @@ def compile_model(
     if request.is_verified:
         refuse_unrunnable(target, by_device)
     on_device = order.work.searches_on_device
-    refuse_search(request, target, on_device)
+    model = folder.cost_model if folder.cost_model.is_file() else None
+    refuse_search(request, target, on_device, learned_model(model))
     extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
@@ -124,6 +127,7 @@ def compile_model(
             by_device=by_device,
             devices=devices if on_device else None,
             publish=lambda benchmarked: _publish(benchmarked, publish),
+            cost_model=model,
             stored=records if order.work.keeps_records and request.is_verified else None,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
@@ -235,15 +239,22 @@ def write_stopped(reached: Reached, context: StageContext, created_at: datetime)
     return (REPORT, built.library.name, *(() if built.parameters is None else (PARAMETERS,)))
 
 
-def refuse_search(request: CompilationRequest, target: CompileTarget, on_device: bool = False) -> None:
+def refuse_search(
+    request: CompilationRequest,
+    target: CompileTarget,
+    on_device: bool = False,
+    model: CostModel | None = None,
+) -> None:
     """Refuse a search for schedules where nothing can measure the target's code.
 
-    For a GPU, the cost model ranks the plans where nothing measures them.
+    For a GPU, and for processors that the learned cost model serves, a model ranks the plans where nothing
+    measures them.
 
     Args:
         request: the request.
         target: its target.
         on_device: whether a device measures.
+        model: the learned cost model.
 
     Raises:
         JobError: ``target-not-runnable``.
@@ -251,6 +262,8 @@ def refuse_search(request: CompilationRequest, target: CompileTarget, on_device:
     if target.gpu is not None:
         return
     if request.searches and not ((target.is_native or on_device) and request.is_verified):
+        if not target.is_native and model is not None and model.serves(kind_of(target.llvm)):
+            return
         name = target.resolved.name
         detail = (
             f"a search measures code, which this worker cannot for '{name}', and no live device does: set "

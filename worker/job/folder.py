@@ -36,6 +36,11 @@ class JobFolder:
         return self.path / f"extension-{digest}"
 
     @property
+    def cost_model(self) -> Path:
+        """The operator's cost model, read-only; there is none if searches use the one that ships."""
+        return self.path / "cost-model.json"
+
+    @property
     def inputs(self) -> Path:
         """The inputs of an invocation, read-only; other jobs have none."""
         return self.path / "inputs"

@@ -50,6 +50,7 @@ def _environment() -> Environment:
         "device_error": words.device_error,
         "measured_where": words.measured_where,
         "records_used": words.records_used,
+        "rankers_used": words.rankers_used,
     }
     environment.globals |= {
         "CURVE_WIDTH": charts.CURVE_WIDTH,

@@ -81,6 +81,7 @@ class CompilationTask(RowTask[Compilation]):
             if isinstance(found, Problem):
                 return found
             uploads.append(found)
+        self._runner.give_cost_model(folder, slot)
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds

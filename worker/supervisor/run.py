@@ -43,6 +43,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         StoreUnavailableError: the database or the artifact store cannot be used.
         ZygoteLostError: the zygote could not be started.
         WorkDirError: the work folder, or the file for measuring in turns, cannot be used.
+        CostModelFileError: the operator's cost model cannot be used.
         SigningKeyError: the signing key cannot be used.
         SandboxIncompleteError: a required layer of the confinement does not hold.
         QuotaFileError: the file of quotas cannot be used.

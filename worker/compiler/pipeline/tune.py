@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +27,11 @@ from worker.compiler.pipeline.compare import time_peers
 from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
+from worker.compiler.schedules.gpu.chips import gpu_in
+from worker.compiler.spaces.space import PLANS
 from worker.compiler.tuning.assignment import assign, names_of
+from worker.compiler.tuning.cost_model.ranking import preferred_plans
+from worker.compiler.tuning.cost_model.trees import learned_model
 from worker.compiler.tuning.course import (
     Course,
     Round,
@@ -141,10 +146,13 @@ def _by_records(module: tvm.IRModule, optimized: Optimized, context: StageContex
     return _Scheduled(scheduled, result, found.judged)
 
 
-def _ranked_by_model(module: tvm.IRModule) -> TuneResult:
-    """The result where the first plan of every family is used, as no GPU can measure another one."""
-    kept = {"kept": Schedules.DEFAULT, "ended_by": SearchEnd.NO_GPU}
-    return _no_search(module).model_copy(update=kept)
+def _ranked_by_model(module: tvm.IRModule, session: TuningSession) -> tuple[tvm.IRModule, TuneResult]:
+    """Follow the plan that a model prefers for each function, as nothing can measure another one."""
+    chosen, rankers = preferred_plans(module, session.target, session.learned)
+    scheduled = schedule_rest(chosen, session.target)
+    ended_by = SearchEnd.NO_GPU if gpu_in(session.target) is not None else SearchEnd.NO_DEVICE
+    kept = {"kept": Schedules.DEFAULT, "ended_by": ended_by, "rankers": rankers}
+    return scheduled, _no_search(scheduled).model_copy(update=kept)
 
 
 def _schedule_and_search(
@@ -158,8 +166,7 @@ def _schedule_and_search(
         if options.trials == 0:
             module, result, applied = _by_records(given.module, optimized, context)
         elif not session.measures:
-            module = schedule_rest(given.module, target)
-            result = _ranked_by_model(module)
+            module, result = _ranked_by_model(given.module, session)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
@@ -225,6 +232,7 @@ def _search_and_apply(
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
+        "rankers": dict(Counter(task.ranked_by for task in result.tasks if task.ranked_by is not None)),
     }
     return outcome.module, result.model_copy(update=found)
 
@@ -365,7 +373,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     gpu = upload.target.gpu
     bench = None if gpu is not None else bench_of(context.devices, context.output, upload.target)
     references: References | None = None
-    if not upload.target.has_gpu:
+    if not upload.target.has_gpu or not (gpu is not None or upload.target.is_native or bench is not None):
         builder, runner = None, None
     elif gpu is not None:
         settings = replace(settings, timeout_seconds=GPU_BUILD_SECONDS)
@@ -387,6 +395,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         bench=bench,
         references=references,
         journal=_journal(context, target, threads),
+        learned=learned_model(context.cost_model),
         round_trials=ROUND_TRIALS if references is None else round_trials(threads),
     )
 
@@ -548,6 +557,7 @@ def _describe(task: TaskSearch, outcome: _Outcome) -> TuneTask:
         refused=task.refusals.draws,
         refusal=task.refusals.last if task.misfit is None else task.misfit.detail,
         skipped=is_skipped(task),
+        ranked_by=task.ranker.name if any(trial.space == PLANS for trial in task.trials) else None,
     )
 
 

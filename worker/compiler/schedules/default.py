@@ -14,7 +14,7 @@ a search, which its family then follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import s_tir, tirx
@@ -67,6 +67,21 @@ def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, .
         return gpu_plans_of(function, gpu)
     scheduled = _schedule(function, target)
     return None if _is_unclaimed(scheduled.function) else scheduled.plans
+
+
+class RankedPlans(NamedTuple):
+    """The plans of the family that claims a function, best first, and the sizes that they follow from."""
+
+    plans: tuple[Any, ...] = ()
+    shapes: tuple[Any, ...] = ()
+
+
+def ranked_plans(function: tirx.PrimFunc, target: tvm.target.Target) -> RankedPlans:
+    """The plans of a function for a processor; none for a GPU, or if no family claims it."""
+    if gpu_in(target) is not None:
+        return RankedPlans()
+    scheduled = _schedule(function, target)
+    return RankedPlans(scheduled.plans, scheduled.shapes)
 
 
 def schedule_rest(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:

@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.meta_schedule.space_generator import ScheduleFn, SpaceGenerator
 
@@ -34,10 +35,14 @@ class NoSuchPlanError(ValueError):
 
 
 class Scheduled(NamedTuple):
-    """A function with its loops, and the plans of its family; empty if it has no choice."""
+    """A function with its loops, and the plans of its family; empty if it has no choice.
+
+    ``shapes`` are the dataclasses of sizes that the family derived the plans from.
+    """
 
     function: tirx.PrimFunc
     plans: tuple[Any, ...]
+    shapes: tuple[Any, ...] = ()
 
 
 class PlanChooser:
@@ -46,17 +51,19 @@ class PlanChooser:
     def __init__(self, wanted: Numbers | None) -> None:
         self._wanted = wanted
         self.plans: tuple[Any, ...] = ()
+        self.shapes: tuple[Any, ...] = ()
 
-    def __call__(self, plans: Sequence[Plan]) -> Plan:
+    def __call__(self, plans: Sequence[Plan], *shapes: Any) -> Plan:
         """The plan to follow.
 
         Args:
             plans: at least one, the most promising first.
+            shapes: the dataclasses of sizes that they follow from, for cost models.
 
         Raises:
             NoSuchPlanError: the wanted plan is not among them.
         """
-        self.plans = tuple(plans)
+        self.plans, self.shapes = tuple(plans), shapes
         if self._wanted is None:
             return plans[0]
         for plan in plans:
@@ -84,6 +91,15 @@ def noted_plan(function: tirx.PrimFunc) -> Numbers | None:
         if str(key).startswith(PLAN)
     }
     return noted or None
+
+
+def with_plan(function: tirx.PrimFunc, plan: Any) -> tirx.PrimFunc:
+    """The function, carrying a plan that its family then follows."""
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    root = schedule.get_sblock("root", func_name="main")
+    for name, number in numbers_of(plan).items():
+        schedule.annotate(root, PLAN + name, number)
+    return schedule.mod["main"]
 
 
 def forget_plan(schedule: s_tir.Schedule, plan: Numbers) -> None:

@@ -17,6 +17,7 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import PLANS, RECORDS, STOCK
 from worker.compiler.tuning.assignment import Assignment
+from worker.compiler.tuning.cost_model.ranking import in_order, ranker_for
 from worker.compiler.tuning.given_records import RecordProposals
 from worker.compiler.tuning.proposals import (
     FamilyProposals,
@@ -25,6 +26,7 @@ from worker.compiler.tuning.proposals import (
     SpaceProposals,
     StockProposals,
 )
+from worker.compiler.tuning.ranker import Ranker
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
 from worker.compiler.tuning.stored_records import Function, RestoredTrial
 from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, Standing
@@ -129,6 +131,11 @@ class TaskSearch:
         return best.space if best else next(iter(self.spaces), "")
 
     @property
+    def ranker(self) -> Ranker:
+        """What orders the plans before any is measured."""
+        return ranker_for(self.plans or (), self.session.target, self.session.learned)
+
+    @property
     def refusals(self) -> Refusals:
         """The draws on which a hand-written space raised."""
         return self._proposals.refusals if isinstance(self._proposals, SpaceProposals) else Refusals()
@@ -206,9 +213,14 @@ class TaskSearch:
             measured = sum(trial.space == STOCK for trial in self.restored)
             return StockProposals(self.module, self.session, self.index, measured)
         if self.space == PLANS:
-            return FamilyProposals(self.module, self._own_plans(), self.default_seconds)
+            return FamilyProposals(self.module, self._plans_in_order(), self.default_seconds)
         space = space_book().spaces[self.space]
         return SpaceProposals(self.name, self.module, space, self.session)
+
+    def _plans_in_order(self) -> Sequence[Any]:
+        """The default schedule's plan, then the others as they are ranked."""
+        first, *others = self._own_plans()
+        return (first, *in_order(self.module, others, self.ranker))
 
     def _own_plans(self) -> Sequence[Any]:
         if self.plans is None:

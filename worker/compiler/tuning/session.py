@@ -22,6 +22,7 @@ from bessemer.contract.options import CostModel as CostModelName
 from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
+from worker.compiler.tuning.cost_model.trees import CostModel as LearnedModel
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
@@ -48,6 +49,7 @@ class TuningSession:
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
+        learned: ranks plans before any is measured; None: the families' own order.
     """
 
     target: tvm.target.Target
@@ -62,6 +64,7 @@ class TuningSession:
     round_trials: int = ROUND_TRIALS
     clock: PhaseClock = field(default_factory=PhaseClock)
     journal: SearchJournal | None = None
+    learned: LearnedModel | None = None
 
     @property
     def is_local(self) -> bool:

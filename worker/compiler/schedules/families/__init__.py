@@ -115,7 +115,7 @@ def schedule_by_family(
         except REFUSALS:
             continue
         if written is not None:
-            return Scheduled(written, choose.plans)
+            return Scheduled(written, choose.plans, choose.shapes)
     return None
 
 

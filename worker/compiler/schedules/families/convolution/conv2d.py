@@ -144,7 +144,7 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoo
     shape = _shape(schedule, windows, is_cut=windows is not whole)
     plans = convolution_plans(shape, machine)
     by_rows = tuple(plan for plan in plans if _goes_by_rows(plan)) if _is_activated(schedule, windows) else ()
-    plan = choose(by_rows or plans)
+    plan = choose(by_rows or plans, shape)
     if by_rows:
         _tile(schedule, windows, plan, machine, activates=True)
         return True
@@ -189,6 +189,12 @@ def _unrolls(shape: ConvolutionShape, tile: ConvolutionTile, machine: Machine) -
     """Whether to unroll the lanes of an input block. LLVM then spills tiles of many columns."""
     fits = tile.columns <= _MAX_UNROLLED_COLUMNS and machine.registers >= _UNROLLED_REGISTERS
     return fits and shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain and not machine.lane_factors
+
+
+def plan_cycles(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine) -> float:
+    """The cycles of the thread with the most work, by a plan's tile."""
+    vectors = shape.batch * shape.groups * shape.blocks * shape.rows * shape.columns
+    return _cycles(plan.tile, shape, machine) * shape.taps * vectors / machine.threads
 
 
 def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:

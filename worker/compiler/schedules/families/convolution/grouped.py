@@ -57,7 +57,7 @@ def write_grouped(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoose
     parts = _find(trial)
     if parts is None:
         return None
-    plan = choose(grouped_plans(parts.shape, machine))
+    plan = choose(grouped_plans(parts.shape, machine), parts.shape)
     parallel = machine.threads > 1 and parts.shape.work >= MIN_PARALLEL_MULTIPLY_ADDS
     return nest.with_loops(trial.mod["main"], _Writer(parts, plan, parallel).loops())
 

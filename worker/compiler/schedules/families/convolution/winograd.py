@@ -69,7 +69,7 @@ def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoos
     parts = _find(trial)
     if parts is None:
         return None
-    plan = choose(winograd_plans(parts.shape, machine))
+    plan = choose(winograd_plans(parts.shape, machine), parts.shape)
     shape = parts.shape
     work = shape.points * shape.tiles * shape.inputs * shape.lanes * shape.outputs
     parallel = machine.threads > 1 and work >= MIN_PARALLEL_MULTIPLY_ADDS

@@ -79,7 +79,7 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
     def loops(plan: MatmulPlan) -> tirx.Stmt:
         return (Writer(product, plan, ahead) if dot is None else DotWriter(product, plan, ahead, dot)).tasks()
 
-    plan = choose(matmul_plans(shape, machine, right))
+    plan = choose(matmul_plans(shape, machine, right), shape, right)
     if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):
         return loops(plan)
     few = plan_matmul(replace(shape, rows=1), machine, right)

@@ -285,6 +285,11 @@ def _registers(tile: MatmulTile, shape: MatmulShape) -> int:
     return tile.rows * tile.vectors * tile.chains + shared + _RESERVED_REGISTERS
 
 
+def plan_cycles(plan: MatmulPlan, shape: MatmulShape, machine: Machine) -> float:
+    """The cycles of the thread with the most work, by a plan's tile."""
+    return _cost(plan.tile, shape, machine)[0] / (machine.threads if plan.parallel else 1)
+
+
 def _step_cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of one step of the depth, see above."""
     taken = 1 if shape.unit is None else shape.unit.rows

@@ -51,7 +51,8 @@ def write_rows(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) 
     if parts is None:
         return None
     function = schedule.mod["main"]
-    plan = choose(rows_plans(_shape(parts, machine), machine.threads))
+    shape = _shape(parts, machine)
+    plan = choose(rows_plans(shape, machine.threads), shape)
     loops = RowLoops.of(parts, set(function.params), machine, plan.sums)
     return nest.with_loops(function, loops.tasks(plan.tasks))
 
