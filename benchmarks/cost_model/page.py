@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.cost_model.results import CostModelResults, FamilyAccuracy
 from benchmarks.tables import describe_machine, from_file, newest, table
-from worker.report.words import percent
+from bessemer.figures.words import percent
 
 TOPIC = "cost-model"
 

@@ -246,7 +246,7 @@ def chain_plans(chain: Chain, machine: Machine) -> tuple[ChainPlan, ...]:
         if tile.parts == 1 and _fits(chain, tile, machine)
     ]
     return tuple(
-        ChainPlan(*tile, _band(chain, blocks // tile[0], machine), unrolls)
+        ChainPlan(tile[0], tile[1], _band(chain, blocks // tile[0], machine), unrolls)
         for tile, unrolls in by_rank(tiles[:_MAX_TILES], (False, True))
         if not unrolls or tile[0] * tile[1] * unrolled <= _MAX_STATEMENTS
     )

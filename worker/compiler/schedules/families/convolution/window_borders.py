@@ -64,7 +64,7 @@ def _write(
     if not plans:
         return None
     is_parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
-    return nest.with_loops(trial.mod["main"], _loops(parts, choose(plans), is_parallel))
+    return nest.with_loops(trial.mod["main"], _loops(parts, choose(plans, shape), is_parallel))
 
 
 @dataclass(frozen=True)
