@@ -36,7 +36,7 @@ FLAGS = (
     "--disable-sync",
 )
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=20_000)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def page(browser: Browser, live: LiveApp) -> Iterator[Page]:
 def watched(browser: Browser, url: str, java_script_enabled: bool = True) -> Iterator[Page]:
     """A page of a service by its URL, watched to the end."""
     context = browser.new_context(base_url=url, java_script_enabled=java_script_enabled)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(20_000)
     page = context.new_page()
     watch = Watch(url)
     watch.attach(page)
