@@ -10,7 +10,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
@@ -27,6 +35,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+expect.set_options(timeout=20_000)
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,8 @@ class Watch:
         page.on("request", self._on_request)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "the server responded with a status of 4" not in message.text:
+        is_expected = "the server responded with a status of 4" in message.text or "net::" in message.text
+        if message.type == "error" and not is_expected:
             self.faults.append(f"console: {message.text}")
 
     def _on_dialog(self, dialog: Dialog) -> None:
@@ -102,9 +113,10 @@ def page(browser: Browser, live: LiveApp) -> Iterator[Page]:
     yield from watched(browser, live.url)
 
 
-def watched(browser: Browser, url: str) -> Iterator[Page]:
+def watched(browser: Browser, url: str, java_script_enabled: bool = True) -> Iterator[Page]:
     """A page of a service by its URL, watched to the end."""
-    context = browser.new_context(base_url=url)
+    context = browser.new_context(base_url=url, java_script_enabled=java_script_enabled)
+    context.set_default_timeout(20_000)
     page = context.new_page()
     watch = Watch(url)
     watch.attach(page)
