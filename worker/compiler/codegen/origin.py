@@ -41,14 +41,28 @@ class Origins:
         self._nodes = nodes
         self._read: dict[relax.Expr, str] = {}
         self._results: dict[str, set[relax.Expr]] = {}
+        self._unnamed: set[str] = set()
+        """Functions that read a value which no name identifies."""
         made_by: dict[relax.Expr, str] = {}
+        inputs = {
+            parameter
+            for function in module.functions.values()
+            if isinstance(function, relax.Function)
+            for parameter in function.params
+        }
         for binding in bindings_of(module):
             value = binding.value
             if isinstance(value, relax.TupleGetItem) and value.tuple_value in made_by:
                 made_by[binding.var] = made_by[value.tuple_value]
             if isinstance(value, relax.Call) and value.op == _CALL:
-                self._read.update(_read(value, module))
-                made_by[binding.var] = str(value.args[0].name_hint)
+                read, name = _read(value, module), str(value.args[0].name_hint)
+                self._read.update(read)
+                made_by[binding.var] = name
+                if any(
+                    isinstance(argument, relax.Var) and argument not in inputs and parameter not in nodes
+                    for argument, parameter in read.items()
+                ):
+                    self._unnamed.add(name)
         for variable, name in made_by.items():
             self._results.setdefault(name, set()).add(variable)
         self._passed = {nodes[name] for name in self._read.values() if name in nodes}
@@ -69,10 +83,19 @@ class Origins:
         return self._places(ends or (self._returned if function in self._results else ()))
 
     def certain(self, function: str) -> tuple[SourcePlace, ...]:
-        """The same, but empty if names identify neither its results nor that they are the model's outputs."""
+        """The same, but empty if a value that it reads or returns has no name.
+
+        Results that no function reads are the model's outputs.
+        """
         results = self._results.get(function, set())
-        is_last = bool(results) and not any(value in self._read for value in results)
-        return self._places(self._ends(function) or (self._returned if is_last else ()))
+        read = [value for value in results if value in self._read]
+        if (
+            function in self._unnamed
+            or not results
+            or any(self._read[each] not in self._nodes for each in read)
+        ):
+            return ()
+        return self._places((*self._ends(function), *(() if read else self._returned)))
 
     def _ends(self, function: str) -> list[Node]:
         names = (self._read.get(value) for value in self._results.get(function, ()))
