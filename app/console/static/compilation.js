@@ -228,12 +228,12 @@
       ctx.textAlign = "right";
       ctx.lineJoin = "round";
       ctx.lineWidth = 4 * ratio;
-      ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel");
+      ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel").trim();
       let lowest = bbox.top;
       for (const { text, y, ours } of labels) {
         const at = Math.max(y - 5 * ratio, lowest + 14 * ratio);
         lowest = at;
-        ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(ours ? "--ember" : "--ink");
+        ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(ours ? "--ember" : "--ink").trim();
         ctx.strokeText(text, bbox.left + bbox.width - 2 * ratio, at);
         ctx.fillText(text, bbox.left + bbox.width - 2 * ratio, at);
       }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -83,9 +84,10 @@ class Origins:
         return self._places(ends or (self._returned if function in self._results else ()))
 
     def certain(self, function: str) -> tuple[SourcePlace, ...]:
-        """The same, but empty if a value that it reads or returns has no name.
+        """The same, but empty if a value that it reads or returns has no name, or if they contradict its own.
 
-        Results that no function reads are the model's outputs.
+        Results that no function reads are the model's outputs. Passes number variables anew, so that one may
+        have the name of another's node.
         """
         results = self._results.get(function, set())
         read = [value for value in results if value in self._read]
@@ -95,7 +97,8 @@ class Origins:
             or any(self._read[each] not in self._nodes for each in read)
         ):
             return ()
-        return self._places((*self._ends(function), *(() if read else self._returned)))
+        places = self._places((*self._ends(function), *(() if read else self._returned)))
+        return places if agree(function, places) else ()
 
     def _ends(self, function: str) -> list[Node]:
         names = (self._read.get(value) for value in self._results.get(function, ()))
@@ -105,6 +108,29 @@ class Origins:
         found = {node for end in ends for node in _between(self._passed, end)}
         ordered = sorted(found, key=self._order.__getitem__)
         return tuple(dict.fromkeys(map(place_of, ordered)))[:MAX_PLACES]
+
+
+_KINDS = tuple(
+    (re.compile(operator), re.compile(function))
+    for operator, function in (
+        (r"linear|addmm|matmul|\bb?mm\b|einsum|scaled_dot", r"linear|matmul|dense|einsum|attention"),
+        (r"conv", r"conv"),
+        (r"embedding|index|gather", r"take|gather|embedding"),
+        (r"layer_norm|group_norm|rms_norm", r"norm"),
+        (r"pool", r"pool"),
+        (r"softmax|scaled_dot", r"softmax|attention"),
+    )
+)
+"""Names of operators, and those of functions that compute them."""
+
+
+def agree(function: str, places: tuple[SourcePlace, ...]) -> bool:
+    """Whether the places have operators of exactly those kinds that the function's name has."""
+    operators = " ".join(place.operator or "" for place in places)
+    return all(
+        bool(of_operator.search(operators)) == bool(of_function.search(function))
+        for of_operator, of_function in _KINDS
+    )
 
 
 def _returned(program: list[Node]) -> list[Node]:
