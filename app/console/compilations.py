@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import secrets
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -34,6 +35,9 @@ from bessemer.store.errors import StoreError
 PREFIX = "/console/compilations"
 MAX_LOG_BYTES = 64 << 10
 """How much of a log's end the page shows."""
+
+COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+"""What programs write to a terminal for colors."""
 
 MORE_TRIALS = 4
 """A compilation with more trials suggests this multiple of the last number."""
@@ -160,17 +164,17 @@ def _rendered(request: Request, job: Compilation, stored: StoredReport) -> Marku
 
 
 def _log_tail(service: TenantService, job: Compilation) -> str:
-    """The end of the log; what is no UTF-8 is replaced."""
+    """The end of the log without colors; bytes that aren't UTF-8 are replaced."""
     file = next((artifact for artifact in job.artifacts if artifact.name == LOG), None)
     if file is None:
-        return service.data.jobs.log_tail(job.id)
+        return COLORS.sub("", service.data.jobs.log_tail(job.id))
     try:
         start = max(file.size_bytes - MAX_LOG_BYTES, 0)
         data = b"".join(service.data.artifacts.stream(file.digest, start, file.size_bytes))
     except StoreError as error:
         log.warning("the log of %s cannot be read: %s", job.id, error)
         return ""
-    return data.decode(errors="replace")
+    return COLORS.sub("", data.decode(errors="replace"))
 
 
 def _read_query(request: Request) -> tuple[CompilationQuery, Problem | None]:

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 1000.0, 420.0
 
 SHOWN_FUNCTIONS = 60
 SHOWN_OPERATORS = 12
-SHOWN_LINES = 40
+SHOWN_LINES = 15
 MAX_NAME = 120
 SPLIT_FROM = 0.03
 """A function with at least this share of the time is divided into its operators."""

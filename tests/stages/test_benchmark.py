@@ -128,3 +128,21 @@ def test_a_baseline_that_raises_has_its_own_code(context: StageContext) -> None:
         benchmark(subject, context)
 
     assert raised.value.code is ErrorCode.BENCHMARK_FAILED
+
+
+def test_the_report_tells_how_single_runs_are_distributed(context: StageContext) -> None:
+    result = benchmark(verified(captured(seconds=0.1), context), context).result
+
+    assert [each.name for each in result.distributions] == ["library", "torch-eager"]
+    ours = result.distributions[0].quantiles_ms
+    assert list(ours) == sorted(ours)
+    assert ours[0] == pytest.approx(result.latency.min_ms)
+    assert ours[20] == pytest.approx(result.latency.p50_ms)
+
+
+def test_functions_name_the_operators_that_they_compute(context: StageContext) -> None:
+    functions = benchmark(verified(captured(seconds=0.05), context), context).result.functions
+
+    places = {place.operator for function in functions for place in function.places}
+    assert {"aten.linear.default", "aten.relu.default"} <= places
+    assert all(place.file and place.line for function in functions for place in function.places)

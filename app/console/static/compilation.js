@@ -11,6 +11,7 @@
   const LOG_MS = 2000;
   const CLOCK_MS = 5000;
   const LONGEST_WAIT_SECONDS = 30;
+  const COLORS = /\u001b\[[0-9;]*[A-Za-z]/g;
   const NAMES = {
     "torch-eager": "torch eager", "torch-compile": "torch.compile", onnxruntime: "ONNX Runtime", openvino: "OpenVINO",
   };
@@ -81,8 +82,16 @@
       if (event.seq <= last) return;
       last = event.seq;
       curve.add(event);
+      keepBestWhile(event);
       if (FINAL.has(event.type)) finish(event.type);
       else refresh();
+    }
+
+    function keepBestWhile(event) {
+      const form = document.getElementById("keep-best");
+      if (!form) return;
+      if (event.type === "started") form.hidden = false;
+      if (event.type === "stage-finished" && event.data.stage === "tune") form.hidden = true;
     }
 
     function refresh() {
@@ -124,7 +133,7 @@
       try {
         const response = await fetch(`${api}/logs`, { credentials: "same-origin" });
         if (!response.ok) return;
-        text = await response.text();
+        text = (await response.text()).replace(COLORS, "");
       } catch { return; }
       if (text === log.textContent) return;
       const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
@@ -150,7 +159,6 @@
 
     function add(event) {
       if (event.type === "started") { points.length = 0; begun = null; }
-      if (event.type === "stage-started" && event.data.stage === "tune") begun = Date.parse(event.at);
       const estimate = event.type === "progress" && event.data.estimate;
       if (!estimate) return;
       const at = Date.parse(event.at);
@@ -184,11 +192,12 @@
       const shown = (_chart, value) => (value === null || value === undefined ? "–" : duration(value));
       return {
         ...size(),
-        legend: { live: true },
+        legend: { live: false },
+        hooks: { draw: [nameLines] },
         cursor: { drag: { x: false, y: false } },
         scales: { x: { time: false, range: (_c, _min, max) => [0, Math.max(max, 1)] }, y: { range: (_c, _min, max) => [0, max * 1.12] } },
         axes: [
-          { ...axis, values: (_c, ticks) => ticks.map((tick) => duration(tick * 1000)) },
+          { ...axis, space: 96, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick * 1000) : "0")) },
           { ...axis, size: 66, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick) : "0")) },
         ],
         series: [
@@ -204,6 +213,31 @@
           })),
         ],
       };
+    }
+
+    /* Each line's name and latency at its right end, from the top, without overlaps. */
+    function nameLines(drawn) {
+      const { ctx, bbox, data, series } = drawn;
+      const ratio = devicePixelRatio;
+      const last = data[0].length - 1;
+      const labels = series.slice(1)
+        .map((each, index) => ({ text: `${each.label} ${duration(data[index + 1][last])}`, y: drawn.valToPos(data[index + 1][last], "y", true), ours: index === 0 }))
+        .sort((one, other) => one.y - other.y);
+      ctx.save();
+      ctx.font = `${12.5 * ratio}px system-ui, sans-serif`;
+      ctx.textAlign = "right";
+      ctx.lineJoin = "round";
+      ctx.lineWidth = 4 * ratio;
+      ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel").trim();
+      let lowest = bbox.top;
+      for (const { text, y, ours } of labels) {
+        const at = Math.max(y - 5 * ratio, lowest + 14 * ratio);
+        lowest = at;
+        ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(ours ? "--ember" : "--ink").trim();
+        ctx.strokeText(text, bbox.left + bbox.width - 2 * ratio, at);
+        ctx.fillText(text, bbox.left + bbox.width - 2 * ratio, at);
+      }
+      ctx.restore();
     }
 
     function size() {
