@@ -195,7 +195,6 @@ def _text(name: str, of: Callable[[Compared], str]) -> Callable[[Sequence[Compar
 
 
 TEXTS = (
-    _text("Labels", lambda column: ", ".join(column.labels)),
     _text("Target", lambda column: column.result.target),
     _text("Processor", lambda column: column.result.processor or ""),
     _text("Threads", lambda column: str(column.result.threads or "")),
