@@ -12,6 +12,7 @@ from app.console.differences import (
     gate_outcome,
     latency_bars,
     pass_table,
+    reasons,
     request_table,
     same_reference,
 )
@@ -28,7 +29,6 @@ from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_TARGETS
 from bessemer.gate.policy import Outcome
-from bessemer.gate.summary import complaints
 
 MOST = MAX_TARGETS
 OFFERED = 60
@@ -64,7 +64,7 @@ def show_comparison(
         requests=request_table(columns),
         same_reference=same_reference(columns, REFERENCE),
         verdicts=[
-            (column, outcome, complaints(outcome), _was_compared(outcome)) for column, outcome in verdicts
+            (column, outcome, reasons(outcome), _was_compared(outcome)) for column, outcome in verdicts
         ],
         group=group,
     )

@@ -235,7 +235,7 @@ async def test_the_fleet_shows_an_administrator_more(guarded: FastAPI) -> None:
         client_of(guarded, "vision", Scope.READ) as reader,
         client_of(guarded, "ops", Scope.ADMIN) as operator,
     ):
-        read, operated = (checked(await each.get("/console/fleet")) for each in (reader, operator))
+        read, operated = [checked(await each.get("/console/fleet")) for each in (reader, operator)]
         part = await reader.get("/console/fleet", headers={"HX-Request": "true"})
     assert "EPYC of the operator" in operated and "All tenants" in operated
     assert "EPYC of the operator" not in read and "All tenants" not in read
