@@ -12,6 +12,7 @@ from app.console.differences import (
     gate_outcome,
     latency_bars,
     pass_table,
+    reasons,
     request_table,
     same_reference,
 )
@@ -27,7 +28,7 @@ from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_TARGETS
-from bessemer.gate.summary import complaints
+from bessemer.gate.policy import Outcome
 
 MOST = MAX_TARGETS
 OFFERED = 60
@@ -62,9 +63,16 @@ def show_comparison(
         passes=pass_table(columns),
         requests=request_table(columns),
         same_reference=same_reference(columns, REFERENCE),
-        verdicts=[(column, outcome, complaints(outcome)) for column, outcome in verdicts],
+        verdicts=[
+            (column, outcome, reasons(outcome), _was_compared(outcome)) for column, outcome in verdicts
+        ],
         group=group,
     )
+
+
+def _was_compared(outcome: Outcome) -> bool:
+    """Whether any figure has one of the base beside it."""
+    return any(measure.change_percent is not None for measure in outcome.measures)
 
 
 def _named(service: TenantService, ids: Sequence[str]) -> tuple[Compilation, ...]:

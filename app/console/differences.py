@@ -13,6 +13,7 @@ from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.names import shown_labels
 from bessemer.contract.report import BenchmarkResult, FunctionTime, Report
 from bessemer.gate.policy import WARN_PERCENT, Bounds, Outcome, judge
+from bessemer.gate.summary import complaints
 
 MOST_ROWS = 60
 """The most rows of one table; the rest are counted."""
@@ -195,7 +196,6 @@ def _text(name: str, of: Callable[[Compared], str]) -> Callable[[Sequence[Compar
 
 
 TEXTS = (
-    _text("Labels", lambda column: ", ".join(column.labels)),
     _text("Target", lambda column: column.result.target),
     _text("Processor", lambda column: column.result.processor or ""),
     _text("Threads", lambda column: str(column.result.threads or "")),
@@ -401,3 +401,10 @@ def gate_outcome(column: Compared, base: Compared) -> Outcome | None:
         return judge(column.job.name or column.job.id, column.job, column.report, base.report, BOUNDS)
     except OverflowError:  # a job wrote a number beyond all that are measured
         return None
+
+
+def reasons(outcome: Outcome) -> tuple[str, ...]:
+    """Why a gate would stop a compilation; empty if it would not."""
+    return tuple(text for _, text in outcome.breaches) or (
+        complaints(outcome) if outcome.document.problem is not None else ()
+    )

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from app.console import words
 from app.console.charts import Chart, Line, Point, can_be_drawn, chart
-from app.console.differences import Compared, change, gate_outcome, ratio
+from app.console.differences import Compared, change, gate_outcome, ratio, reasons
 from bessemer.contract.group import shown_target
 from bessemer.contract.job import Compilation, Figures
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import BaselineResult, Latency, Report
 from bessemer.gate.policy import WARN_PERCENT, Outcome, Verdict
-from bessemer.gate.summary import complaints
 
 MOST_POINTS = 400
 """The newest compilations that a page shows."""
@@ -41,9 +40,9 @@ class Step:
         return Verdict.PASSED if self.outcome is None else self.outcome.verdict
 
     @property
-    def complaints(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[str, ...]:
         """Why a gate would stop it."""
-        return () if self.outcome is None else complaints(self.outcome)
+        return () if self.outcome is None else reasons(self.outcome)
 
     @property
     def change(self) -> str:
@@ -142,7 +141,7 @@ MARKS = {
 def _point(step: Step, address: str) -> Point | None:
     p50 = step.figures.latency.p50_ms
     labels = ", ".join(f"{key}={value}" for key, value in step.job.request.labels.items())
-    title = (words.moment(step.job.created_at), labels, words.duration(p50), step.change, *step.complaints)
+    title = (words.moment(step.job.created_at), labels, words.duration(p50), step.change, *step.reasons)
     return _drawable(
         Point(
             p50, f"{step.job.created_at:%b %d}", ": ".join(filter(None, title)), address, MARKS[step.verdict]

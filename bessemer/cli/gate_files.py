@@ -45,17 +45,21 @@ UNNAMED = "the model"
 
 @dataclass(frozen=True)
 class GateFiles:
-    """The paths to write; None for none. A summary is appended, the other files are replaced."""
+    """The paths to write; None for none. A summary is appended, the other files are replaced.
+
+    ``console`` is the address of the server's console, for links in the summary; empty for none.
+    """
 
     report: Path | None = None
     summary: Path | None = None
     junit: Path | None = None
+    console: str = ""
 
     def write(self, outcome: Outcome) -> None:
         """Write the outcome of a gate."""
         if self.report is not None and outcome.report is not None:
             _prepared(self.report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
-        self._write(markdown(outcome), junit(outcome))
+        self._write(markdown(outcome, self.console), junit(outcome))
 
     @contextmanager
     def reporting_errors(self, model: str) -> Iterator[None]:

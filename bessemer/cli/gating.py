@@ -194,6 +194,7 @@ def gate(
     files = GateFiles(report, summary, junit)
     with reporting(), files.reporting_errors(model), Client(url) as client:
         beside = Beside(weights, reference)
+        files = replace(files, console=client.console)
         draft = read_draft(
             target, inputs, options, labels, dimensions, name, constants, entries, beside, extensions
         ).measured_again()

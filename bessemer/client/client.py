@@ -431,6 +431,11 @@ class Client(ClientOperations[Job, Group], Blocking):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.address!r})"
 
+    @property
+    def console(self) -> str:
+        """The address of the server's console, its pages for browsers."""
+        return self._transport.console
+
     def __enter__(self) -> Self:
         return self
 
@@ -563,6 +568,11 @@ class AsyncClient(ClientOperations[AsyncJob, AsyncGroup], Asynchronous):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.address!r})"
+
+    @property
+    def console(self) -> str:
+        """The address of the server's console, its pages for browsers."""
+        return self._transport.console
 
     async def __aenter__(self) -> Self:
         return self

@@ -132,6 +132,11 @@ class _Driver:
         """The server's URL, with its password masked, which only ``repr`` of the URL does."""
         return repr(self._settings.url).removeprefix("URL('").removesuffix("')")
 
+    @property
+    def console(self) -> str:
+        """The address of the server's console, without a user name and a password."""
+        return f"{str(self._settings.url.copy_with(userinfo=b'')).rstrip('/')}/console"
+
     def _request(self, call: Call) -> dict[str, Any]:
         """The arguments of ``build_request``, but for the content."""
         seconds = self._settings.timeout_seconds

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from bessemer.contract.names import shown_labels
@@ -14,9 +15,14 @@ MAX_PLACES = 20
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def markdown(outcome: Outcome) -> str:
-    """A section with a heading, the failures, the figures and the stages."""
-    return "\n".join([*_lines(outcome), ""])
+def markdown(outcome: Outcome, console: str = "") -> str:
+    """A section with a heading, the failures, the figures and the stages.
+
+    Args:
+        outcome: the outcome.
+        console: the address of the server's console, which the section links to; empty for no links.
+    """
+    return "\n".join([*_lines(outcome, console), ""])
 
 
 def markdown_refusal(model: str, reason: str, lines: Iterable[str]) -> str:
@@ -76,7 +82,7 @@ def complaints(outcome: Outcome) -> tuple[str, ...]:
     return tuple(f"{verdict}: {text}" for verdict, text in outcome.breaches)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Outcome, console: str) -> Iterator[str]:
     document = outcome.document
     target = f" for {_escaped(document.target.name)}" if document.target else ""
     yield f"## {_sign(outcome)} {_escaped(document.name or outcome.model)}{target}: {_shown_verdict(outcome)}"
@@ -94,7 +100,15 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         shown = ", ".join(f"{stage.stage} {stage.seconds:.2f} s" for stage in document.stages)
         yield from ("", f"Stages: {shown}.")
     labels = "".join(f", {_escaped(label)}" for label in shown_labels(document.request.labels))
-    yield from ("", f"Compilation `{document.id}`, model `{document.request.model[:12]}`{labels}.")
+    model = f"model `{document.request.model[:12]}`"
+    yield from ("", f"Compilation `{document.id}`, {model}{labels}.")
+    if console:
+        history = f"named?name={quote(document.name, safe='')}" if document.name else document.request.model
+        yield from (
+            "",
+            f"In the console: [the compilation]({console}/compilations/{document.id}), [the history of its "
+            f"model]({console}/models/{history}).",
+        )
 
 
 def _table(measures: tuple[Measure, ...]) -> Iterator[str]:

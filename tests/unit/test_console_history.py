@@ -63,7 +63,7 @@ def test_a_compilation_that_a_gate_would_stop_is_marked_and_the_next_one_is_not(
         Verdict.PASSED,
     ]
     assert series.regressions == 1
-    assert "latency" in series.steps[2].complaints[0]
+    assert "latency" in series.steps[2].reasons[0]
     assert [step.change for step in series.steps][2:4] == ["+46.3 %", "the same"]
 
 

@@ -117,6 +117,16 @@ def test_a_summary_is_titled_by_name_and_has_the_labels() -> None:
     assert markdown(outcome(a_report())).startswith("## ✅ net.pt2 for znver4")
 
 
+def test_a_summary_links_to_the_compilation_and_to_the_models_history() -> None:
+    named = a_job().model_copy(update={"name": "a b)[x](y"})
+    links = markdown(judge("net.pt2", named, a_report(), None, Bounds()), "http://h/console").splitlines()[-1]
+    assert f"(http://h/console/compilations/{named.id})" in links
+    assert "(http://h/console/models/named?name=a%20b%29%5Bx%5D%28y)" in links
+    unnamed = markdown(judge("net.pt2", a_job(), a_report(), None, Bounds()), "http://h/console")
+    assert f"/models/{a_job().request.model})" in unnamed
+    assert "console" not in markdown(outcome(a_report()))
+
+
 @pytest.mark.parametrize(
     ("report", "previous", "message"),
     [

@@ -1,0 +1,130 @@
+"""Comparing, a model's history, the fleet and the guide in a browser, and the pictures of the guide."""
+
+import os
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from conftest import LiveApp
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+from sample_data import MEDIANS, REGRESSION, Shown, fill
+
+from app.console.guide import SITE, found
+
+PICTURES = Path(__file__).parents[3] / "docs" / "console"
+WRITES = "CONSOLE_PICTURES"
+"""With this variable, the pictures of the guide are written again."""
+MOST_BYTES = 2 << 20
+
+
+@pytest.fixture(scope="module")
+def shown(live: LiveApp, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    return fill(live.url, live.store, tmp_path_factory.mktemp("reports"))
+
+
+def test_compilations_are_chosen_by_keyboard_and_compared(page: Page, shown: Shown) -> None:
+    page.goto("/console/compare")
+    for job in shown.jobs[-2:]:
+        page.locator(f"input[value='{job}']").focus()
+        page.keyboard.press("Space")
+    page.get_by_role("button", name="Compare").press("Enter")
+    expect(page.get_by_role("heading", name="Compare 2 compilations")).to_be_visible()
+    expect(page.get_by_role("row", name="optimize.fusion")).to_be_visible()
+    expect(page.get_by_role("row", name="fuse: FuseTIR")).to_be_visible()
+    expect(page.locator(".verdict")).to_have_text("slower")
+    page.get_by_role("link", name="Compare with this one").click()
+    expect(page.locator(".card-head a").first).to_have_attribute("href", re.compile(shown.jobs[-1]))
+
+
+def test_a_regression_is_marked_and_leads_to_its_comparison(page: Page, shown: Shown) -> None:
+    page.goto("/console/models/named?name=resnet18")
+    expect(page.locator(".chart a")).to_have_count(len(shown.jobs))
+    marks = page.locator(".chart .mark.bad")
+    assert marks.count() >= 1
+    expect(page.locator(f".chart a[href$='{shown.jobs[REGRESSION]}'] .mark.bad")).to_have_count(1)
+    page.locator(".verdicts a").last.click()
+    expect(page).to_have_url(
+        f"{page.url.split('?')[0]}?id={shown.jobs[REGRESSION - 1]}&id={shown.jobs[REGRESSION]}"
+    )
+    expect(page.locator(".verdict.slower")).to_be_visible()
+
+
+def test_the_fleet_follows_its_workers(page: Page, live: LiveApp, shown: Shown) -> None:
+    shown.beat(live.store)
+    page.goto("/console/fleet")
+    expect(page.locator(".task")).to_contain_text("tune")
+    busy, _ = shown.workers
+    live.store.workers.beat(busy.model_copy(update={"running": ()}))
+    expect(page.locator(".task")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/console/compare",
+        "/console/models",
+        "/console/models/named?name=resnet18",
+        "/console/records",
+        "/console/fleet",
+        "/console/admin",
+        "/console/admin/audit",
+    ],
+)
+def test_pages_fit_a_phone_and_can_be_read_without_scripts(
+    browser: Browser, live: LiveApp, shown: Shown, address: str
+) -> None:
+    context = browser.new_context(
+        base_url=live.url, viewport={"width": 390, "height": 800}, java_script_enabled=False
+    )
+    page = context.new_page()
+    page.goto(address)
+    expect(page.locator("h1")).to_be_visible()
+    width = page.locator("main").bounding_box()
+    context.close()
+    assert width is not None and width["width"] <= 390
+
+
+def test_the_guide_is_searched_under_a_strict_policy(page: Page) -> None:
+    if found(SITE, "") is None:
+        pytest.skip("the guide is not built: make guide")
+    page.goto("/guide/")
+    page.locator(".md-search__input").click()
+    page.keyboard.type("quota")
+    expect(page.locator(".md-search-result__item").first).to_be_visible()
+
+
+ADDRESSES = {
+    "compilations": "/console/compilations",
+    "compare": "/console/compare?id={0}&id={1}",
+    "history": "/console/models/named?name=resnet18",
+    "fleet": "/console/fleet",
+}
+
+
+@pytest.fixture(params=["light", "dark"])
+def themed(browser: Browser, live: LiveApp, request: pytest.FixtureRequest) -> Iterator[tuple[Page, str]]:
+    context = browser.new_context(
+        base_url=live.url, viewport={"width": 1200, "height": 860}, color_scheme=request.param
+    )
+    yield context.new_page(), request.param
+    context.close()
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_pictures_of_the_console(
+    themed: tuple[Page, str], live: LiveApp, shown: Shown, tmp_path: Path, name: str
+) -> None:
+    page, scheme = themed
+    shown.beat(live.store)
+    page.goto(ADDRESSES[name].format(shown.jobs[len(MEDIANS) - 1], shown.jobs[-1]))
+    page.wait_for_load_state("networkidle") if name != "fleet" else page.wait_for_load_state("load")
+    picture = Image.open(BytesIO(page.screenshot()))
+    folder = PICTURES if os.environ.get(WRITES) else tmp_path
+    folder.mkdir(exist_ok=True)
+    picture.convert("RGB").quantize(128).save(folder / f"{name}-{scheme}.png", optimize=True)
+    corner = picture.convert("L").getpixel((4, picture.height - 4))
+    assert isinstance(corner, int) and (corner < 64) is (scheme == "dark")
+    assert sum(file.stat().st_size for file in PICTURES.glob("*.png")) < MOST_BYTES
