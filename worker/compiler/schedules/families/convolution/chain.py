@@ -252,9 +252,9 @@ def chain_plans(chain: Chain, machine: Machine) -> tuple[ChainPlan, ...]:
         if tile.parts == 1 and _fits(chain, tile, machine)
     ]
     return tuple(
-        ChainPlan(*tile, _band(chain, blocks // tile[0], machine), unrolls)
-        for tile, unrolls in by_rank(tiles[:_MAX_TILES], (False, True))
-        if not unrolls or tile[0] * tile[1] * unrolled <= _MAX_STATEMENTS
+        ChainPlan(high, wide, _band(chain, blocks // high, machine), unrolls)
+        for (high, wide), unrolls in by_rank(tiles[:_MAX_TILES], (False, True))
+        if not unrolls or high * wide * unrolled <= _MAX_STATEMENTS
     )
 
 
