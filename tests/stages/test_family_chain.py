@@ -1,4 +1,4 @@
-"""First convolutions of few channels agree with torch, alone and with a pool right behind them."""
+"""Convolutions agree with torch if they are a model's first, or if windows run right behind them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -222,6 +222,82 @@ def test_every_plan_is_right(
     monkeypatch.setattr(chain, "chain_plans", lambda *_: (plan,))
 
     check(server, replace(RESNET, image=(55, 61)), "x86-64-v3", tmp_path)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A convolution in blocks, and a depthwise one of its result."""
+
+    image: tuple[int, int] = (35, 37)
+    inputs: int = 20
+    outputs: int = 72
+    taps: int = 1
+    stride: int = 1
+    padding: int = 1
+    epilogue: str = "clip"
+
+
+def expanded(case: Expansion, data: Array) -> tuple[tvm.IRModule, Array]:
+    first, dense, depthwise = (
+        numbers(*shape, seed=seed).astype(np.float32)
+        for seed, shape in enumerate(
+            [
+                (case.inputs, 3, 1, 1),
+                (case.outputs, case.inputs, case.taps, case.taps),
+                (case.outputs, 1, 3, 3),
+            ]
+        )
+    )
+
+    def compute(x: relax.Expr) -> relax.Expr:
+        image = op.nn.conv2d(op.nn.conv2d(x, relax.const(first)), relax.const(dense), padding=case.taps // 2)
+        image = op.clip(image, 0, 6) if case.epilogue == "clip" else op.nn.silu(image)
+        window = {"strides": case.stride, "padding": case.padding, "groups": case.outputs}
+        return op.nn.relu(op.nn.conv2d(image, relax.const(depthwise), **window))
+
+    sides = (torch.from_numpy(each).double() for each in (data, first, dense, depthwise))
+    pixels, first_weights, dense_weights, depthwise_weights = sides
+    image = functional.conv2d(pixels, first_weights)
+    image = functional.conv2d(image, dense_weights, padding=case.taps // 2)
+    image = image.clamp(0, 6) if case.epilogue == "clip" else functional.silu(image)
+    result = functional.conv2d(image, depthwise_weights, None, case.stride, case.padding, 1, case.outputs)
+    return main_of(compute, data), torch.relu(result).numpy()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Expansion(),
+        Expansion(stride=2),
+        Expansion(padding=0),
+        Expansion(taps=5, stride=2),
+        Expansion(epilogue="silu"),
+    ],
+    ids=["as in a MobileNet", "strides", "no border", "taps", "an expensive epilogue"],
+)
+@pytest.mark.parametrize("mcpu", TARGETS)
+def test_a_depthwise_convolution_joins_the_large_image_before_it(
+    server: CandidateClient, tmp_path: Path, case: Expansion, mcpu: str
+) -> None:
+    data, target = numbers(2, 3, *case.image).astype(np.float32), target_of(mcpu)
+    module, expected = expanded(case, data)
+
+    module = scheduled(module, target)
+
+    assert unclaimed_functions(module) == ()
+    (name,) = functions_of(module, "depthwise")
+    assert name.startswith("fused_conv2d")
+    actual = run_compiled(server, module, target, (data,), tmp_path)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
+
+
+def test_a_depthwise_convolution_stays_apart_if_the_image_fits_the_cache() -> None:
+    module, _ = expanded(Expansion(image=(14, 14)), numbers(1, 3, 14, 14).astype(np.float32))
+
+    module = scheduled(module, target_of("x86-64-v3"))
+
+    (name,) = functions_of(module, "depthwise")
+    assert name.startswith(("depthwise", "fused_depthwise"))
 
 
 def test_an_infinity_reaches_only_the_windows_that_hold_it(server: CandidateClient, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Let a pool run right behind the convolution of a plain image that alone feeds it, as in most stems::
+"""Let a pool or a depthwise convolution run right behind the convolution that alone feeds it::
 
     a = call_tir(conv2d, (x, W)); b = call_tir(max_pool, (a,))    →    b = call_tir(conv2d_max_pool, (x, W))
 
-The convolution's result then stays in the second-level cache. Convolutions and pools are joined after other
-functions are fused, and only if the family of stems claims the result.
+The first convolution's result then stays in the second-level cache. Functions are joined after elementwise
+ones are fused, and only if the family of chains claims the result (``families/convolution/chain``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
 def join_windows(machine: Machine) -> tvm.transform.Pass:
-    """A pass that joins pools with the convolutions of plain images before them."""
+    """A pass that joins pools and depthwise convolutions with the convolutions before them."""
 
     @tvm.transform.module_pass(opt_level=0, name=JOIN_WINDOWS)
     def join(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -71,26 +71,26 @@ class _Joiner(PyExprMutator):
         relax.analysis.post_order_visit(function.body, visit)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Replace a pool by its joined function; the convolution is then unread."""
+        """Replace windows by their joined function; the convolution is then unread."""
         self._values[binding.var] = binding.value
         joined = self._joined(binding.value)
         super().visit_var_binding_(binding if joined is None else relax.VarBinding(binding.var, joined))
 
     def _joined(self, value: relax.Expr) -> relax.Expr | None:
-        pool = self._call(value, POOLING, DEPTHWISE)
-        if pool is None or not isinstance(pool.operands[0], relax.Var):
+        windows = self._call(value, POOLING, DEPTHWISE)
+        if windows is None or not isinstance(windows.operands[0], relax.Var):
             return None
-        image = pool.operands[0]
+        image = windows.operands[0]
         convolution = self._call(self._values.get(image), CONVOLUTION)
         if convolution is None or self._uses[image] != 1:
             return None
-        name = f"{convolution.function.name_hint}_{pool.function.name_hint.removeprefix('fused_')}"
-        function = _merged(self._module, convolution, pool, name)
+        name = f"{convolution.function.name_hint}_{windows.function.name_hint.removeprefix('fused_')}"
+        function = _merged(self._module, convolution, windows, name)
         if not _is_claimed(function, self._machine):
             return None
         variable = self.builder_.add_func(function, name)
-        operands = [*convolution.operands, *pool.operands[1:]]
-        return relax.call_tir(variable, relax.Tuple(operands), pool.result)
+        operands = [*convolution.operands, *windows.operands[1:]]
+        return relax.call_tir(variable, relax.Tuple(operands), windows.result)
 
     def _call(self, value: relax.Expr | None, *families: str) -> _Call | None:
         if not isinstance(value, relax.Call) or not value.op.same_as(_CALL_TIR) or len(value.args) != 2:
@@ -101,20 +101,20 @@ class _Joiner(PyExprMutator):
         return _Call(function, tuple(operands.fields), value.ty_args[0])
 
 
-def _merged(module: tvm.IRModule, convolution: _Call, pool: _Call, name: str) -> tirx.PrimFunc:
-    """One function of a convolution and the pool that reads it."""
+def _merged(module: tvm.IRModule, convolution: _Call, windows: _Call, name: str) -> tirx.PrimFunc:
+    """One function of a convolution and the windows that read it."""
     builder = relax.BlockBuilder()
     functions = [
-        builder.add_func(module[call.function], call.function.name_hint) for call in (convolution, pool)
+        builder.add_func(module[call.function], call.function.name_hint) for call in (convolution, windows)
     ]
-    kinds = [each.ty for each in (*convolution.operands, *pool.operands[1:])]
+    kinds = [each.ty for each in (*convolution.operands, *windows.operands[1:])]
     given = [relax.Var("operand", kind) for kind in kinds]
     own, others = given[: len(convolution.operands)], given[len(convolution.operands) :]
     with builder.function(name, given, attrs={PRIMITIVE: True}, private=True):
         with builder.dataflow():
             image = builder.emit(relax.call_tir(functions[0], relax.Tuple(own), convolution.result))
             result = builder.emit_output(
-                relax.call_tir(functions[1], relax.Tuple([image, *others]), pool.result)
+                relax.call_tir(functions[1], relax.Tuple([image, *others]), windows.result)
             )
         joined = builder.emit_func_output(result)
     passed = [relax.Var("operand", kind) for kind in kinds]

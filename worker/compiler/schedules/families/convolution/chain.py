@@ -1,4 +1,4 @@
-"""Convolutions of plain images of few channels (stems), and pools right behind them::
+"""Convolutions of plain images of few channels (stems), and windows right behind a convolution::
 
     for parallel task in (image, group of output blocks, band of rows):
         for row in band:
@@ -10,9 +10,10 @@
                             sums[column, block, lanes] += image[pixel] * weights[block, lanes]
                 output[block, columns, lanes] = epilogue(sums[columns, blocks, lanes])
 
-With a pool, a band is one of the pool's rows, and the convolution's go to a ring that holds one window::
+If a pool or a depthwise convolution follows, a band has rows of its result. The first convolution, of a plain
+image or one in blocks, writes its rows to a ring that holds those of one window::
 
-        for row of the pool in band:
+        for row of the result in band:
             for row of its windows that the ring lacks:
                 ring[columns, blocks, lanes] = the tiles above
             for block: output[columns, lanes] = epilogue(windows over the ring)       # ``window_borders``
@@ -124,6 +125,11 @@ class Chain:
         return len(self.image.shape) == _PLAIN
 
     @property
+    def bytes(self) -> int:
+        """The size of the convolution's result."""
+        return prod(axis.extent for axis in self.main.spatial) * element_bits(self.main) // 8
+
+    @property
     def vectors(self) -> Vectors:
         """The vectors of the sums."""
         axes = self.main.spatial
@@ -143,7 +149,7 @@ class Chain:
 
 
 def write_chain(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """Write the loops of a convolution of a plain image, with a pool or without; None for other functions."""
+    """Write the loops of a stem, or of a convolution and the windows behind it; None for other functions."""
     trial = schedule.copy()
     chain = find_chain(trial)
     plans = () if chain is None else chain_plans(chain, machine)
@@ -225,7 +231,7 @@ def _with_windows(schedule: s_tir.Schedule, chain: Chain, windows: SBlockRV, kno
 
 
 def chain_plans(chain: Chain, machine: Machine) -> tuple[ChainPlan, ...]:
-    """All plans, the most promising first; none if a pool should stay apart."""
+    """All plans, the most promising first; none if windows should stay apart."""
     batch, blocks, rows, columns, _ = (axis.extent for axis in chain.main.spatial)
     shape = ConvolutionShape(
         batch=batch,
@@ -246,20 +252,26 @@ def chain_plans(chain: Chain, machine: Machine) -> tuple[ChainPlan, ...]:
         if tile.parts == 1 and _fits(chain, tile, machine)
     ]
     return tuple(
-        ChainPlan(tile[0], tile[1], _band(chain, blocks // tile[0], machine), unrolls)
-        for tile, unrolls in by_rank(tiles[:_MAX_TILES], (False, True))
-        if not unrolls or tile[0] * tile[1] * unrolled <= _MAX_STATEMENTS
+        ChainPlan(high, wide, _band(chain, blocks // high, machine), unrolls)
+        for (high, wide), unrolls in by_rank(tiles[:_MAX_TILES], (False, True))
+        if not unrolls or high * wide * unrolled <= _MAX_STATEMENTS
     )
 
 
 def _fits(chain: Chain, tile: ConvolutionTile, machine: Machine) -> bool:
-    """Whether a tile's code is short, its ring fits half of L2, and bands repeat little work."""
+    """Whether a tile's code is short, and windows gain: the image before them would leave half of L2, their
+    ring does not, and bands repeat little work.
+    """
     if sum(chain.columns.outer_tiles(tile.columns)) > _MAX_OUTER_TILES:
         return False
     if chain.windowed is None:
         return True
+    if not chain.is_plain and chain.bytes <= machine.l2_bytes // 2:
+        return False
     batch, blocks = chain.result[:2]
     side, groups = chain.windowed.parts.rows, blocks // tile.blocks
+    if side.reach >= side.size:
+        return False
     ring = side.reach * chain.columns.output * tile.blocks * machine.vector_bits // 8
     repeated = _rows_of_thread(chain, _band(chain, groups, machine), groups, machine)
     alone = batch * groups * side.size / machine.threads
