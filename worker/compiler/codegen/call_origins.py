@@ -130,6 +130,8 @@ def _operator(node: Node, number: Mapping[Node, int]) -> CodeOperator:
 
 def _value(node: Node) -> str:
     value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        value = next(iter(value), None)
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or dtype is None:
         return ""
