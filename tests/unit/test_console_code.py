@@ -191,3 +191,8 @@ def test_a_function_lives_from_its_first_step_to_its_last() -> None:
 def test_a_search_stops_at_its_limit() -> None:
     text = Text("Abc\n" * 50)
     assert matching(text, "aBC", 3) == [0, 1, 2]
+
+
+def test_a_text_that_is_no_module_has_no_functions() -> None:
+    assert Text("").functions == {}
+    assert compare(Text("a\n"), Text("b\n")).rows == []

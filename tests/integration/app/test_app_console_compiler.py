@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from html.parser import HTMLParser
 
 import pytest
 import zstandard
@@ -35,6 +36,21 @@ PAGES = (
     "/search",
     "/search?q=a&step=1",
 )
+
+
+class Tags(HTMLParser):
+    """Collects the elements and attributes that no page of ours has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.foreign: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        source = dict(attrs).get("src") or ""
+        if tag in ("img", "iframe") or (tag == "script" and not source.startswith("/console/static/")):
+            self.foreign.append(tag)
+        self.foreign += [name for name in names if name.startswith("on") or name == "style"]
 
 
 def module(body: str) -> str:
@@ -112,10 +128,9 @@ async def test_no_text_of_a_job_is_markup(api: AsyncClient, played: PlayedWorker
     for page in PAGES:
         response = await api.get(f"{address}{page}")
         assert response.status_code == 200, page
-        assert "<script>alert" not in response.text, page
-        assert "<img" not in response.text, page
-        assert not re.search(r"<[^>]*\son\w+=", response.text), page
-        assert not re.search(r"<[a-z][^>]*\sstyle=", response.text), page
+        tags = Tags()
+        tags.feed(response.text)
+        assert tags.foreign == [], page
 
 
 @pytest.mark.parametrize(
