@@ -144,19 +144,22 @@ def common(before: Sequence[str], after: Sequence[str]) -> list[Pair]:
 
 
 def word_marks(before: str, after: str) -> tuple[list[Pair], list[Pair]]:
-    """The parts of two lines that differ, as ranges of characters; of lines too different, all of both."""
+    """The parts of two lines that differ, as ranges of characters; none if most of the lines differs."""
     old, new = _WORDS.findall(before), _WORDS.findall(after)
     first = _common_start(old, new)
     last = min(_common_start(old[::-1], new[::-1]), len(old) - first, len(new) - first)
     middle, new_middle = old[first : len(old) - last], new[first : len(new) - last]
     pairs = common(middle, new_middle) if len(middle) * len(new_middle) <= MAX_WORD_CELLS else []
-    kept = sum(len(middle[line]) for line, _ in pairs if not middle[line].isspace())
-    around = sum(map(len, old[:first])) + sum(map(len, old[len(old) - last :]))
-    if 2 * (kept + around) < min(len(before.strip()), len(after.strip())) - 1:
-        return [(0, len(before))], [(0, len(after))]
+    equal = [*old[:first], *(middle[line] for line, _ in pairs), *old[len(old) - last :]]
+    if 2 * _letters(equal) < max(_letters(old), _letters(new)):
+        return [], []
     same = {first + line for line, _ in pairs} | {*range(first), *range(len(old) - last, len(old))}
     new_same = {first + line for _, line in pairs} | {*range(first), *range(len(new) - last, len(new))}
     return _ranges(old, same), _ranges(new, new_same)
+
+
+def _letters(words: Sequence[str]) -> int:
+    return sum(len(word) for word in words if not word.isspace())
 
 
 def _common_start(old: Sequence[str], new: Sequence[str]) -> int:

@@ -72,7 +72,7 @@ class Text:
                 first, is_kernel = None, False
         ends = [*(start for start, _, _ in starts[1:]), len(self.lines)]
         found: dict[str, Function] = {}
-        for (start, name, kernel), end in zip(starts, ends, strict=True):
+        for (start, name, kernel), end in zip(starts, ends, strict=False):
             while end > start and not self.lines[end - 1].strip():
                 end -= 1
             found.setdefault(name, _function(self.lines, name, kernel, start, end))

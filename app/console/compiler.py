@@ -1,7 +1,7 @@
 """The compiler opened: the module after every pass, what changed, and each function down to its assembly."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -120,6 +120,17 @@ class ShownRow:
     row: Row
 
 
+def _one_column(rows: Iterator[ShownRow]) -> Iterator[ShownRow]:
+    """The rows for one column: of lines that changed, first all that went, then all that came."""
+    for kind, run in groupby(rows, lambda row: row.kind):
+        if kind is RowKind.CHANGED:
+            changed = list(run)
+            yield from (replace(row, kind=RowKind.REMOVED) for row in changed)
+            yield from (replace(row, kind=RowKind.ADDED) for row in changed)
+        else:
+            yield from run
+
+
 @dataclass(frozen=True)
 class Pane:
     """A window on a text.
@@ -199,7 +210,7 @@ def show_passes(request: Request, compiler: CompilerDep, asked: Annotated[Asked,
         pane = _module_pane(places, step, asked.line)
     else:
         comparison = compiler.compare(against, step)
-        rows = tuple(_shown_rows(places, against, step, comparison.rows[asked.row : asked.row + WINDOW]))
+        rows = _shown(places, against, step, view, comparison.rows[asked.row : asked.row + WINDOW])
     changed = [each.step for each in compiler.steps if each.changed]
     return _page(
         request,
@@ -229,7 +240,8 @@ def show_rows(request: Request, compiler: CompilerDep, asked: Annotated[Asked, Q
     against = compiler.step(max(step.step - 1, 0) if asked.against is None else asked.against)
     comparison = compiler.compare(against, step)
     places = Places(request, compiler)
-    rows = tuple(_shown_rows(places, against, step, comparison.rows[asked.row : asked.row + WINDOW]))
+    view = asked.view or "split"
+    rows = _shown(places, against, step, view, comparison.rows[asked.row : asked.row + WINDOW])
     end = asked.row + WINDOW
     return _page(
         request,
@@ -237,7 +249,7 @@ def show_rows(request: Request, compiler: CompilerDep, asked: Annotated[Asked, Q
         "compiler_rows.html.j2",
         step=step,
         against=against,
-        view=asked.view or "split",
+        view=view,
         comparison=comparison,
         rows=rows,
         next_row=end if end < len(comparison.rows) else None,
@@ -260,7 +272,7 @@ def show_fold(request: Request, compiler: CompilerDep, asked: Annotated[Expanded
         against=against,
         view=asked.view,
         comparison=None,
-        rows=tuple(_shown_rows(Places(request, compiler), against, step, rows)),
+        rows=_shown(Places(request, compiler), against, step, asked.view, rows),
         next_row=None,
     )
 
@@ -440,6 +452,13 @@ def _lines(text: Text, language: Language, start: int, count: int, link: Linker 
         Line(start + number + 1, marked_up(visible(line), language, (), link))
         for number, line in enumerate(text.window(start, count))
     ]
+
+
+def _shown(
+    places: Places, before: IrStep, after: IrStep, view: str, rows: Sequence[Row]
+) -> Sequence[ShownRow]:
+    shown = _shown_rows(places, before, after, rows)
+    return tuple(_one_column(shown) if view == "unified" else shown)
 
 
 def _shown_rows(places: Places, before: IrStep, after: IrStep, rows: Sequence[Row]) -> Iterator[ShownRow]:

@@ -127,7 +127,7 @@ def _box(
     call = listing.calls[number]
     operators = [listing.operators[place] for place in call.operators]
     rows = [
-        _cut(f"{operator.place.operator or operator.name}  {operator.value}".rstrip())
+        _cut(f"{_short(operator.place.operator or operator.name)} {operator.value}".rstrip())
         for operator in operators[:MAX_OPERATORS_SHOWN]
     ]
     if len(operators) > MAX_OPERATORS_SHOWN:
@@ -140,7 +140,7 @@ def _box(
         call=number,
         function=call.function,
         title=_cut(call.function, 30),
-        rows=tuple(row.removeprefix("aten.") for row in rows),
+        rows=tuple(rows),
         where=where,
         time="" if time is None else f"{time * 1000:.3g} µs" if time < 1 else f"{time:.3g} ms",
         heat=-1 if time is None else heat(time, slowest),
@@ -159,6 +159,11 @@ def _common(paths: Sequence[str]) -> str:
         same = next((i for i, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), len(other))
         count = min(count, same)
     return ".".join(first[:count]) or paths[0]
+
+
+def _short(operator: str) -> str:
+    """An operator's name without its namespace and its default overload."""
+    return operator.removeprefix("aten.").removesuffix(".default")
 
 
 def _cut(text: str, letters: int = LETTERS) -> str:

@@ -28,7 +28,7 @@ _LEVEL = 3
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 _DEFINE = re.compile(r'^define .*?@("[^"]+"|[\w.$-]+)\(')
 _CALLED = re.compile(r'@("[^"]+"|[\w.$-]+)')
-_LABEL = re.compile(r'_?("[^"]+"|[A-Za-z_][\w.$]*):')
+_LABEL = re.compile(r'("[^"]+"|[A-Za-z_][\w.$]*):')
 _FUNCTION_END = re.compile(r"\.?Lfunc_end\d+:|\t\.size\t|\t\.seh_endproc")
 _UNSEEN_ASSEMBLY = re.compile(r"\t\.(?:cfi_|loc\b|file\b|seh_)|\.?L(?:tmp|func_begin)\d+:")
 _UNSEEN_LLVM = re.compile(r"\s+#dbg_|\s+call void @llvm\.dbg\.")
@@ -62,8 +62,10 @@ def assembly_functions(text: str, names: Collection[str]) -> dict[str, str]:
     lines: list[str] | None = None
     for line in text.splitlines(keepends=True):
         label = _LABEL.match(line)
-        if label is not None and label[1].strip('"') in names:
-            lines = found.setdefault(label[1].strip('"'), [])
+        name = label[1].strip('"') if label else ""
+        name = name if name in names else name.removeprefix("_")  # macOS puts one before each name
+        if name in names:
+            lines = found.setdefault(name, [])
         elif _FUNCTION_END.match(line):
             lines = None
         if lines is not None and not _UNSEEN_ASSEMBLY.match(line):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,13 @@ _TRANSPARENT = frozenset(
 )
 """Operators that move or rename elements, or that are folded into others."""
 
+_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d")
 _PRODUCTS = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")
 _SAME: Mapping[str, tuple[str, ...]] = {
-    "conv": ("convolution", "conv1d", "conv2d", "conv3d"),
+    "conv1d": _CONVOLUTIONS,
+    "conv2d": _CONVOLUTIONS,
+    "conv3d": _CONVOLUTIONS,
+    "attend": ("matmul", "bmm", "baddbmm"),
     "linear": _PRODUCTS,
     "matmul": _PRODUCTS,
     "multiply": ("mul",),
@@ -45,7 +49,9 @@ _SAME: Mapping[str, tuple[str, ...]] = {
     "norm": ("native_layer_norm", "layer_norm", "native_group_norm", "rms_norm"),
     "pool": ("max_pool2d_with_indices", "max_pool2d", "mean", "avg_pool2d", "adaptive_avg_pool2d"),
 }
-_PARTS: Mapping[str, tuple[str, ...]] = {"attention": ("matmul", "mul", "softmax", "matmul")}
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "attention": ("scaled_dot_product", "attend", "mul", "softmax", "attend")
+}
 
 
 @dataclass
@@ -81,15 +87,15 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     calls = _calls(module)
     program = list(next(iter(nodes.values())).graph.nodes) if nodes else []
     known = _named_values(calls, module, nodes)
-    read_later = {value for call in calls for value in call.arguments}
+    read_later = {place for call in calls for place in call.inputs}
     order = {node: number for number, node in enumerate(program)}
     claimed: set[Node] = set()
     templates: dict[str, tuple[tuple[Node, ...], tuple[Node | None, ...]]] = {}
     found: list[list[Node]] = []
-    for call in calls:
+    for place, call in enumerate(calls):
         read = tuple(known.get(argument) for argument in call.arguments)
         ends = [known[result] for result in call.results if result in known]
-        if not ends and not any(result in read_later for result in call.results):
+        if not ends and place not in read_later:
             ends = [node for node in _returned(program) if node not in claimed]
         computed: list[Node] = []
         if ends and all(node is not None for node, each in zip(read, call.made, strict=True) if each):
@@ -97,8 +103,10 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
         elif not ends:
             if call.function in templates:
                 computed = _like(*templates[call.function], read, claimed)
-            computed = computed or _grown(call.function, {node for node in read if node}, claimed)
+            computed = computed or _grown(call.function, [node for node in read if node], claimed)
             ends = computed[-1:]
+            if not computed and len(read) == 1 and read[0] is not None:
+                ends = [read[0]]  # only the layout changes
         for result in call.results:
             if ends and result not in known and len(ends) == 1:
                 known[result] = ends[0]
@@ -130,6 +138,8 @@ def _operator(node: Node, number: Mapping[Node, int]) -> CodeOperator:
 
 def _value(node: Node) -> str:
     value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        value = next(iter(value), None)
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or dtype is None:
         return ""
@@ -201,7 +211,7 @@ def _between(passed: set[Node], ends: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _grown(function: str, read: set[Node], claimed: set[Node]) -> list[Node]:
+def _grown(function: str, read: Sequence[Node], claimed: set[Node]) -> list[Node]:
     """The nodes that follow what a call reads, as far as the words of the function's name go.
 
     Fusion names a function after its operators in order. A word without an operator, such as the addition of
@@ -213,7 +223,7 @@ def _grown(function: str, read: set[Node], claimed: set[Node]) -> list[Node]:
         for part in _PARTS.get(word.rstrip("0123456789"), (word.rstrip("0123456789"),))
     ]
     found: list[Node] = []
-    reached = set(read)
+    reached = dict.fromkeys(read)
     for word in words:
         passed: list[Node] = []
         while True:
@@ -221,10 +231,11 @@ def _grown(function: str, read: set[Node], claimed: set[Node]) -> list[Node]:
             match = next((node for node in users if _is(node, word)), None)
             step = match or next((node for node in users if _base(node) in _TRANSPARENT), None)
             if step is None:
-                reached.difference_update(passed)
+                for each in passed:
+                    del reached[each]
                 break
             passed.append(step)
-            reached.add(step)
+            reached[step] = None
             if match is not None:
                 found += passed
                 break
@@ -235,7 +246,7 @@ def _grown(function: str, read: set[Node], claimed: set[Node]) -> list[Node]:
     return found
 
 
-def _followers(reached: set[Node], claimed: set[Node], found: Sequence[Node]) -> list[Node]:
+def _followers(reached: Collection[Node], claimed: set[Node], found: Sequence[Node]) -> list[Node]:
     """Nodes that read only what is reached or held in parameters, and that no call computes yet."""
     return [
         user

@@ -1,0 +1,91 @@
+"""Looking into the compiler from a browser, with and without scripts."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from conftest import LiveApp, watched
+from playwright.sync_api import Browser, Page, expect
+
+from tests.integration.app.app_samples import DIGEST, MODEL_BYTES, request
+from tests.integration.app.test_app_console_compiler import XSS, kept, module
+
+LINES = "\n".join(f"        a{number} = {number}" for number in range(5000))
+
+
+@pytest.fixture
+def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
+    """A page of a browser that runs no scripts."""
+    yield from watched(browser, live.url, java_script_enabled=False)
+
+
+@pytest.fixture(scope="module")
+def compiler(live: LiveApp) -> str:
+    """The path of the compiler's page of a compilation that kept a large module and hostile texts."""
+    files = kept([module("a = 1"), module(f"a = 2  # {XSS}\n{LINES}")], place=XSS)
+    return f"/console/compilations/{_failed(live, files)}/compiler"
+
+
+def _failed(live: LiveApp, files: dict[str, bytes]) -> str:
+    with httpx.Client(base_url=live.url) as http:
+        http.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
+        job = str(http.post("/v1/compilations", json=request(inspect={"ir": True})).json()["id"])
+    live.played.fail_with(job, live.played.start(job), files)
+    return job
+
+
+def test_a_step_shows_what_changed(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1")
+    expect(page.locator("mark", has_text="2").first).to_be_visible()
+    expect(page.locator(".fate.changed")).to_have_text("changed")
+    page.get_by_role("link", name="Previous change").click()
+    expect(page.locator(".passes [aria-current]")).to_contain_text("FuseTIR")
+
+
+def test_a_line_has_an_address(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1&view=text&line=4000#L4000")
+    expect(page.locator(".l.marked .n")).to_have_text("4000")
+    expect(page.locator(".l.marked")).to_be_in_viewport()
+    page.locator("#L4002 .n").click()
+    expect(page).to_have_url(re.compile(r"line=4002#L4002$"))
+
+
+def test_a_browser_that_scrolls_gets_the_lines_that_it_shows(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1&view=text")
+    page.locator(".code").evaluate("box => { box.scrollTop = 4500 * 19; }")
+    expect(page.locator("#L4510")).to_be_in_viewport()
+    assert page.locator(".code .l").count() < 3000
+
+
+def test_a_function_leads_from_its_operators_to_its_assembly(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}/model")
+    page.get_by_role("link", name="assembly").first.click()
+    expect(page.locator("#assembly h2")).to_contain_text("Assembly")
+    expect(page.locator("#llvm-ir code").first).to_contain_text("define")
+    expect(page.locator("#script code").first).to_contain_text("prim_func")
+
+
+def test_a_box_of_the_graph_leads_to_its_function(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}/graph")
+    page.locator(".box").first.click()
+    expect(page.locator("#script h2")).to_contain_text("TensorIR")
+
+
+def test_keys_lead_to_the_search_and_to_the_next_change(page: Page, compiler: str) -> None:
+    page.goto(compiler)
+    page.keyboard.press("n")
+    expect(page).to_have_url(re.compile(r"step=1"))
+    page.keyboard.press("/")
+    page.keyboard.type("a4321")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hits mark").first).to_have_text("a4321")
+
+
+def test_every_page_can_be_read_without_scripts(plain: Page, compiler: str) -> None:
+    plain.goto(f"{compiler}?step=1&view=text&line=4000")
+    expect(plain.locator("#L4000")).to_contain_text("a")
+    plain.get_by_role("link", name="Later lines").click()
+    expect(plain.locator("#L4300")).to_be_attached()
+    plain.goto(f"{compiler}/graph")
+    expect(plain.locator(".box")).to_have_count(2)
