@@ -29,7 +29,7 @@ def section(folder: Path) -> list[str]:
         f"and drawn layers, for {' and '.join(results.targets)}, on 1 and 2 threads. Each row is about "
         "functions that the ranking trees had not seen, held out by model. A pair is two plans of a function "
         "whose times differ by 3 % or more. The loss is how much longer than the fastest measured plan the "
-        "first choice takes, the mean over functions. Searches use the learned model where both of its "
+        "first choice takes, the geometric mean over functions. Searches use the learned model where both of its "
         "figures are better:",
         "",
         *table(

@@ -73,8 +73,8 @@ class Judgement(Document):
         pairs: pairs of plans of the same function whose times clearly differ.
         accuracy: the share of pairs that the model orders rightly.
         analytic_accuracy: likewise, by the family's own model.
-        regret: how much longer than the fastest measured plan the model's first choice takes, as a share; the
-            mean over functions.
+        regret: how much longer than the fastest measured plan the model's first choice takes, as a share: the
+            geometric mean over functions.
         analytic_regret: likewise, for the family's first choice.
     """
 
