@@ -38,7 +38,7 @@ def main() -> None:
     if arguments.threads is not None:
         _measure(arguments)
         return
-    began, load_before = time.monotonic(), os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     for threads in THREADS if arguments.minutes else ():
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.cost_model", *sys.argv[1:]]
         share = arguments.minutes / len(THREADS)
@@ -55,10 +55,8 @@ def main() -> None:
     results = CostModelResults(
         machine=describe(("xgboost-cpu",)),
         measured_at=datetime.now(UTC),
-        minutes=round((time.monotonic() - began) / 60, 1),
         load_before=round(load_before, 2),
         load_after=round(os.getloadavg()[0], 2),
-        targets=sorted({each.kind for each in functions}),
         models=sorted({each.source for each in functions if not each.source.startswith("layers")}),
         functions=model.functions,
         plans=model.plans,
@@ -72,7 +70,7 @@ def main() -> None:
     )
     for one in results.accuracy:
         print(
-            f"{one.family:12} {one.kind:11} {one.functions:4} functions {one.pairs:6} pairs  "
+            f"{one.family:12} {one.kind:19} {one.functions:4} functions {one.pairs:6} pairs  "
             f"{one.accuracy:.3f} ({one.analytic_accuracy:.3f})  loss {one.regret:.3f} "
             f"({one.analytic_regret:.3f})  {'used' if one.used else ''}"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from benchmarks.cost_model.results import CostModelResults, FamilyAccuracy
 from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.figures.words import percent
+from worker.compiler.tuning.cost_model.trees import MIN_FUNCTIONS
 
 TOPIC = "cost-model"
 
@@ -20,17 +21,18 @@ def section(folder: Path) -> list[str]:
     return [
         "## The learned cost model",
         "",
-        f"Run `make bench-cost-model` to repeat this ({results.minutes:.0f} minutes). {from_file(path)} "
+        f"Run `make bench-cost-model` to repeat this. {from_file(path)} "
         f"{describe_machine(results.machine)}; load average {results.load_before:g} before and "
         f"{results.load_after:g} after.",
         "",
         f"Version `{results.version}` ({results.model_bytes / 1024:.0f} KiB) was trained on "
         f"{results.plans:,} plans of {results.functions:,} functions: those of {', '.join(results.models)}, "
-        f"and drawn layers, for {' and '.join(results.targets)}, on 1 and 2 threads. Each row is about "
+        f"and drawn layers. Each row is about "
         "functions that the ranking trees had not seen, held out by model. A pair is two plans of a function "
         "whose times differ by 3 % or more. The loss is how much longer than the fastest measured plan the "
-        "first choice takes, the mean over functions. Searches use the learned model where both of its "
-        "figures are better:",
+        "first choice takes, the geometric mean over functions. Searches use the learned model where both of "
+        "its figures are better, and at least "
+        f"{MIN_FUNCTIONS} functions show it:",
         "",
         *table(
             (

@@ -30,10 +30,8 @@ class CostModelResults(BaseModel):
 
     machine: Machine
     measured_at: datetime
-    minutes: float
     load_before: float
     load_after: float
-    targets: list[str]
     models: list[str]
     functions: int
     plans: int

@@ -21,7 +21,7 @@ from worker.compiler.tuning.cost_model.trees import (
     write_model,
 )
 
-AVX2, AVX512 = "x86_64 256", "x86_64 512"
+AVX2, AVX512 = "x86_64 256 serial", "x86_64 512 serial"
 STUMP = Tree(left=(1, -1, -1), feature=(0, 0, 0), value=(2.0, -1.0, 1.0), missing_left=(1, 0, 0))
 
 
@@ -190,4 +190,4 @@ def test_the_model_that_ships_is_small_and_of_this_version() -> None:
 
     assert model is not None
     assert len(write_model(model)) <= 300 * 1024
-    assert {judged.kind for family in model.families for judged in family.judged} == {AVX2, AVX512}
+    assert {judged.kind for family in model.families for judged in family.judged} >= {AVX2, AVX512}

@@ -1,4 +1,4 @@
-"""Rankers: they order a family's plans before any of them is measured."""
+"""What ranks the plans of a family before they are measured."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ from typing import Any, Protocol
 
 import tvm
 
-from bessemer.contract.report import ANALYTIC
-
 
 class Ranker(Protocol):
-    """Scores plans of a function's family.
+    """Predicts which plans of a function are fast.
 
     Attributes:
-        name: what the report calls it.
+        name: for the report.
     """
 
     name: str
 
     def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
-        """A score for each plan; higher is better, and only scores of one call compare.
+        """A number for each plan, higher for a faster one.
 
         Args:
-            workload: the module whose function ``main`` the plans schedule.
-            plans: plans of its family, in the family's order of preference.
+            workload: the function, ``main`` of a module.
+            plans: its family's plans or some of them, in the family's order.
         """
 
 
 class AnalyticRanker:
-    """Keeps the order of the families, which the processor's model gives."""
+    """The order of the family, which follows the processor's model."""
 
-    name = ANALYTIC
+    name = "analytic"
 
     def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
         """See ``Ranker.scores``."""
-        return [-float(place) for place, _ in enumerate(plans)]
+        return [-float(place) for place in range(len(plans))]

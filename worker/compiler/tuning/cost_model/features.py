@@ -38,9 +38,13 @@ def family_of(plan: Any) -> str:
 
 
 def kind_of(target: tvm.target.Target) -> str:
-    """What a model is judged for: the architecture and the width of vectors, such as ``x86_64 512``."""
-    triple = str(target.attrs.get("mtriple", HOST_TRIPLE))
-    return f"{architecture_of(triple)} {machine_of(target).vector_bits}"
+    """What a model is judged for: architecture, width of vectors, and one thread or several.
+
+    Such as ``x86_64 512 serial`` and ``x86_64 256 parallel``.
+    """
+    machine = machine_of(target)
+    architecture = architecture_of(str(target.attrs.get("mtriple", HOST_TRIPLE)))
+    return f"{architecture} {machine.vector_bits} {'serial' if machine.threads == 1 else 'parallel'}"
 
 
 def features_of(

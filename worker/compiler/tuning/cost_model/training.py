@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import expm1, log
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,14 @@ CLEARLY = 1.03
 """Times whose quotient is smaller count as equal."""
 
 _FOLDS = 5
-_ROUNDS = 60
+_ROUNDS = 40
 _SLOWEST = 1.4
 """The logarithm of the slowness, beside the fastest plan, beyond which all plans count alike."""
 
 _EXPECTED = ("cycles.ratio", "rank")
 _SETTINGS = {
     "objective": "reg:squarederror",
-    "max_depth": 4,
+    "max_depth": 3,
     "eta": 0.12,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
@@ -193,17 +194,26 @@ def _judge(kind: str, ranked: Sequence[tuple[MeasuredFunction, Sequence[float]]]
                 pairs += 1
                 ours += _agrees(scores, times, one, other)
                 theirs += _agrees(preferences, times, one, other)
-        regrets.append(times[int(np.argmax(scores))] / min(times) - 1)
-        analytic_regrets.append(times[int(np.argmax(preferences))] / min(times) - 1)
+        regrets.append(_slowness(times, scores))
+        analytic_regrets.append(_slowness(times, preferences))
     return Judgement(
         kind=kind,
         functions=len(ranked),
         pairs=pairs,
         accuracy=ours / max(1, pairs),
         analytic_accuracy=theirs / max(1, pairs),
-        regret=float(np.mean(regrets)),
-        analytic_regret=float(np.mean(analytic_regrets)),
+        regret=_mean_regret(regrets),
+        analytic_regret=_mean_regret(analytic_regrets),
     )
+
+
+def _slowness(times: Sequence[float], scores: Sequence[float]) -> float:
+    """The logarithm of the first choice's time, relative to the fastest plan's."""
+    return log(times[int(np.argmax(scores))] / min(times))
+
+
+def _mean_regret(slowness: Sequence[float]) -> float:
+    return expm1(float(np.mean(slowness)))
 
 
 def _agrees(scores: Sequence[float], times: Sequence[float], one: int, other: int) -> float:

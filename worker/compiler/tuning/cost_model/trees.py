@@ -28,7 +28,7 @@ _LEAF = -1
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
 Place = Annotated[int, Field(strict=True, ge=_LEAF, le=_MAX_NODES)]
-Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40} [0-9]{1,5}$")]
+Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40} [0-9]{1,5} (serial|parallel)$")]
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
 
@@ -68,13 +68,13 @@ class Judgement(Document):
     """How well plans of functions that a model has not seen were ranked, by it and by the family's own model.
 
     Attributes:
-        kind: of the processors: their architecture and the width of their vectors.
+        kind: of the processors: architecture, width of vectors, and one thread (`serial`) or several.
         functions: how many functions.
         pairs: pairs of plans of the same function whose times clearly differ.
         accuracy: the share of pairs that the model orders rightly.
         analytic_accuracy: likewise, by the family's own model.
-        regret: how much longer than the fastest measured plan the model's first choice takes, as a share; the
-            mean over functions.
+        regret: how much longer than the fastest measured plan the model's first choice takes, as a share: the
+            geometric mean over functions.
         analytic_regret: likewise, for the family's first choice.
     """
 

@@ -1,0 +1,191 @@
+"""Plans as the cost model sees them, and who ranks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from family_samples import Array, main_of, target_of
+from tvm import relax, tirx
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+from bessemer.contract.report import ANALYTIC
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import PresetTarget
+from worker.compiler.pipeline.optimize import default_phases
+from worker.compiler.schedules.default import ranked_plans, schedule_rest
+from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
+from worker.compiler.schedules.processors import machine_of
+from worker.compiler.target import compile_target, resolve_target
+from worker.compiler.tuning.cost_model.features import family_of, features_of
+from worker.compiler.tuning.cost_model.ranking import in_order, preferred_plans, ranker_for
+from worker.compiler.tuning.cost_model.recorded import functions_of_records
+from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel, Judgement
+from worker.compiler.tuning.cost_model.version import FEATURES
+from worker.errors import JobError
+from worker.job.compilation import refuse_search
+
+TARGET = target_of("x86-64-v3")
+op = relax.op
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
+
+
+def constant(*shape: int) -> relax.Expr:
+    return relax.const(numbers(*shape), "float32")
+
+
+LAYERS: dict[str, tuple[Callable[[relax.Expr], relax.Expr], Array, bool]] = {
+    "matmul": (lambda x: op.nn.relu(op.matmul(x, constant(40, 37))), numbers(29, 40), True),
+    "convolution": (
+        lambda x: op.nn.conv2d(x, constant(24, 16, 3, 3), strides=(2, 2), padding=(1, 1)),
+        numbers(1, 16, 13, 11),
+        True,
+    ),
+    "winograd": (
+        lambda x: op.nn.conv2d(x, constant(32, 32, 3, 3), padding=(1, 1)),
+        numbers(1, 32, 38, 40),
+        True,
+    ),
+    "grouped": (
+        lambda x: op.nn.conv2d(x, constant(32, 4, 3, 3), padding=(1, 1), groups=8),
+        numbers(1, 32, 13, 11),
+        True,
+    ),
+    "window": (
+        lambda x: op.nn.conv2d(x, constant(16, 1, 3, 3), padding=(1, 1), groups=16),
+        numbers(1, 16, 13, 11),
+        False,
+    ),
+    "rows": (lambda x: op.nn.softmax(x), numbers(17, 70), False),
+}
+"""Layers by the family of their plans, an input, and whether the family counts cycles."""
+
+
+def optimized(family: str) -> tvm.IRModule:
+    build, given, _ = LAYERS[family]
+    module = main_of(build, given)
+    with TARGET, tvm.transform.PassContext(opt_level=3):
+        for phase in default_phases(machine_of(TARGET)):
+            for step in phase.passes:
+                module = step(module)
+    return module
+
+
+def function_of(module: tvm.IRModule, family: str) -> tirx.PrimFunc:
+    """The function that the family has plans for."""
+    functions = [each for each in module.functions.values() if isinstance(each, tirx.PrimFunc)]
+    return next(
+        each
+        for each in functions
+        if (plans := ranked_plans(each, TARGET).plans) and family_of(plans[0]) == family
+    )
+
+
+def reversing(family: str, kind: str = "x86_64 256 parallel") -> CostModel:
+    """A model that prefers the family's last plan, and was better with it."""
+    better = Judgement(
+        kind=kind, functions=9, pairs=90, accuracy=0.9, analytic_accuracy=0.8, regret=0.0, analytic_regret=0.1
+    )
+    learned = FamilyModel(family=family, prior={"rank": 1.0}, features=(), trees=(), judged=(better,))
+    return CostModel(features_version=FEATURES, data="0" * 64, functions=9, plans=99, families=(learned,))
+
+
+@pytest.mark.parametrize("family", LAYERS)
+def test_plans_are_described_by_sizes_and_by_what_their_family_expects(family: str) -> None:
+    plans, shapes = ranked_plans(function_of(optimized(family), family), TARGET)
+
+    described = features_of(plans, plans, shapes, machine_of(TARGET))
+
+    assert len({tuple(sorted(each.items())) for each in described}) == len(plans) > 1
+    assert all(isfinite(number) for each in described for number in each.values())
+    assert described[0]["rank"] == 0 < described[1]["rank"]
+    assert ("cycles" in described[0]) is LAYERS[family][2]
+    assert any(name.startswith(type(shapes[0]).__name__) for name in described[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "learned"),
+    [
+        (reversing("matmul"), TARGET, True),
+        (reversing("rows"), TARGET, False),
+        (reversing("matmul"), target_of("x86-64-v4"), False),
+        (reversing("matmul"), target_of("x86-64-v3", cores=1), False),
+        (None, TARGET, False),
+    ],
+    ids=["served", "another family", "wider vectors", "one thread", "no model"],
+)
+def test_the_model_ranks_only_what_it_was_better_for(
+    model: CostModel | None, target: tvm.target.Target, learned: bool
+) -> None:
+    function = function_of(optimized("matmul"), "matmul")
+    plans = ranked_plans(function, target).plans
+
+    ranker = ranker_for(plans, target, model)
+    ordered = in_order(tvm.IRModule({"main": function}), plans, ranker)
+
+    assert ordered == (tuple(reversed(plans)) if learned else plans)
+    assert ranker.name == (f"learned {model.version}" if learned and model else ANALYTIC)
+
+
+def test_without_measurements_functions_carry_the_plan_that_the_model_prefers() -> None:
+    module = optimized("matmul")
+    plans = ranked_plans(function_of(module, "matmul"), TARGET).plans
+    model = reversing("matmul")
+
+    chosen, rankers = preferred_plans(module, TARGET, model)
+
+    functions = [each for each in chosen.functions.values() if isinstance(each, tirx.PrimFunc)]
+    assert [each for each in map(noted_plan, functions) if each] == [numbers_of(plans[-1])]
+    assert rankers[f"learned {model.version}"] == 1
+    schedule_rest(chosen, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("preset", "verification", "kind", "ranks"),
+    [
+        ("x86-64-v4", "none", "x86_64 512 parallel", True),
+        ("x86-64-v4", "none", "x86_64 256 parallel", False),
+        ("aarch64", "none", "x86_64 512 parallel", False),
+        ("host", "none", "x86_64 128 parallel", False),
+    ],
+)
+def test_a_search_that_nothing_measures_needs_a_model_for_its_processor(
+    preset: str, verification: str, kind: str, ranks: bool
+) -> None:
+    target = PresetTarget(preset=preset)
+    request = CompilationRequest.model_validate(
+        {"model": "0" * 64, "target": target, "verification": verification, "tune": {"trials": 8}}
+    )
+    resolved = compile_target(resolve_target(target, "x86-64", 2))
+
+    if ranks:
+        refuse_search(request, resolved, model=reversing("matmul", kind))
+        return
+    with pytest.raises(JobError, match="a search measures code"):
+        refuse_search(request, resolved, model=reversing("matmul", kind))
+
+
+def test_records_of_plans_are_what_the_model_learns_from(tmp_path: Path) -> None:
+    function = function_of(optimized("matmul"), "matmul")
+    task = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    plans = ranked_plans(function, TARGET).plans
+    files = (tmp_path / "database_workload.json", tmp_path / "database_tuning_record.json")
+    database = ms.database.JSONDatabase(*map(str, files))
+    workload, arguments = database.commit_workload(task), ArgInfo.from_entry_func(task)
+    for place, seconds in ((0, 2e-3), (3, 1e-3), (3, 4e-3)):
+        (point,) = space_of(plans, [plans[place]]).generate_design_space(task)
+        record = ms.database.TuningRecord(point.trace, workload, [seconds], TARGET, arguments)
+        database.commit_tuning_record(record)
+
+    (found,) = functions_of_records(tmp_path)
+
+    assert (found.family, found.kind) == ("matmul", "x86_64 256 parallel")
+    assert (found.places, found.seconds) == ((0, 3), (2e-3, 1e-3))
