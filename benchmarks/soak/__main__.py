@@ -23,6 +23,7 @@ from benchmarks.soak.kills import Kill, Killer, zygotes
 from benchmarks.soak.load import Users
 from benchmarks.soak.requests import Followed
 from benchmarks.soak.site import Site, running_site
+from benchmarks.soak.trials import TrialWatch, lost_records, repeated_trials
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store, open_store
 from examples.environment import forget_settings
@@ -55,13 +56,17 @@ class Summary(BaseModel):
     lost_attempts: int
     most_attempts: int
     cancel_seconds: Quantiles | None
+    trials: int
+    lost_records: int
     lost: list[str]
     left: list[str]
 
     @property
     def line(self) -> str:
         """The summary in one line."""
-        return f"{self.kills} kills, {len(self.lost)} jobs lost, {len(self.left)} processes or folders left"
+        records = f"{self.lost_records} of {self.trials} tuning records lost"
+        left = f"{len(self.left)} processes or folders left"
+        return f"{self.kills} kills, {len(self.lost)} faults, {records}, {left}"
 
 
 class Soak:
@@ -84,6 +89,8 @@ class Soak:
             )
             site.wait_until_ready()
             store = open_store(site.settings)
+            watch = TrialWatch(store)
+            watch.start()
             try:
                 users = Users(site.url, self._seed)
                 users.start()
@@ -92,8 +99,15 @@ class Soak:
                 finally:
                     self._console.print("waiting for the last jobs to end …")
                     users.stop()
+                    watch.stop()
                 self._console.print("auditing …")
                 lost = [*lost_jobs(store, users.harvest.followed), *users.harvest.troubles]
+                faults = lost_records(store, watch.seen)
+                faults += [f"{job}: it had fewer trials than before" for job in sorted(watch.shrunk)]
+                missing = sum(repeated_trials(one.events) for one in users.harvest.followed)
+                lost += faults
+                if missing:
+                    lost.append(f"{missing} reported trials were missing in the next attempt")
                 lost += lost_invocations(store, users.harvest.invoked)
                 lost += [f"a model was rejected: {code}" for code in users.harvest.rejected]
                 left = left_while_running(site)
@@ -117,6 +131,8 @@ class Soak:
             lost_attempts=sum(row.lost_attempts for row in (*jobs, *invocations)),
             most_attempts=max((row.attempt for row in (*jobs, *invocations)), default=0),
             cancel_seconds=_quantiles(users.harvest.followed),
+            trials=len(watch.seen),
+            lost_records=len(faults) + missing,
             lost=lost,
             left=left,
         )

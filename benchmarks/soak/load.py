@@ -30,7 +30,7 @@ from bessemer.errors import (
 from examples.models.mlp import Mlp
 
 USERS = 4
-TRIALS = 6
+TRIALS = 24
 BENCHMARK_SECONDS = 0.2
 NEW_MODEL = 0.2
 LONGEST_STAGE_SECONDS = 2.0
