@@ -1,4 +1,7 @@
-"""``python -m benchmarks.soak``: reads ``KILLS``, ``SEED`` and ``DATABASE`` from the environment."""
+"""``python -m benchmarks.soak``: reads the environment.
+
+``KILLS``, ``SEED``, ``DATABASE``, and ``REQUESTS``: the kinds of requests, such as ``tune,cancel``; all if empty.
+"""
 
 import os
 import random
@@ -21,7 +24,7 @@ from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.soak.audit import left_after, left_while_running, lost_invocations, lost_jobs
 from benchmarks.soak.kills import Kill, Killer, zygotes
 from benchmarks.soak.load import Users
-from benchmarks.soak.requests import Followed
+from benchmarks.soak.requests import Followed, RequestKind
 from benchmarks.soak.site import Site, running_site
 from benchmarks.soak.trials import TrialWatch, lost_records, repeated_trials
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
@@ -72,11 +75,14 @@ class Summary(BaseModel):
 class Soak:
     """One run: kill processes while users work, then audit."""
 
-    def __init__(self, kills: int, seed: int, database: str, console: Console) -> None:
+    def __init__(
+        self, kills: int, seed: int, database: str, console: Console, requests: Sequence[RequestKind]
+    ) -> None:
         self._kills = kills
         self._seed = seed
         self._database = database
         self._console = console
+        self._requests = requests
         self._zygotes: set[tuple[int, int]] = set()
         self._made: list[Kill] = []
 
@@ -92,7 +98,7 @@ class Soak:
             watch = TrialWatch(store)
             watch.start()
             try:
-                users = Users(site.url, self._seed)
+                users = Users(site.url, self._seed, self._requests)
                 users.start()
                 try:
                     self._kill(Killer(site, store, random.Random(self._seed)), site, users)
@@ -186,7 +192,9 @@ def main() -> int:
     database = os.environ.get("DATABASE", "sqlite")
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="bessemer-soak-"))
-    summary = Soak(kills, seed, database, console).run(folder)
+    named = os.environ.get("REQUESTS", "")
+    requests = tuple(RequestKind(name) for name in named.split(",") if name) or tuple(RequestKind)
+    summary = Soak(kills, seed, database, console, requests).run(folder)
     path = RESULTS / f"{summary.ended_at:%Y-%m-%d}-soak-{database}.json"
     path.write_text(summary.model_dump_json(indent=2) + "\n")
     for fault in (*summary.lost, *summary.left):
