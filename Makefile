@@ -13,6 +13,7 @@ GRAPHS ?= 1000
 SECONDS ?= 60
 FUZZED ?= tests/unit/fuzz tests/integration/app/test_app_schema.py
 DATABASE ?= sqlite
+REQUESTS ?=
 ARCH ?= sm_90
 BATCHES ?= 1
 PARTS ?= e2e integration stages contract unit

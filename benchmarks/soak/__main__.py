@@ -1,6 +1,6 @@
 """``python -m benchmarks.soak``: reads the environment.
 
-``KILLS``, ``SEED``, ``DATABASE``, and ``REQUESTS``: the kinds of requests, such as ``tune,cancel``; all if empty.
+``KILLS``, ``SEED``, ``DATABASE``, and ``REQUESTS``: kinds of requests, such as ``tune,cancel``; all if empty.
 """
 
 import os
