@@ -14,6 +14,7 @@ GRAPHS ?= 1000
 SECONDS ?= 60
 FUZZED ?= tests/unit/fuzz tests/integration/app/test_app_schema.py
 DATABASE ?= sqlite
+REQUESTS ?=
 ARCH ?= sm_90
 BATCHES ?= 1
 PARTS ?= e2e integration stages contract unit
@@ -120,8 +121,8 @@ bench-compile-time: setup ## compile GRAPHS=1000 random graphs and models of 100
 turnaround: $(SURVEY) ## compile published models through a service; MODELS="Swin-T BERT-base" selects
 	@$(BIN)/python -W ignore -m benchmarks.compile_time.published $(MODELS)
 
-soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql
-	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" $(BIN)/python -m benchmarks.soak
+soak: setup ## kill processes while jobs run; KILLS=200 SEED=1 DATABASE=postgresql REQUESTS=tune
+	@KILLS="$(KILLS)" SEED="$(SEED)" DATABASE="$(DATABASE)" REQUESTS="$(REQUESTS)" $(BIN)/python -m benchmarks.soak
 
 docs: setup ## regenerate parts of docs/ from the code
 	@$(BIN)/python -m docs

@@ -35,6 +35,7 @@ class Limited:
 
 QUEUED = Limited("queued_jobs", "queued jobs", "Wait until workers have taken some, or cancel some.", 10)
 STORED = Limited("stored_bytes", "stored bytes", "Delete models and compilations that you do not need.", 60)
+RECORDS = Limited("record_bytes", "bytes of tuning records", "Delete records that you do not need.", 60)
 WORKER = Limited("worker_seconds", "worker seconds a day", "A new day begins at 00:00 UTC.", None)
 
 
@@ -72,7 +73,7 @@ def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1, m
         RefusalError: 429.
     """
     quota, usage = service.quota, service.data.usage
-    more = {STORED: more_bytes, QUEUED: more_jobs}
+    more = {STORED: more_bytes, RECORDS: more_bytes, QUEUED: more_jobs}
     for what in kinds:
         if getattr(quota, what.name) is None:
             continue
@@ -127,6 +128,7 @@ def usage_of(service: TenantService) -> Usage:
         queued_jobs=Use(used=data.usage.queued_jobs(), limit=quota.queued_jobs),
         uploads=Use(used=data.artifacts.uploads, limit=quota.uploads),
         stored_bytes=Use(used=data.usage.stored_bytes(), limit=quota.stored_bytes),
+        record_bytes=Use(used=data.usage.record_bytes(), limit=quota.record_bytes),
         worker_seconds=Use(used=data.usage.worker_seconds(), limit=quota.worker_seconds),
         highest_priority=quota.highest_priority,
         day_ends_at=day_end(now()),

@@ -119,6 +119,7 @@ def delete_expired(service: Service) -> int:
     _expire(service.store.records.expire, settings.record_retention_days)
     while service.store.records.trim():
         pass
+    service.store.records.delete_unused()
     _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)

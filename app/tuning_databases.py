@@ -60,6 +60,13 @@ class ReadDatabase(NamedTuple):
     workloads: dict[str, str]
     failed: int
 
+    @property
+    def size_bytes(self) -> int:
+        """What storing it takes, if the tenant has none of it."""
+        texts = (text for each in self.trials for text in (each.trial.trace, each.trial.arguments))
+        targets = (each.scope.tvm_target for each in self.trials)
+        return sum(len(text.encode()) for text in (*texts, *targets, *self.workloads.values()))
+
 
 def read_database(database: TuningDatabase) -> ReadDatabase:
     """Read a database from anyone.

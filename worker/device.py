@@ -41,7 +41,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, Any
 
-VERSION = "2"
+VERSION = "3"
 DEFAULT_URL = "http://127.0.0.1:8000"
 WAIT_SECONDS = 20
 TIMEOUT_SECONDS = 10.0
@@ -653,7 +653,7 @@ class Machine:
 
 
 def run_candidates(folder: Path, task: Any, settings: Settings, lease: Lease) -> dict[str, Any]:
-    """Time the candidates of a search in turns, so that other load slows all of them alike.
+    """Time this device's share of a search's candidates in turns, so that other load slows all alike.
 
     A candidate that fails costs only itself, and is not run again.
 
@@ -661,7 +661,8 @@ def run_candidates(folder: Path, task: Any, settings: Settings, lease: Lease) ->
         UnfitError: this machine cannot run any of them.
         GoneError: the device no longer has the task.
     """
-    commands = _commands(folder)
+    first, count = task.get("first", 0), task.get("count")
+    commands = _commands(folder)[first : None if count is None else first + count]
     machine = Machine(folder, task, settings, lease)
     rounds: list[list[list[float]]] = [[] for _ in commands]
     failures = [""] * len(commands)

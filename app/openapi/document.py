@@ -240,6 +240,7 @@ USAGE = Usage(
     queued_jobs=Use(used=17, limit=1000),
     uploads=Use(used=0, limit=16),
     stored_bytes=Use(used=73_400_320, limit=10_737_418_240),
+    record_bytes=Use(used=2_621_440, limit=268_435_456),
     worker_seconds=Use(used=5120, limit=None),
     highest_priority=100,
     day_ends_at=datetime(2026, 1, 2, tzinfo=UTC),

@@ -9,7 +9,7 @@ from app.http.bodies import DocumentRoute
 from app.http.problems import RefusalError
 from app.openapi import document as documentation
 from app.openapi.document import problems
-from app.quotas import STORED, require_room
+from app.quotas import RECORDS, require_room
 from app.service import ServiceDep
 from app.tuning_databases import InvalidDatabaseError, read_database, write_database
 from bessemer.contract.problem import ErrorCode
@@ -103,11 +103,11 @@ def import_records(service: ServiceDep, request: ImportBody) -> RecordsImported:
     They are advice: searches measure what they propose, and a record serves compilations without trials only
     once a search here has found it to be faster.
     """
-    require_room(service, STORED)
     try:
         found = read_database(request)
     except InvalidDatabaseError as error:
         raise RefusalError(error.problem) from error
+    require_room(service, RECORDS, more_bytes=found.size_bytes)
     service.data.records.add(found.trials, found.workloads, request.shared)
     return RecordsImported(imported=len(found.trials), functions=len(found.workloads), failed=found.failed)
 

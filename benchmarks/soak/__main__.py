@@ -1,4 +1,7 @@
-"""``python -m benchmarks.soak``: reads ``KILLS``, ``SEED`` and ``DATABASE`` from the environment."""
+"""``python -m benchmarks.soak``: reads the environment.
+
+``KILLS``, ``SEED``, ``DATABASE``, and ``REQUESTS``: kinds of requests, such as ``tune,cancel``; all if empty.
+"""
 
 import os
 import random
@@ -21,8 +24,9 @@ from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
 from benchmarks.soak.audit import left_after, left_while_running, lost_invocations, lost_jobs
 from benchmarks.soak.kills import Kill, Killer, zygotes
 from benchmarks.soak.load import Users
-from benchmarks.soak.requests import Followed
+from benchmarks.soak.requests import Followed, RequestKind
 from benchmarks.soak.site import Site, running_site
+from benchmarks.soak.trials import TrialWatch, lost_records, repeated_trials
 from bessemer.store.rows.tables import INVOCATIONS, JOBS
 from bessemer.store.store import Store, open_store
 from examples.environment import forget_settings
@@ -55,23 +59,30 @@ class Summary(BaseModel):
     lost_attempts: int
     most_attempts: int
     cancel_seconds: Quantiles | None
+    trials: int
+    lost_records: int
     lost: list[str]
     left: list[str]
 
     @property
     def line(self) -> str:
         """The summary in one line."""
-        return f"{self.kills} kills, {len(self.lost)} jobs lost, {len(self.left)} processes or folders left"
+        records = f"{self.lost_records} of {self.trials} tuning records lost"
+        left = f"{len(self.left)} processes or folders left"
+        return f"{self.kills} kills, {len(self.lost)} faults, {records}, {left}"
 
 
 class Soak:
     """One run: kill processes while users work, then audit."""
 
-    def __init__(self, kills: int, seed: int, database: str, console: Console) -> None:
+    def __init__(
+        self, kills: int, seed: int, database: str, console: Console, requests: Sequence[RequestKind]
+    ) -> None:
         self._kills = kills
         self._seed = seed
         self._database = database
         self._console = console
+        self._requests = requests
         self._zygotes: set[tuple[int, int]] = set()
         self._made: list[Kill] = []
 
@@ -84,16 +95,25 @@ class Soak:
             )
             site.wait_until_ready()
             store = open_store(site.settings)
+            watch = TrialWatch(store)
+            watch.start()
             try:
-                users = Users(site.url, self._seed)
+                users = Users(site.url, self._seed, self._requests)
                 users.start()
                 try:
                     self._kill(Killer(site, store, random.Random(self._seed)), site, users)
                 finally:
                     self._console.print("waiting for the last jobs to end …")
                     users.stop()
+                    watch.stop()
                 self._console.print("auditing …")
                 lost = [*lost_jobs(store, users.harvest.followed), *users.harvest.troubles]
+                faults = lost_records(store, watch.seen)
+                faults += [f"{job}: it had fewer trials than before" for job in sorted(watch.shrunk)]
+                missing = sum(repeated_trials(one.events) for one in users.harvest.followed)
+                lost += faults
+                if missing:
+                    lost.append(f"{missing} reported trials were missing in the next attempt")
                 lost += lost_invocations(store, users.harvest.invoked)
                 lost += [f"a model was rejected: {code}" for code in users.harvest.rejected]
                 left = left_while_running(site)
@@ -117,6 +137,8 @@ class Soak:
             lost_attempts=sum(row.lost_attempts for row in (*jobs, *invocations)),
             most_attempts=max((row.attempt for row in (*jobs, *invocations)), default=0),
             cancel_seconds=_quantiles(users.harvest.followed),
+            trials=len(watch.seen),
+            lost_records=len(faults) + missing,
             lost=lost,
             left=left,
         )
@@ -170,7 +192,9 @@ def main() -> int:
     database = os.environ.get("DATABASE", "sqlite")
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="bessemer-soak-"))
-    summary = Soak(kills, seed, database, console).run(folder)
+    named = os.environ.get("REQUESTS", "")
+    requests = tuple(RequestKind(name) for name in named.split(",") if name) or tuple(RequestKind)
+    summary = Soak(kills, seed, database, console, requests).run(folder)
     path = RESULTS / f"{summary.ended_at:%Y-%m-%d}-soak-{database}.json"
     path.write_text(summary.model_dump_json(indent=2) + "\n")
     for fault in (*summary.lost, *summary.left):

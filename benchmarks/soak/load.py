@@ -5,7 +5,7 @@ import io
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from bessemer.errors import (
 from examples.models.mlp import Mlp
 
 USERS = 4
-TRIALS = 6
+TRIALS = 24
 BENCHMARK_SECONDS = 0.2
 NEW_MODEL = 0.2
 LONGEST_STAGE_SECONDS = 2.0
@@ -63,9 +63,10 @@ class Harvest:
 class Users:
     """Users who each submit a job when the previous one has ended."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, kinds: Sequence[RequestKind] = tuple(RequestKind)) -> None:
         self.harvest = Harvest()
         self._url = url
+        self._kinds = kinds
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(
@@ -97,7 +98,7 @@ class Users:
                     self.harvest.troubles.append(f"{type(error).__name__}: {error}")
 
     def _submit(self, client: Client, dice: random.Random) -> None:
-        (wish,) = dice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
+        (wish,) = dice.choices(self._kinds, [WEIGHTS[kind] for kind in self._kinds])
         model = self._models.one(dice)
         job = outlasting(lambda: _post(client, model, wish))
         ran, asked_at = wish is RequestKind.CANCEL and _cancel(job, dice), now()

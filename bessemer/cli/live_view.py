@@ -26,6 +26,7 @@ from bessemer.contract.report import (
     Latency,
     PeerVerdict,
     Schedules,
+    StoredRecordsUse,
     TuneVerdict,
 )
 from bessemer.contract.request import Entry
@@ -254,6 +255,7 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
         return
     for schedule in verdict.schedules:
         yield f"schedule    {_shown_schedule(schedule)}"
+    yield from _stored_lines(verdict.stored)
     if verdict.kept is None:
         return
     if verdict.ended_by in (SearchEnd.NO_GPU, SearchEnd.NO_DEVICE):
@@ -277,6 +279,19 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
         yield f"            {verdict.records} records given{unused}"
     if verdict.skipped:
         yield f"            skipped, because the space does not fit them: {verdict.skipped} functions"
+
+
+def _stored_lines(use: StoredRecordsUse | None) -> Iterator[str]:
+    """What the service's tuning records did; nothing if there were none."""
+    if use is None or not (use.hits or use.misfits or use.restored_trials or use.dropped):
+        return
+    yield f"records     of earlier searches for {use.hits} of {use.hits + use.misses} functions"
+    if use.misfits:
+        yield f"            {use.misfits} records no longer apply and were skipped"
+    if use.restored_trials:
+        yield f"            {use.restored_trials} trials were measured by an earlier attempt"
+    if use.dropped is not None:
+        yield f"            not used after all, because compiling with them failed: {use.dropped}"
 
 
 def _shown_schedule(schedule: GivenSchedule) -> str:

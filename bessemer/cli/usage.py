@@ -20,6 +20,7 @@ def usage_rows(found: Usage) -> Iterator[tuple[str, str, str]]:
     yield _row("queued jobs", found.queued_jobs)
     yield _row("uploads", found.uploads)
     yield _row("stored files", found.stored_bytes, shown_bytes)
+    yield _row("tuning records", found.record_bytes, shown_bytes)
     yield _row("worker time today", found.worker_seconds, shown_duration)
     yield "priority", "", str(found.highest_priority)
 

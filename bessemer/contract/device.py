@@ -80,6 +80,13 @@ class DeviceRequest(Document):
         """The features of its processor and of its first GPU."""
         return frozenset(self.features).union(*map(code_features, self.gpus[:1]))
 
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What devices have in common whose times can be compared. Unknown hardware is like no other."""
+        known = self.processor or self.name
+        gpus = tuple((gpu.name, gpu.arch) for gpu in self.gpus[:1])
+        return self.platform, known, frozenset(self.features), self.cores, gpus, self.emulated
+
 
 class Device(DeviceRequest):
     """A device."""
@@ -112,6 +119,15 @@ class DeviceTask(Document):
     digest: Digest = Field(description="The SHA-256 of the archive of the bundle or the candidates.")
     rounds: int = Field(
         default=1, ge=1, le=MAX_ROUNDS, description="For candidates: how often each is run, in turns."
+    )
+    first: int = Field(
+        default=0,
+        ge=0,
+        lt=MAX_CANDIDATES,
+        description="For candidates: the first one to run. Others of the archive are for other devices.",
+    )
+    count: int | None = Field(
+        default=None, ge=1, le=MAX_CANDIDATES, description="For candidates: how many to run; null: the rest."
     )
     threads: int | None = Field(
         default=None,
@@ -179,7 +195,7 @@ class DeviceResult(Document):
     candidates: tuple[DeviceCandidate, ...] = Field(
         default=(),
         max_length=MAX_CANDIDATES,
-        description="The candidates, in the order of `candidates.json`.",
+        description="The candidates that it ran, in the order of `candidates.json`.",
     )
     threads: int = Field(
         strict=True, default=1, ge=1, le=MAX_CORES, description="The threads that the program used."

@@ -23,6 +23,9 @@ HighestPriority = Annotated[int, Field(ge=0, le=MAX_PRIORITY)]
 """Not negative, so that a request without a priority is always allowed."""
 
 
+MAX_RECORD_BYTES = 256 << 20
+
+
 class Quota(Document):
     """What a tenant may use; None means unlimited.
 
@@ -31,6 +34,7 @@ class Quota(Document):
         queued_jobs: compilations and invocations that wait.
         uploads: uploads of more than 1 MiB in progress in one app.
         stored_bytes: size of all stored files.
+        record_bytes: size of the tuning records.
         worker_seconds: time of workers in a day (UTC).
         highest_priority: the highest priority that a request may have.
     """
@@ -39,6 +43,7 @@ class Quota(Document):
     queued_jobs: Limit = None
     uploads: PositiveLimit = None
     stored_bytes: Limit = None
+    record_bytes: Limit = MAX_RECORD_BYTES
     worker_seconds: Limit = None
     highest_priority: HighestPriority = MAX_PRIORITY
 
@@ -61,6 +66,9 @@ class Usage(Document):
     uploads: Use = Field(description="Uploads of more than 1 MiB in progress in the app that answers.")
     stored_bytes: Use = Field(
         description="Bytes of models, inputs, artifacts and outputs; equal files count once."
+    )
+    record_bytes: Use = Field(
+        description="Bytes of tuning records; searches replace the oldest, and imports are refused."
     )
     worker_seconds: Use = Field(description="Seconds that workers have spent on its tasks since 00:00 UTC.")
     highest_priority: int = Field(description="The highest `priority` that a request may have.")

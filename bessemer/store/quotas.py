@@ -44,6 +44,9 @@ class Quotas:
         return self.by_tenant.get(tenant, self.default)
 
 
+DEFAULT_QUOTAS = Quotas(Quota())
+
+
 def read_quotas(settings: StoreSettings) -> Quotas:
     """Read the quotas. A tenant's table in the file changes the fields that it names.
 

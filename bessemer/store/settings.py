@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from bessemer.contract.request import MAX_PRIORITY
-from bessemer.contract.usage import HighestPriority, Limit, PositiveLimit
+from bessemer.contract.usage import MAX_RECORD_BYTES, HighestPriority, Limit, PositiveLimit
 
 POSTGRESQL = "postgresql"
 DATABASES = ("sqlite", POSTGRESQL, "postgres")
@@ -81,6 +81,11 @@ class StoreSettings(BaseSettings):
         default=None,
         description="How many bytes of files a tenant may store; while it has as many, its uploads and "
         "submissions get 429.",
+    )
+    quota_record_bytes: Limit = Field(
+        default=MAX_RECORD_BYTES,
+        description="How many bytes of tuning records a tenant may have; then its imports get 429, and new "
+        "records of its searches replace the oldest.",
     )
     quota_worker_seconds: Limit = Field(
         default=None,

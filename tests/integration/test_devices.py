@@ -11,17 +11,21 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import zstandard
 
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
-from bessemer.contract.device import DeviceRequest, DeviceTask
+from bessemer.contract.device import Device, DeviceRequest, DeviceTask
+from bessemer.contract.job import Compilation
 from bessemer.contract.keys import KeyRequest
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.report import DeviceRun
@@ -34,8 +38,14 @@ from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store, open_store
 from examples.local_service import local_app
 from tests.tenant_data import started
+from worker.job.folder import JobFolder
+from worker.protocol.messages import CandidatesBuilt
+from worker.protocol.order import CandidatesTimed
 from worker.supervisor.device_runs import DeviceRunner, Ended, LeaseWatch, Offer
+from worker.supervisor.job_record import CompilationRecord
+from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.retry import StoreRetry
+from worker.supervisor.search_step import SearchOnDevices, devices_of, shares_of
 
 LEASE_SECONDS = 2.0
 WAIT_SECONDS = 60.0
@@ -490,6 +500,110 @@ def test_a_device_times_candidates_and_a_crash_costs_one(world: World) -> None:
     assert "SIGSEGV" in ended.result.candidates[1].failure
     assert runs_of(world, 3) == [3, 1, 3]
     assert [*(world.folder / "board").iterdir()] == []
+
+
+def shared_out(
+    world: World, offer: Offer, count: int, together: bool = False
+) -> tuple[CandidatesTimed, list[str]]:
+    """Have the devices of the job's kind time candidates; what was said, too."""
+    said: list[str] = []
+    tasks, jobs, retry = world.store.device_tasks, world.store.jobs, StoreRetry(5.0)
+    limits = SimpleNamespace(limit_disk_bytes=1 << 24, limit_memory_bytes=1 << 30)
+    runner = SimpleNamespace(
+        store=world.store, store_retry=retry, settings=limits, devices=DeviceRunner(tasks, jobs, retry, 60.0)
+    )
+    output = world.folder / offer.task.id / "output"
+    output.mkdir(parents=True)
+    (output / "candidates.tar.zst").write_bytes((world.folder / f"{offer.task.id}.tar.zst").read_bytes())
+    row = world.store.for_tenant(DEFAULT_TENANT).jobs.get(offer.job_id)
+    search = SearchOnDevices(
+        cast(JobRunner, runner),
+        cast(Compilation, row),
+        offer.attempt,
+        JobFolder(output.parent),
+        cast(CompilationRecord, SimpleNamespace(waits=said.append)),
+    )
+    built = CandidatesBuilt(
+        platform="aarch64",
+        count=count,
+        together=together,
+        rounds=3,
+        repeat=10,
+        repeat_seconds=1,
+        timeout_seconds=WAIT_SECONDS,
+    )
+    return asyncio.run(search.time(built)), said
+
+
+@pytest.mark.parametrize(("together", "names"), [(False, {"first", "second"}), (True, {"first"})])
+def test_devices_of_a_kind_share_out_candidates_unless_they_are_compared(
+    world: World, together: bool, names: set[str]
+) -> None:
+    offer = world.batch(f"{counted(world)}{FINDS}", count=5)
+    with world.device("first"), world.device("second"):
+        timed, said = shared_out(world, offer, 5, together)
+    assert {device.name for device in timed.devices} == names
+    assert [len(candidate.seconds) for candidate in timed.candidates] == [3] * 5
+    assert runs_of(world, 5) == [3] * 5
+    if not together:
+        assert said == ["devices 'first', 'second' run the candidates"]
+
+
+def test_the_share_of_a_lost_device_goes_to_another_of_its_kind(world: World) -> None:
+    offer = world.batch(f"{counted(world)}{WAITS.format(go=world.go)}{FINDS}", count=4)
+
+    def kill() -> None:
+        eventually(lambda: sum(map(bool, runs_of(world, 4))) == 2)
+        second.kill()
+        world.go.touch()
+
+    with world.device("first"), world.device("second") as second, ThreadPoolExecutor(1) as threads:
+        killed = threads.submit(kill)
+        timed, _ = shared_out(world, offer, 4)
+        killed.result()
+    assert [device.name for device in timed.devices] == ["first", "first"]
+    assert [len(candidate.seconds) for candidate in timed.candidates] == [3] * 4
+
+
+def a_device(name: str, processor: str = "A72", busy: bool = False) -> Device:
+    board = DeviceRequest(name=name, platform="aarch64", processor=processor, cores=4, memory_bytes=1)
+    facts = {"id": "0", "shared": False, "busy": busy, "registered_at": now(), "seen_at": now()}
+    return Device.model_validate({**board.model_dump(), **facts, "lease_seconds": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("live", "last", "together", "expected"),
+    [
+        ((), None, False, (None,)),
+        ((a_device("a"), a_device("b")), None, False, ("a", "b")),
+        ((a_device("a"), a_device("b")), None, True, ("a",)),
+        ((a_device("a"), a_device("b")), a_device("b"), True, ("b",)),
+        ((a_device("a", "A53"), a_device("b"), a_device("c")), None, False, ("b", "c")),
+        ((a_device("a", "A53"), a_device("b"), a_device("c")), a_device("a", "A53"), False, ("a",)),
+        ((a_device("a"), a_device("b", busy=True)), None, False, ("a",)),
+        ((a_device("a", busy=True), a_device("b", busy=True)), None, False, ("a",)),
+        ((a_device("b"), a_device("c")), a_device("a"), False, ("b", "c")),
+        ((a_device("a", ""), a_device("b", "")), None, False, ("a",)),
+    ],
+)
+def test_a_search_keeps_to_one_kind_of_device(
+    live: tuple[Device, ...], last: Device | None, together: bool, expected: tuple[str | None, ...]
+) -> None:
+    assert devices_of(live, last, together) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "expected"),
+    [
+        (5, ("a", "b"), [(0, 2, "a"), (2, 3, "b")]),
+        (1, ("a", "b"), [(0, 1, "a")]),
+        (3, (None,), [(0, 3, None)]),
+    ],
+)
+def test_shares_are_nearly_equal(
+    count: int, devices: tuple[str | None, ...], expected: list[tuple[int, int, str | None]]
+) -> None:
+    assert [(share.first, share.count, share.device) for share in shares_of(count, devices)] == expected
 
 
 def test_candidates_of_a_killed_device_go_to_another(world: World) -> None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
-import zstandard
+from own_device import OwnDevice, unpacked
 from platform_samples import perceptron
 from stage_samples import TARGET, capture_module, optimized
 
-from bessemer.contract.device import DeviceResult
 from bessemer.contract.options import SearchEnd
-from bessemer.contract.report import Schedules, SearchDevice
+from bessemer.contract.report import Schedules
 from bessemer.contract.target import ResolvedTarget
 from bessemer.figures.words import decision, measured_where
 from worker.compiler.pipeline.build import build
@@ -33,7 +28,6 @@ from worker.compiler.values import StageContext, Tuned
 from worker.job.warmup import import_everything
 from worker.protocol.messages import CandidatesBuilt
 from worker.protocol.order import CandidatesTimed
-from worker.supervisor.search_step import as_timed
 
 ARM = TARGET.model_copy(update={"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"})
 NEEDS_EMULATOR = pytest.mark.skipif(
@@ -45,68 +39,6 @@ NEEDS_EMULATOR = pytest.mark.skipif(
 def warm() -> None:
     """As the zygote does: the tensor intrinsics of all processors would take long to import."""
     import_everything()
-
-
-DEVICE = """
-import json, os, sys
-from pathlib import Path
-from worker import device
-
-class HeldLease(device.Lease):
-    def renew(self): pass
-
-folder, task, launcher = Path(sys.argv[1]), json.loads(sys.argv[2]), tuple(json.loads(sys.argv[3]))
-limits = {"cores": 2, "memory_bytes": 1 << 32, "disk_bytes": 1 << 30, "uid": os.geteuid()}
-settings = device.Settings(
-    url="", key=None, name="board", platform="", launcher=launcher, emulated=bool(launcher),
-    folder=folder.parent, once=True, **limits
-)
-lease = HeldLease(device.Service("http://127.0.0.1:9", None), "/", 60.0)
-with folder.with_suffix(".tar").open("rb") as archive:
-    device.unpack(archive, folder, 1 << 30, lease)
-print(json.dumps(device.run_candidates(folder, task, settings, lease)))
-"""
-"""In a process of its own: a device ends all children of its process, such as the candidate server."""
-
-
-@dataclass
-class OwnDevice:
-    """Times batches as a device does, until it is lost.
-
-    Attributes:
-        folder: where batches are unpacked.
-        archive: the job's archive.
-        launcher: the words before programs.
-        lost_after: the number of batches after which it is lost.
-        batches: what was asked for.
-    """
-
-    folder: Path
-    archive: Path
-    launcher: tuple[str, ...] = ()
-    lost_after: int = 1000
-    batches: list[CandidatesBuilt] = field(default_factory=list)
-
-    def time(self, built: CandidatesBuilt) -> CandidatesTimed:
-        if len(self.batches) >= self.lost_after:
-            return CandidatesTimed(device=None, reason="3 attempts were lost with their devices (a, a, a)")
-        self.batches.append(built)
-        folder = self.folder / str(len(self.batches))
-        folder.mkdir(parents=True)
-        folder.with_suffix(".tar").write_bytes(unpacked(self.archive))
-        task = {**built.model_dump(), "threads": 2, "memory_bytes": 1 << 32}
-        command = [sys.executable, "-c", DEVICE, str(folder), json.dumps(task), json.dumps(self.launcher)]
-        found = DeviceResult.model_validate_json(subprocess.check_output(command))
-        board = SearchDevice(
-            name="board", platform=built.platform, processor="", emulated=bool(self.launcher)
-        )
-        timed = tuple(as_timed(candidate, built.rounds) for candidate in found.candidates)
-        return CandidatesTimed(device=board, candidates=timed)
-
-
-def unpacked(archive: Path) -> bytes:
-    with archive.open("rb") as packed:
-        return zstandard.ZstdDecompressor().stream_reader(packed).read()
 
 
 @contextmanager
@@ -186,7 +118,7 @@ def test_a_batch_has_the_programs_and_their_commands(context: StageContext) -> N
         def time(self, built: CandidatesBuilt) -> CandidatesTimed:
             with tarfile.open(fileobj=io.BytesIO(unpacked(self.archive))) as tar:
                 names.extend(tar.getnames())
-            return CandidatesTimed(device=None, reason="away")
+            return CandidatesTimed(reason="away")
 
     captured = capture_module(perceptron(), torch.randn(4, 64), tune={"trials": 4}, device="board")
     reader = Reader(context.scratch / "device", context.output / "candidates.tar.zst")

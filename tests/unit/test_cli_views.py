@@ -6,7 +6,7 @@ from bessemer.cli.live_view import compilation_lines, shown_latency
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
-from bessemer.contract.report import BaselineResult, Latency, Schedules, TuneVerdict
+from bessemer.contract.report import BaselineResult, Latency, Schedules, StoredRecordsUse, TuneVerdict
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget
@@ -114,6 +114,39 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
     printed = shown(JobState.SUCCEEDED, figures=figures)
     start = next((index for index, line in enumerate(printed) if line.startswith("tuning ")), len(printed))
     assert [line[12:] for line in printed[start:]] == lines
+
+
+@pytest.mark.parametrize(
+    ("use", "lines"),
+    [
+        (None, []),
+        (StoredRecordsUse(hits=0, misses=3), []),
+        (StoredRecordsUse(hits=2, misses=1), ["records     of earlier searches for 2 of 3 functions"]),
+        (
+            StoredRecordsUse(hits=1, misses=0, misfits=2, restored_trials=4, dropped="it was wrong"),
+            [
+                "records     of earlier searches for 1 of 1 functions",
+                "            2 records no longer apply and were skipped",
+                "            4 trials were measured by an earlier attempt",
+                "            not used after all, because compiling with them failed: it was wrong",
+            ],
+        ),
+    ],
+)
+def test_a_compilation_says_which_records_of_earlier_searches_it_used(
+    use: StoredRecordsUse | None, lines: list[str]
+) -> None:
+    figures = Figures(
+        latency=LATENCY,
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0,
+        tune=TuneVerdict(trials=0, stored=use),
+    )
+    found = shown(JobState.SUCCEEDED, figures=figures)
+    start = next((index for index, line in enumerate(found) if line.startswith("records")), len(found))
+    assert found[start : start + max(1, len(lines))] == lines
 
 
 def test_name_and_labels_are_shown() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.soak.audit import event_faults, invocation_faults
+from benchmarks.soak.trials import repeated_trials
 from bessemer.contract.invocation import OUTPUTS, Invocation
 from bessemer.contract.job import Artifact, Event, EventType, JobState
 
@@ -92,3 +93,20 @@ def test_an_invocation_must_succeed_with_outputs(
         created_at=MOMENT,
     )
     assert invocation_faults(invocation) == faults
+
+
+def measured(done: int) -> Told:
+    return "progress", {"stage": "tune", "done": done}
+
+
+@pytest.mark.parametrize(
+    ("told", "lost"),
+    [
+        ((started(1), measured(0), measured(8), started(2), measured(8), measured(16)), 0),
+        ((started(1), measured(0), measured(8), started(2), measured(16)), 0),
+        ((started(1), measured(8), started(2), started(3), measured(5), measured(8)), 3),
+        ((started(1), measured(8), measured(0)), 0),
+    ],
+)
+def test_trials_that_a_later_attempt_lacks_are_lost(told: tuple[Told, ...], lost: int) -> None:
+    assert repeated_trials(events(*told)) == lost

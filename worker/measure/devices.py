@@ -1,4 +1,4 @@
-"""Has a device time candidates: the job asks its supervisor, which finds a device."""
+"""Has devices time candidates: the job asks its supervisor, which finds them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from worker.protocol.order import CandidatesTimed
 
 
 class Devices(Protocol):
-    """Times candidates on a device."""
+    """Times candidates on devices."""
 
     def time(self, built: CandidatesBuilt) -> CandidatesTimed:
-        """Wait until a device has timed the candidates in the job's archive, or until no device is left."""
+        """Wait until devices have timed the candidates in the job's archive, or until none is left."""
         ...
 
 

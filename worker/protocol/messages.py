@@ -91,12 +91,16 @@ class TurnEnded(Document):
 
 
 class CandidatesBuilt(Document):
-    """The job waits for a device to time candidates, whose archive is in its ``output`` folder."""
+    """The job waits for devices to time candidates, whose archive is in its ``output`` folder.
+
+    Those whose times decide ``together`` which is faster need one device; others share out.
+    """
 
     kind: Literal["candidates-built"] = "candidates-built"
     platform: Platform
     device_features: Annotated[tuple[DeviceFeature, ...], Field(max_length=64)] = ()
     count: int = Field(ge=1, le=MAX_CANDIDATES, description="How many there are.")
+    together: bool = Field(default=True, description="Whether one device must time all of them.")
     rounds: int = Field(ge=1, le=MAX_ROUNDS, description="How often each is timed, in turns.")
     repeat: int = Field(ge=1, le=MAX_REPEATS, description="The most times of each in one round.")
     repeat_seconds: FiniteFloat = Field(gt=0, le=60, description="The time for these, in seconds.")

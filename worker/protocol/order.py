@@ -140,9 +140,9 @@ class TimedCandidate(Document):
 
 
 class CandidatesTimed(Document):
-    """The answer to ``CandidatesBuilt``; without a device, ``reason`` says why, and none will come."""
+    """The answer to ``CandidatesBuilt``; without devices, ``reason`` says why, and none will come."""
 
-    device: SearchDevice | None
+    devices: tuple[SearchDevice, ...] = ()
     reason: str = ""
     candidates: tuple[TimedCandidate, ...] = ()
 

@@ -27,6 +27,7 @@ from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.early_bundles import EarlyBundles
 from worker.supervisor.in_flight import InFlight
+from worker.supervisor.job import JobServices
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.kept_records import JobRecords
@@ -95,7 +96,8 @@ class CompilationTask(RowTask[Compilation]):
         searches = await self._runner.store_retry.call(partial(searches_on_device, *of_row))
         search = SearchOnDevices(self._runner, row, attempt, folder, record)
         early = EarlyBundles(self._runner, making, attempt, folder, record)
-        records = JobRecords(self._runner.store, self._runner.store_retry, row, attempt)
+        limit_bytes = self._runner.quotas.of(attempt.tenant).record_bytes
+        records = JobRecords(self._runner.store, self._runner.store_retry, row, attempt, limit_bytes)
         self._records = records
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
@@ -105,11 +107,13 @@ class CompilationTask(RowTask[Compilation]):
             searches_on_device=searches,
             keeps_records=True,
         )
-        outcome = await self._runner.run(
-            *(row.id, slot, folder, work, record, timeout_seconds, (trace,)),
+        services = JobServices(
             time_candidates=search.time if searches else None,
             publish_early=early.publish if row.request.tune.publish_early else None,
             records=records,
+        )
+        outcome = await self._runner.run(
+            *(row.id, slot, folder, work, record, timeout_seconds, (trace,), services),
             on_gpu=_runs_on_gpu(row),
         )
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)

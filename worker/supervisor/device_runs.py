@@ -28,6 +28,7 @@ from worker.supervisor.retry import MAX_LOST_ATTEMPTS, StoreRetry
 POLL_SECONDS = 0.25
 HOLD_SECONDS = 900.0
 STAGE = Stage.PACKAGE
+WAITING = "waiting for"
 QUIET_SECONDS = 2.0
 """A search offers batch after batch, and reports only a longer wait."""
 
@@ -255,7 +256,7 @@ class DeviceRunner:
             wait.idle_since = None
             names = ", ".join(f"'{device.name}'" for device in live[:3])
             if offer.task.kind == "verify" or time.monotonic() - wait.began > QUIET_SECONDS:
-                await self._tell(wait, f"waiting for device {names}{_again(wait)}")
+                await self._tell(wait, f"{WAITING} device {names}{_again(wait)}")
             return None
         if status.wanted.name != offer.wanted.name:
             await self._retry.call(partial(self._tasks.open_to_all, offer.task.id))
@@ -270,7 +271,7 @@ class DeviceRunner:
             detail = f"{offer.subject} {needs} {missing}: waited {self._wait_seconds:g} s"
             return make_problem(ErrorCode.DEVICE_UNAVAILABLE, detail, stage=STAGE)
         ends = "fails" if offer.task.kind == "verify" else "the search ends"
-        await self._tell(wait, f"waiting for {missing}; {ends} after {self._wait_seconds:g} s")
+        await self._tell(wait, f"{WAITING} {missing}; {ends} after {self._wait_seconds:g} s")
         return None
 
     async def _tell(self, wait: DeviceWait, text: str) -> None:

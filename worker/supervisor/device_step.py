@@ -8,7 +8,7 @@ from platform import machine
 from bessemer.bundle.manifest import ARCHIVE, LIBRARY
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
-from bessemer.contract.capability import platform_of_target
+from bessemer.contract.capability import code_feature, platform_of_target
 from bessemer.contract.device import MAX_TIMES, DeviceTask
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -62,7 +62,8 @@ def searches_on_device(row: Compilation, tenant: Tenant, store: Store) -> bool:
         return True
     if needs is None or needs.platform == OWN_PLATFORM:
         return False
-    return bool(store.device_tasks.fitting(Wanted(tenant, needs.platform, measures=True)))
+    of_gpu = frozenset((code_feature(needs.gpus),) if needs.gpus else ())
+    return bool(store.device_tasks.fitting(Wanted(tenant, needs.platform, None, of_gpu, measures=True)))
 
 
 async def run_on_device(

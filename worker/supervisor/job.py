@@ -68,6 +68,46 @@ class KeptRecords(Protocol):
         """Keep what the job says of its records until it has ended."""
 
 
+@dataclass(frozen=True)
+class JobServices:
+    """What a running job may ask its supervisor for.
+
+    Attributes:
+        time_candidates: has devices time the job's candidates; None if it must not ask for that.
+        publish_early: publishes a bundle of the running job; None if it must not ask for that.
+        records: answers its messages about tuning records; None if it must not send any.
+    """
+
+    time_candidates: TimeCandidates | None = None
+    publish_early: PublishEarly | None = None
+    records: KeptRecords | None = None
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """How a job is watched.
+
+    Attributes:
+        folder: the job's folder.
+        limits: what the job may use.
+        turn_limits: how the job shares its host while it measures.
+        record: observes the job first; called again if the store was unavailable.
+        store_retry: how long a report may wait for the store.
+        observers: observe what is recorded; they must neither block nor raise.
+        on_usage: called with every measurement of what the job uses; must not block.
+        services: what the job may ask for.
+    """
+
+    folder: JobFolder
+    limits: Limits
+    turn_limits: TurnLimits
+    record: JobRecord
+    store_retry: StoreRetry
+    observers: tuple[JobObserver, ...] = ()
+    on_usage: Callable[[Usage], None] = ignore_usage
+    services: JobServices = JobServices()
+
+
 log = logging.getLogger(__name__)
 
 
@@ -79,58 +119,31 @@ class Reported:
     violation: str | None
 
 
-async def run_job(
-    zygote: ZygoteHandle,
-    order: StartJob,
-    folder: JobFolder,
-    limits: Limits,
-    record: JobRecord,
-    store_retry: StoreRetry,
-    turn_limits: TurnLimits,
-    observers: tuple[JobObserver, ...] = (),
-    on_usage: Callable[[Usage], None] = ignore_usage,
-    time_candidates: TimeCandidates | None = None,
-    publish_early: PublishEarly | None = None,
-    records: KeptRecords | None = None,
-) -> JobOutcome:
+async def run_job(zygote: ZygoteHandle, order: StartJob, supervision: Supervision) -> JobOutcome:
     """Have the zygote run a job, record its reports, and kill it if it exceeds a limit.
 
     Every process of the job is gone when this returns or raises.
-
-    Args:
-        zygote: forks the job.
-        order: the job.
-        folder: the job's folder.
-        limits: what the job may use.
-        record: observes the job first; called again if the store was unavailable.
-        store_retry: how long a report may wait for the store.
-        turn_limits: how the job shares its host while it measures.
-        observers: observe what is recorded; they must neither block nor raise.
-        on_usage: called with every measurement of what the job uses; must not block.
-        time_candidates: has a device time the job's candidates; None if it must not ask for that.
-        publish_early: publishes a bundle of the running job; None if it must not ask for that.
-        records: answers its messages about tuning records; None if it must not send any.
 
     Raises:
         FencedError: another worker has taken over the job.
         StoreUnavailableError: the store was unavailable for too long to record a report.
         ZygoteLostError: the zygote ended; the job is not to blame.
     """
+    record, folder = supervision.record, supervision.folder
     async with (
         await zygote.start_job(order) as job,
         _cancel_flag(record) as cancelled,
         _log_kept(record, folder),
     ):
-        turns = HostTurns(turn_limits, job.grant_turn)
-        listening = asyncio.ensure_future(
-            _listen(job, record, store_retry, turns, observers, time_candidates, publish_early, records)
-        )
+        turns = HostTurns(supervision.turn_limits, job.grant_turn)
+        listening = asyncio.ensure_future(_listen(job, turns, supervision))
         try:
-            termination = await watch(job, limits, cancelled.is_set, on_usage)
+            termination = await watch(job, supervision.limits, cancelled.is_set, supervision.on_usage)
             exit_ = await asyncio.shield(job.exited)
             await job.kill()
             # the last reports may still wait for the store
-            reported = await asyncio.wait_for(listening, LAST_MESSAGES_SECONDS + store_retry.seconds)
+            patience_seconds = LAST_MESSAGES_SECONDS + supervision.store_retry.seconds
+            reported = await asyncio.wait_for(listening, patience_seconds)
         finally:
             listening.cancel()
             await turns.close()
@@ -148,16 +161,7 @@ async def run_job(
         )
 
 
-async def _listen(
-    job: RunningJob,
-    record: JobRecord,
-    store_retry: StoreRetry,
-    turns: HostTurns,
-    observers: tuple[JobObserver, ...],
-    time_candidates: TimeCandidates | None,
-    publish_early: PublishEarly | None,
-    records: KeptRecords | None,
-) -> Reported:
+async def _listen(job: RunningJob, turns: HostTurns, supervision: Supervision) -> Reported:
     conversation, began = Conversation(), time.monotonic()
     try:
         async for message in job.messages():
@@ -168,10 +172,10 @@ async def _listen(
                 case TurnEnded():
                     turns.end()
                 case _ if isinstance(message, Question):
-                    await _serve(job, message, time_candidates, publish_early, records)
+                    await _serve(job, message, supervision.services)
                 case Confined() | StageStarted() | StageFinished() | ProgressMade() | BundleRead():
-                    await store_retry.call(partial(observe, message, record))
-                    for observer in observers:
+                    await supervision.store_retry.call(partial(observe, message, supervision.record))
+                    for observer in supervision.observers:
                         observe(message, observer)
                 case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
                     pass
@@ -185,28 +189,22 @@ async def _listen(
     return Reported(last=conversation.last, violation=None)
 
 
-async def _serve(
-    job: RunningJob,
-    message: Question,
-    time_candidates: TimeCandidates | None,
-    publish_early: PublishEarly | None,
-    records: KeptRecords | None,
-) -> None:
+async def _serve(job: RunningJob, message: Question, services: JobServices) -> None:
     """Do what a job asks for beside its turns."""
     if isinstance(message, CandidatesBuilt):
-        if time_candidates is None:
+        if services.time_candidates is None:
             raise MisbehavedError("the job has no device that could time its candidates")
-        await _answer(job, time_candidates(message))
+        await _answer(job, services.time_candidates(message))
     elif isinstance(message, EarlyBundleMade):
-        if publish_early is None:
+        if services.publish_early is None:
             raise MisbehavedError("the job must not publish bundles before its end")
-        await _answer(job, publish_early(message))
-    elif records is None:
+        await _answer(job, services.publish_early(message))
+    elif services.records is None:
         raise MisbehavedError("the job keeps no tuning records")
     elif isinstance(message, TrialsJudged):
-        records.judge(message)
+        services.records.judge(message)
     else:
-        await _answer(job, records.answer(message))
+        await _answer(job, services.records.answer(message))
 
 
 async def _answer(job: RunningJob, work: Coroutine[Any, Any, Document]) -> None:

@@ -16,6 +16,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
+from bessemer.store.quotas import DEFAULT_QUOTAS, Quotas
 from bessemer.store.store import Store
 from worker.compiler.tuning.cost_model.trees import MAX_MODEL_BYTES, CostModelError, read_model
 from worker.errors import CostModelFileError, SigningKeyError, ZygoteLostError
@@ -27,7 +28,7 @@ from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file, lent_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
-from worker.supervisor.job import KeptRecords, PublishEarly, TimeCandidates, run_job
+from worker.supervisor.job import JobServices, Supervision, run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
@@ -42,6 +43,8 @@ SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 PROBE_SLOT = len(QueueName)
 EARLY_SLOT = PROBE_SLOT + 1
 """For the check of a bundle whose compilation still runs: when a job ends, all of its slot's processes do."""
+
+NO_SERVICES = JobServices()
 
 OUT_OF_MEMORY = "the kernel ended a process of the job at its memory limit"
 
@@ -58,10 +61,12 @@ class JobRunner:
         work_dir: WorkDirectory,
         zygote: ZygoteHandle,
         metrics: WorkerMetrics,
+        quotas: Quotas = DEFAULT_QUOTAS,
     ) -> None:
         self.worker_id = settings.worker_id or default_worker_id(work_dir.folder)
         self.settings = settings
         self.store = store
+        self.quotas = quotas
         self.signing_key = _signing_key(settings)
         self._cost_model = _cost_model(settings)
         self.store_retry = StoreRetry(settings.store_patience_seconds)
@@ -193,10 +198,8 @@ class JobRunner:
         record: JobRecord,
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
-        time_candidates: TimeCandidates | None = None,
-        publish_early: PublishEarly | None = None,
+        services: JobServices = NO_SERVICES,
         *,
-        records: KeptRecords | None = None,
         on_gpu: bool = False,
     ) -> JobOutcome:
         """Run a job in its folder; ``on_gpu`` opens this machine's GPUs to it, if it has any.
@@ -218,20 +221,17 @@ class JobRunner:
                 cores=self.settings.cores,
                 work=work,
             )
-            outcome = await run_job(
-                self._zygote,
-                order,
-                folder,
-                limits,
-                record,
-                self.store_retry,
-                self.settings.turn_limits(),
-                (meter, *observers),
-                meter.used,
-                time_candidates,
-                publish_early,
-                records,
+            supervision = Supervision(
+                folder=folder,
+                limits=limits,
+                turn_limits=self.settings.turn_limits(),
+                record=record,
+                store_retry=self.store_retry,
+                observers=(meter, *observers),
+                on_usage=meter.used,
+                services=services,
             )
+            outcome = await run_job(self._zygote, order, supervision)
             if cgroup is not None and outcome.termination is None and cgroup.ran_out_of_memory():
                 return replace(outcome, termination=Termination(ErrorCode.LIMIT_MEMORY, OUT_OF_MEMORY))
             return outcome

@@ -21,6 +21,7 @@ class JobRecords:
     """The records of one attempt.
 
     Attributes:
+        limit_bytes: the size that the tenant's records may have; None: unlimited.
         scope: what the job has said that its records are about; None before it asked for any.
         judged: what it has said of its records, by function and trace.
         stopped: whether its search was told to stop, as the user wants the best so far.
@@ -30,6 +31,7 @@ class JobRecords:
     retry: StoreRetry
     row: Compilation
     attempt: Attempt
+    limit_bytes: int | None = None
     scope: SearchScope | None = None
     judged: dict[tuple[str, str], JudgedTrial] = field(default_factory=dict)
     stopped: bool = False
@@ -86,6 +88,7 @@ class JobRecords:
             workloads=message.workloads,
             elapsed_seconds=message.elapsed_seconds,
             shared=self.row.request.tune.share_records,
+            limit_bytes=self.limit_bytes,
         )
         if batch.trials or batch.workloads:
             self.store.records.add(self.row.id, self.attempt, self.scope, batch)

@@ -48,14 +48,14 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         SandboxIncompleteError: a required layer of the confinement does not hold.
         QuotaFileError: the file of quotas cannot be used.
     """
-    read_quotas(store_settings)  # a mistake is reported before the zygote starts, which takes seconds
+    quotas = read_quotas(store_settings)  # before the zygote starts, which takes seconds
     opened = await asyncio.to_thread(open_store, store_settings)
     with closing(opened) as store, claim_work_dir(settings.work_dir) as work_dir:
         make_lock_files(settings.measuring_lock)
         metrics, tracer = WorkerMetrics(), open_tracer("worker")
         lease = LeaseHealth(store_settings.worker_lost_seconds)
         zygote = ZygoteHandle(work_dir.groups, metrics.zygote_restarts.inc)
-        supervisor = Supervisor(settings, store, work_dir, zygote, metrics, tracer)
+        supervisor = Supervisor(settings, store, work_dir, zygote, metrics, tracer, quotas)
         try:
             with serve_health(metrics.registry, lease, settings.metrics_host, settings.metrics_port):
                 heartbeat = await _prepare(supervisor, zygote, settings, lease)

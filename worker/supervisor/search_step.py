@@ -1,11 +1,19 @@
-"""Times the candidates of a search on devices: what a running job asks for, and what it is told."""
+"""Times the candidates of a search on devices: what a running job asks for, and what it is told.
+
+Devices of one kind share a round: each downloads the same archive and runs its part of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import statistics
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
+from bessemer.contract.base import Digest
 from bessemer.contract.device import Device, DeviceCandidate, DeviceTask
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import Problem
@@ -17,7 +25,7 @@ from worker.job.folder import JobFolder
 from worker.protocol.messages import CANDIDATES_ARCHIVE, CandidatesBuilt
 from worker.protocol.order import CandidatesTimed, TimedCandidate
 from worker.supervisor.collect import store_output
-from worker.supervisor.device_runs import Offer
+from worker.supervisor.device_runs import WAITING, Ended, Offer
 from worker.supervisor.job_record import CompilationRecord
 from worker.supervisor.job_runner import JobRunner
 
@@ -30,7 +38,7 @@ class SearchOnDevices:
 
     Attributes:
         lost: the devices that were lost, in order.
-        last: the device that timed the last batch.
+        last: the first device that timed the last batch.
         stored_bytes: the size of all batches so far.
     """
 
@@ -40,11 +48,11 @@ class SearchOnDevices:
     folder: JobFolder
     record: CompilationRecord
     lost: list[str] = field(default_factory=list)
-    last: str | None = None
+    last: Device | None = None
     stored_bytes: int = 0
 
     async def time(self, built: CandidatesBuilt) -> CandidatesTimed:
-        """Have a device time a batch. The search goes on with the device that timed the last one.
+        """Have devices time a batch. The search goes on with devices of the kind that timed the last one.
 
         Raises:
             MisbehavedError: the job has not written an archive of candidates, or all of its archives together
@@ -54,23 +62,10 @@ class SearchOnDevices:
         """
         runner = self.runner
         artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
-        limit_bytes = runner.settings.limit_disk_bytes
-        left_bytes = limit_bytes - self.stored_bytes
+        left_bytes = runner.settings.limit_disk_bytes - self.stored_bytes
         store = partial(store_output, self.folder.path, CANDIDATES_ARCHIVE, artifacts, left_bytes)
         blob = await runner.store_retry.call(store)
         self.stored_bytes += blob.size_bytes
-        task = DeviceTask(
-            id=new_task_id(),
-            kind="measure",
-            digest=blob.digest,
-            threads=cores_of(self.row.request.target),
-            rounds=built.rounds,
-            repeat=built.repeat,
-            repeat_seconds=built.repeat_seconds,
-            timeout_seconds=built.timeout_seconds,
-            memory_bytes=runner.settings.limit_memory_bytes,
-            disk_bytes=limit_bytes,
-        )
         wanted = Wanted(
             self.attempt.tenant,
             built.platform,
@@ -78,19 +73,110 @@ class SearchOnDevices:
             frozenset(built.device_features),
             measures=True,
         )
+        live = await runner.store_retry.call(partial(runner.store.device_tasks.fitting, wanted))
+        shares = shares_of(built.count, devices_of(live, self.last, built.together))
+        if len(shares) > 1:
+            names = ", ".join(f"'{share.device}'" for share in shares)
+            text = f"devices {names} run the candidates"
+            await runner.store_retry.call(partial(self.record.waits, text))
+        say = self.record.waits if len(shares) == 1 else self._say_waiting
+        offers = [self._offer(built, blob.digest, wanted, share) for share in shares]
+        running = [asyncio.ensure_future(runner.devices.time(offer, self.lost, say)) for offer in offers]
+        try:
+            ended = await asyncio.gather(*running)
+        finally:
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return self._timed(built, shares, ended)
+
+    def _say_waiting(self, text: str) -> None:
+        """Record what one of several devices is waited for; blocks."""
+        if text.startswith(WAITING):
+            self.record.waits(text)
+
+    def _offer(self, built: CandidatesBuilt, digest: Digest, wanted: Wanted, share: Share) -> Offer:
+        settings = self.runner.settings
+        task = DeviceTask(
+            id=new_task_id(),
+            kind="measure",
+            digest=digest,
+            threads=cores_of(self.row.request.target),
+            first=share.first,
+            count=share.count,
+            rounds=built.rounds,
+            repeat=built.repeat,
+            repeat_seconds=built.repeat_seconds,
+            timeout_seconds=built.timeout_seconds,
+            memory_bytes=settings.limit_memory_bytes,
+            disk_bytes=settings.limit_disk_bytes,
+        )
         # each candidate may hang once, and is not run again
-        work_seconds = built.count * built.timeout_seconds * built.rounds
-        offer = Offer(self.row.id, self.attempt, task, wanted, True, work_seconds, self.last)
-        ended = await runner.devices.time(offer, self.lost, self.record.waits)
-        if isinstance(ended, Problem):
-            return CandidatesTimed(device=None, reason=ended.detail)
-        self.last = ended.device.name
-        found = ended.result.candidates
-        if len(found) != built.count:
-            reason = f"device '{self.last}' timed {len(found)} of {built.count} candidates"
-            return CandidatesTimed(device=None, reason=reason)
-        timed = tuple(as_timed(candidate, built.rounds) for candidate in found)
-        return CandidatesTimed(device=as_search_device(ended.device), candidates=timed)
+        work_seconds = share.count * built.timeout_seconds * built.rounds
+        return Offer(self.row.id, self.attempt, task, wanted, True, work_seconds, share.device)
+
+    def _timed(
+        self, built: CandidatesBuilt, shares: Sequence[Share], ended: Sequence[Ended | Problem]
+    ) -> CandidatesTimed:
+        """What all devices found, in the order of the candidates; none if one of the shares failed."""
+        timed: list[TimedCandidate] = []
+        devices: list[Device] = []
+        for share, one in zip(shares, ended, strict=True):
+            if isinstance(one, Problem):
+                return CandidatesTimed(reason=one.detail)
+            found, name = one.result.candidates, one.device.name
+            if len(found) == built.count:  # a device of an earlier version runs all of them
+                found = found[share.first : share.first + share.count]
+            if len(found) != share.count:
+                return CandidatesTimed(
+                    reason=f"device '{name}' timed {len(found)} of {share.count} candidates"
+                )
+            timed += (as_timed(candidate, built.rounds) for candidate in found)
+            devices.append(one.device)
+        self.last = devices[0]
+        return CandidatesTimed(devices=tuple(map(as_search_device, devices)), candidates=tuple(timed))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The candidates of a batch that one device times; any device may if none is named."""
+
+    first: int
+    count: int
+    device: str | None
+
+
+def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> tuple[str | None, ...]:
+    """The devices that time a batch: of the search's kind, or at first of the kind that most of them have.
+
+    Args:
+        live: the devices that may.
+        last: one that timed the last batch.
+        together: whether one device must time all candidates; it is the last one if that is live.
+
+    Returns:
+        Their names; None for a device that may come.
+    """
+    kinds = Counter(device.kind for device in live)
+    if not kinds:
+        return (None,)
+    kind = last.kind if last is not None and last.kind in kinds else max(kinds, key=kinds.__getitem__)
+    alike = [device for device in live if device.kind == kind]
+    idle = [device.name for device in alike if not device.busy]
+    if last is not None and last.name in (device.name for device in alike):
+        idle = [last.name, *(name for name in idle if name != last.name)]
+    names = idle or [alike[0].name]
+    return tuple(names[:1] if together else names)
+
+
+def shares_of(count: int, devices: Sequence[str | None]) -> tuple[Share, ...]:
+    """Nearly equal parts of a batch, one for each device as far as there are candidates."""
+    parts = min(count, len(devices))
+    edges = [count * part // parts for part in range(parts + 1)]
+    return tuple(
+        Share(first, last - first, device)
+        for (first, last), device in zip(pairwise(edges), devices, strict=False)
+    )
 
 
 def as_search_device(device: Device) -> SearchDevice:

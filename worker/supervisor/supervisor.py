@@ -7,6 +7,7 @@ import asyncio
 
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.store.queue_port import Task, TaskKind
+from bessemer.store.quotas import DEFAULT_QUOTAS, Quotas
 from bessemer.store.store import Store
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
@@ -36,11 +37,12 @@ class Supervisor:
         zygote: ZygoteHandle,
         metrics: WorkerMetrics | None = None,
         tracer: Tracer | None = None,
+        quotas: Quotas = DEFAULT_QUOTAS,
     ) -> None:
         self.in_flight = InFlight()
         self._metrics = metrics or WorkerMetrics()
         self._tracer = tracer or Tracer()
-        self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics)
+        self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics, quotas)
 
     @property
     def worker_id(self) -> str:

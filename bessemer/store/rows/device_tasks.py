@@ -120,8 +120,9 @@ class DeviceTasks:
             "unfit": sorted(wanted.unfit),
             "created_at": now(),
         }
+        earlier = sa.and_(DEVICE_TASKS.c.job == job_id, DEVICE_TASKS.c.incarnation != attempt.incarnation)
         with self._database.write() as connection:
-            connection.execute(sa.delete(DEVICE_TASKS).where(DEVICE_TASKS.c.job == job_id))
+            connection.execute(sa.delete(DEVICE_TASKS).where(earlier))
             connection.execute(sa.insert(DEVICE_TASKS).values(values))
 
     def status(self, task_id: str) -> DeviceTaskStatus | None:

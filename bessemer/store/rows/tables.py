@@ -262,6 +262,8 @@ TUNING_WORKLOADS = sa.Table(
     sa.Column("tenant", sa.String(64), primary_key=True),
     sa.Column("workload", sa.String(20), primary_key=True),
     sa.Column("packed", sa.Text, nullable=False),
+    sa.Column("size_bytes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("named_at", UtcTime),
 )
 
 TUNING_RECORDS = sa.Table(
@@ -288,11 +290,12 @@ TUNING_RECORDS = sa.Table(
     sa.Column("shared", sa.Boolean, nullable=False),
     sa.Column("compilation", sa.String(64)),
     sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("judged_at", UtcTime),
+    sa.Column("size_bytes", sa.Integer, nullable=False, server_default="0"),
     sa.Index("tuning_records_by_key", "key", "tenant"),
     sa.Index("tuning_records_newest", "tenant", "created_at", "id"),
     sa.Index("tuning_records_by_workload", "tenant", "workload"),
     sa.Index("tuning_records_age", "created_at"),
+    sa.Index("tuning_records_bytes", "tenant", "size_bytes"),
     sa.UniqueConstraint("tenant", "key", "trace_digest", name="tuning_records_once"),
 )
 
@@ -311,7 +314,15 @@ JOB_KEYS = sa.Table(
     METADATA,
     sa.Column("job", sa.String(64), sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("read_at", UtcTime, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
+)
+
+TUNING_KEYS = sa.Table(
+    "tuning_keys",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("revision", sa.Integer, nullable=False),
 )
 
 KEYS = sa.Table(

@@ -26,7 +26,7 @@ from bessemer.store.rows.tables import (
     JOBS,
     LABELS,
     MODELS,
-    TUNING_RECORDS,
+    TUNING_KEYS,
 )
 from bessemer.store.rows.tenant_rows import CancellableTenantRows
 
@@ -329,19 +329,19 @@ def _results_of(source: sa.Row[Any]) -> dict[str, Any]:
 
 def _is_outdated() -> sa.ColumnElement[bool]:
     """Whether a tuning record that a job has asked for has won or lost since."""
-    records, keys = TUNING_RECORDS.c, JOB_KEYS.c
+    known, keys = TUNING_KEYS.c, JOB_KEYS.c
     return sa.exists().where(
         keys.job == JOBS.c.id,
-        records.key == keys.key,
-        records.tenant == JOBS.c.tenant,
-        records.judged_at > keys.read_at,
+        known.tenant == JOBS.c.tenant,
+        known.key == keys.key,
+        known.revision > keys.revision,
     )
 
 
 def _share_keys(connection: sa.Connection, source: JobId, job_id: JobId) -> None:
     columns = JOB_KEYS.c
-    shared = sa.select(sa.literal(job_id), columns.key, columns.read_at).where(columns.job == source)
-    connection.execute(sa.insert(JOB_KEYS).from_select(["job", "key", "read_at"], shared))
+    shared = sa.select(sa.literal(job_id), columns.key, columns.revision).where(columns.job == source)
+    connection.execute(sa.insert(JOB_KEYS).from_select(["job", "key", "revision"], shared))
 
 
 def _share_blobs(connection: sa.Connection, source: JobId, job_id: JobId) -> None:

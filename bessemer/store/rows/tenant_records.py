@@ -141,7 +141,7 @@ class TenantRecords:
         with self._database.write() as connection:
             statement = sa.delete(TUNING_RECORDS).where(*self._conditions(wanted))
             deleted: int = connection.execute(statement).rowcount
-            delete_unused_workloads(connection, TUNING_WORKLOADS.c.tenant == self._tenant)
+            delete_unused_workloads(self._database, connection, TUNING_WORKLOADS.c.tenant == self._tenant)
         return deleted
 
     def _conditions(self, wanted: RecordFilter) -> Iterator[sa.ColumnElement[bool]]:

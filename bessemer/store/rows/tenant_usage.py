@@ -10,6 +10,7 @@ from bessemer.store.database import Database
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE
 from bessemer.store.rows.queued_jobs import QUEUED
 from bessemer.store.rows.tables import EXTENSIONS, INVOCATIONS, JOB_BLOBS, JOBS, MODELS, WORKER_TIME
+from bessemer.store.rows.tuning_records import record_bytes
 
 _COMPILATIONS = JOBS.c.kind.in_([kind.value for kind, queue in QUEUES.items() if queue is QueueName.COMPILE])
 _STORED = (
@@ -51,6 +52,11 @@ class TenantUsage:
             )
         ).subquery()
         return self._number(sa.select(sa.func.sum(files.c.size_bytes)))
+
+    def record_bytes(self) -> int:
+        """The size of the tenant's tuning records, and of the modules of their functions."""
+        with self._database.read() as connection:
+            return record_bytes(connection, self._tenant)
 
     def worker_seconds(self) -> int:
         """The time that workers have spent today (UTC) on tasks that they do no more."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,12 +25,23 @@ from bessemer.contract.records import (
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt
-from bessemer.store.rows.tables import JOB_KEYS, JOB_TRIALS, JOBS, TUNING_RECORDS, TUNING_WORKLOADS
+from bessemer.store.rows.tables import (
+    JOB_KEYS,
+    JOB_TRIALS,
+    JOBS,
+    TUNING_KEYS,
+    TUNING_RECORDS,
+    TUNING_WORKLOADS,
+)
+from bessemer.store.rows.workers import seen_within
 
 KEYS_AT_ONCE = 500
 BATCH = 500
 MAX_OF_A_TENANT = 100_000
 """What a tenant may have; the oldest go."""
+
+UNUSED_SECONDS = 3600.0
+"""How long the module of a function without records is kept: those of its search may still come."""
 
 MAX_FOUND_CHARACTERS = 1 << 25
 """What a job gets of traces: others may share records of many times the usual size."""
@@ -48,6 +60,7 @@ class Batch:
         workloads: the packed modules of functions that the job names for the first time.
         elapsed_seconds: how long the search has taken until now, over all attempts.
         shared: whether other tenants' searches may measure the records.
+        limit_bytes: the size that the tenant's records may have; the oldest make room. None: unlimited.
     """
 
     first: int
@@ -55,6 +68,7 @@ class Batch:
     workloads: Mapping[str, str]
     elapsed_seconds: float
     shared: bool
+    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +93,7 @@ class TuningRecords:
         """Store trials as records, and as trials of the job. To repeat it changes nothing."""
         with self._database.write() as connection:
             self._require_owned(connection, job_id, attempt)
-            add_workloads(self._database, connection, attempt.tenant, batch.workloads)
-            rows = [_row(attempt.tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
-            add_records(self._database, connection, rows)
+            self._add_within(connection, job_id, attempt.tenant, scope, batch)
             trials = [
                 {
                     "job": job_id,
@@ -95,6 +107,21 @@ class TuningRecords:
             if trials:
                 insert = _insert(self._database, JOB_TRIALS).on_conflict_do_nothing()
                 connection.execute(insert, trials)
+
+    def _add_within(
+        self, connection: sa.Connection, job_id: JobId, tenant: Tenant, scope: SearchScope, batch: Batch
+    ) -> None:
+        """Store a batch within the tenant's limit.
+
+        The oldest records make room for new ones. A module that does not fit is left out; exports need it.
+        """
+        rows = [_row(tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
+        limit, new_bytes = batch.limit_bytes, sum(len(packed) for packed in batch.workloads.values())
+        if limit is None or record_bytes(connection, tenant) + new_bytes <= limit:
+            add_workloads(self._database, connection, tenant, batch.workloads)
+        add_records(self._database, connection, rows)
+        if limit is not None and rows:
+            _make_room(connection, tenant, limit)
 
     def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
         """What the earlier attempts at a job have measured; only trials of this scope can be used."""
@@ -143,29 +170,44 @@ class TuningRecords:
         )
 
     def note_read(self, job_id: JobId, attempt: Attempt, keys: Collection[Digest]) -> None:
-        """Note that a job's result depends on the records with these keys, as they are after this."""
-        rows = [{"job": job_id, "key": key, "read_at": now()} for key in keys]
+        """Note that a job's result depends on the records with these keys, as they are after this.
+
+        A record that changes sides raises its key's revision. A change that commits after this is newer than
+        what is noted here, so that no clocks are compared.
+        """
         with self._database.write() as connection:
             self._require_owned(connection, job_id, attempt)
             connection.execute(sa.delete(JOB_KEYS).where(JOB_KEYS.c.job == job_id))
+            revisions: dict[str, int] = {}
+            for some in _batches(tuple(keys)):
+                named = sa.and_(TUNING_KEYS.c.tenant == attempt.tenant, TUNING_KEYS.c.key.in_(some))
+                query = sa.select(TUNING_KEYS.c.key, TUNING_KEYS.c.revision).where(named)
+                revisions |= {row.key: row.revision for row in connection.execute(query)}
+            rows = [{"job": job_id, "key": key, "revision": revisions.get(key, 0)} for key in keys]
             if rows:
                 connection.execute(sa.insert(JOB_KEYS), rows)
 
     def judge(self, tenant: Tenant, scope: SearchScope, judged: Iterable[JudgedTrial]) -> None:
-        """Note which records won. A record that changes sides is noted as such with the time."""
+        """Note which records won. A record that changes sides raises the revision of its key.
+
+        Rows are written in the order of their keys, so that two writers never wait for each other.
+        """
+        keyed = {(scope.key(trial.workload), trial.digest): trial for trial in judged}
         with self._database.write() as connection:
-            for trial in judged:
-                named = sa.and_(
-                    _R.tenant == tenant,
-                    _R.key == scope.key(trial.workload),
-                    _R.trace_digest == trial.digest,
-                )
+            for (key, digest), trial in sorted(keyed.items(), key=itemgetter(0)):
+                named = sa.and_(_R.tenant == tenant, _R.key == key, _R.trace_digest == digest)
                 known = {} if trial.default_seconds is None else {"default_seconds": trial.default_seconds}
                 if known:
                     connection.execute(sa.update(TUNING_RECORDS).where(named).values(known))
                 changed = sa.and_(named, _R.won != sa.literal(trial.won))
-                values = {"won": trial.won, "judged_at": now()}
-                connection.execute(sa.update(TUNING_RECORDS).where(changed).values(values))
+                values = {"won": trial.won}
+                if connection.execute(sa.update(TUNING_RECORDS).where(changed).values(values)).rowcount:
+                    self._revise(connection, tenant, key)
+
+    def _revise(self, connection: sa.Connection, tenant: Tenant, key: Digest) -> None:
+        insert = _insert(self._database, TUNING_KEYS).values(tenant=tenant, key=key, revision=1)
+        raised = {"revision": TUNING_KEYS.c.revision + 1}
+        connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "key"], set_=raised))
 
     def forget_ended(self) -> None:
         """Delete the trials of cancelled jobs; others lose theirs as they end. Their records stay."""
@@ -178,10 +220,7 @@ class TuningRecords:
         before = now() - timedelta(seconds=older_than_seconds)
         some = sa.select(_R.id).where(_R.created_at < before).limit(BATCH)
         with self._database.write() as connection:
-            deleted = connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
-            if deleted:
-                delete_unused_workloads(connection, sa.true())
-            return deleted
+            return connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
 
     def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
         """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
@@ -192,9 +231,15 @@ class TuningRecords:
                 oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
                 some = oldest.limit(min(BATCH, row.total - limit))
                 deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
-            if deleted:
-                delete_unused_workloads(connection, sa.true())
         return deleted
+
+    def delete_unused(self) -> None:
+        """Delete the modules of functions that have no records, and revisions that nothing refers to."""
+        recorded = sa.exists().where(_R.key == TUNING_KEYS.c.key, _R.tenant == TUNING_KEYS.c.tenant)
+        read = sa.exists().where(JOB_KEYS.c.key == TUNING_KEYS.c.key)
+        with self._database.write() as connection:
+            delete_unused_workloads(self._database, connection, sa.true())
+            connection.execute(sa.delete(TUNING_KEYS).where(~recorded, ~read))
 
     def _require_owned(
         self, connection: sa.Connection, job_id: JobId, attempt: Attempt, locks: bool = True
@@ -207,13 +252,42 @@ class TuningRecords:
 def add_workloads(
     database: Database, connection: sa.Connection, tenant: Tenant, workloads: Mapping[str, str]
 ) -> None:
-    """Store packed modules by hash, unless the tenant has them."""
+    """Store packed modules by hash; those that the tenant has are kept for a while even without records."""
     rows = [
-        {"tenant": tenant, "workload": workload, "packed": packed}
+        {"tenant": tenant, "workload": workload, "packed": packed, "size_bytes": len(packed)}
         for workload, packed in sorted(workloads.items())
     ]
-    if rows:
-        connection.execute(_insert(database, TUNING_WORKLOADS).on_conflict_do_nothing(), rows)
+    named = {"named_at": database.clock}
+    insert = _insert(database, TUNING_WORKLOADS).values(named)
+    upsert = insert.on_conflict_do_update(index_elements=["tenant", "workload"], set_=named)
+    for row in rows:
+        connection.execute(upsert, row)
+
+
+def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
+    """The size of a tenant's records, and of the modules of their functions."""
+    sums = (
+        sa.select(sa.func.coalesce(sa.func.sum(table.c.size_bytes), 0))
+        .where(table.c.tenant == tenant)
+        .scalar_subquery()
+        for table in (TUNING_RECORDS, TUNING_WORKLOADS)
+    )
+    return int(connection.execute(sa.select(sum(sums, sa.literal(0)))).scalar_one())
+
+
+def _make_room(connection: sa.Connection, tenant: Tenant, limit_bytes: int) -> None:
+    """Delete the oldest records of a tenant until the others have no more bytes than this."""
+    excess = record_bytes(connection, tenant) - limit_bytes
+    oldest = sa.select(_R.id, _R.size_bytes).where(_R.tenant == tenant).order_by(_R.created_at, _R.id)
+    while excess > 0:
+        some: list[str] = []
+        for row in connection.execute(oldest.limit(BATCH)):
+            if excess > 0:
+                some.append(row.id)
+                excess -= row.size_bytes
+        if not some:
+            return
+        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some)))
 
 
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -226,7 +300,7 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
     if not ordered:
         return
     insert = _insert(database, TUNING_RECORDS)
-    renewed = ("seconds", "failure", "shared", "compilation", "created_at")
+    renewed = ("seconds", "failure", "shared", "compilation", "created_at", "size_bytes")
     upsert = insert.on_conflict_do_update(
         index_elements=["tenant", "key", "trace_digest"],
         set_={name: insert.excluded[name] for name in renewed},
@@ -235,11 +309,18 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
     _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))
 
 
-def delete_unused_workloads(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
-    """Delete the modules of functions that have no records."""
+def delete_unused_workloads(
+    database: Database, connection: sa.Connection, condition: sa.ColumnElement[bool]
+) -> None:
+    """Delete the modules of functions that have no records, and that no search has named lately.
+
+    A search names a function before it stores records of it, in transactions that this one may not see.
+    """
     columns = TUNING_WORKLOADS.c
     used = sa.exists().where(_R.tenant == columns.tenant, _R.workload == columns.workload)
-    connection.execute(sa.delete(TUNING_WORKLOADS).where(condition, ~used))
+    lately = seen_within(database, connection, UNUSED_SECONDS, columns.named_at)
+    unused = sa.and_(condition, sa.or_(columns.named_at.is_(None), ~lately), ~used)
+    connection.execute(sa.delete(TUNING_WORKLOADS).where(unused))
 
 
 def record_row(
@@ -268,6 +349,9 @@ def record_row(
         "shared": shared,
         "compilation": job_id,
         "created_at": now(),
+        "size_bytes": sum(
+            len(text.encode()) for text in (trial.trace, trial.arguments, scope.tvm_target, failure or "")
+        ),
     }
 
 

@@ -43,6 +43,7 @@ ASKED_OFTEN: dict[str, Callable[[Store], object]] = {
     "the jobs that a tenant runs": lambda store: own(store).usage.running_jobs(),
     "what of a tenant waits": lambda store: own(store).usage.queued_jobs(),
     "what a tenant stores": lambda store: own(store).usage.stored_bytes(),
+    "what a tenant's records take": lambda store: own(store).usage.record_bytes(),
     "the worker time of a tenant": lambda store: own(store).usage.worker_seconds(),
     "rows that refer to blobs": lambda store: referenced(store.database, {BlobKey(DEFAULT_TENANT, DIGEST)}),
     "jobs and invocations past their time": lambda store: store.removal.expire_jobs(HOUR),

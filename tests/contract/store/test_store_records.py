@@ -271,6 +271,60 @@ def test_the_oldest_records_of_a_tenant_with_too_many_go(store: Store) -> None:
     assert len(own(store).records.page(9).items) == 3
 
 
+def test_new_records_replace_the_oldest_of_a_tenant_at_its_limit(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("first"))
+    usage = own(store).usage
+    limit = usage.record_bytes() + 10
+    assert limit == 2 * len(PACKED) + 10 + _size("first")
+    for number, name in enumerate(("second", "third"), 2):
+        batch = Batch(
+            number, (a_trial(name, workload=f"{number}"),), {"9": PACKED}, 1.0, False, limit_bytes=limit
+        )
+        store.records.add(JOB, attempt, SCOPE, batch)
+    assert [each.workload for each in own(store).records.page(9).items] == ["3"]
+    assert usage.record_bytes() <= limit
+    assert store.for_tenant(OTHER).usage.record_bytes() == 0
+
+
+def _size(name: str) -> int:
+    trial = a_trial(name)
+    return len(trial.trace) + len(trial.arguments) + len(SCOPE.tvm_target)
+
+
+def test_a_module_that_a_search_has_named_stays_without_records_for_a_while(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    assert own(store).records.delete() == 1
+    store.records.delete_unused()
+    store.records.add(JOB, attempt, SCOPE, Batch(1, (a_trial("two"),), {}, 1.0, False))
+    assert [each.packed for each in own(store).records.export()] == [PACKED]
+    monkeypatch.setattr(tuning_records, "UNUSED_SECONDS", -1.0)
+    store.records.delete_unused()
+    assert len(own(store).records.export()) == 1
+    own(store).records.delete()
+    assert own(store).usage.record_bytes() == 0
+
+
+def test_a_record_may_change_sides_while_a_job_asks_for_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the workers' clocks say: the change counts if it commits after the question."""
+    attempt = running(store)
+    add(store, attempt, a_trial("one"))
+    judge(store, "one")
+    store.records.note_read(JOB, attempt, [SCOPE.key("1")])
+    store.jobs.succeed(JOB, attempt, TARGET, True, None, (), IDENTITY)
+    judge(store, "one")
+    assert submit_later(store).cached
+    own(store).jobs.delete(LATER)
+    monkeypatch.setattr(tuning_records, "now", lambda: now() - timedelta(days=1))
+    judge(store, "one", won=False)
+    assert not submit_later(store).cached
+
+
 def test_old_records_expire(store: Store) -> None:
     add(store, running(store), a_trial("one"))
     assert store.records.expire(3600) == 0

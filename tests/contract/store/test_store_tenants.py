@@ -152,6 +152,7 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "usage.running_jobs": (lambda own, _: own.usage.running_jobs(), 0),
     "usage.queued_jobs": (lambda own, _: own.usage.queued_jobs(), 0),
     "usage.stored_bytes": (lambda own, _: own.usage.stored_bytes(), 0),
+    "usage.record_bytes": (lambda own, _: own.usage.record_bytes(), 0),
     "usage.worker_seconds": (lambda own, _: own.usage.worker_seconds(), 0),
 }
 """What each method gives a tenant that asks for another's data."""

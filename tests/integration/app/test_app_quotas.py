@@ -14,6 +14,7 @@ from callers import client_of
 from fastapi import FastAPI
 
 from app.main import create_app
+from app.routes.records import DATABASE
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import Scope
 from bessemer.contract.usage import Quota, Usage
@@ -50,6 +51,15 @@ async def test_queued_jobs_are_limited_and_an_idempotent_repetition_is_not_refus
         assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
         started(app.state.service.store.jobs, first.json()["id"])
         assert (await client.post("/v1/compilations", json=request())).status_code == 202
+
+
+async def test_an_import_that_exceeds_the_bytes_of_records_is_refused_whole(settings: AppSettings) -> None:
+    async with limited(settings, record_bytes=100) as (client, app):
+        answer = await client.post("/v1/tuning/records", json=DATABASE.model_dump(mode="json"))
+        assert refused(answer, "record_bytes") and "Delete records" in answer.json()["detail"]
+        assert app.state.service.store.for_tenant("vision").usage.record_bytes() == 0
+        used = (await client.get("/v1/usage")).json()["record_bytes"]
+        assert used == {"used": 0, "limit": 100}
 
 
 async def test_a_model_that_exceeds_the_stored_bytes_is_refused_before_and_after_it_is_received(

@@ -35,7 +35,7 @@ from worker.protocol.order import InspectWork, Ready, StartJob
 from worker.supervisor import job
 from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
 from worker.supervisor.in_flight import InFlight
-from worker.supervisor.job import run_job
+from worker.supervisor.job import Supervision, run_job
 from worker.supervisor.job_record import CompilationRecord, JobRecord
 from worker.supervisor.outcome import JobOutcome
 from worker.supervisor.retry import StoreRetry
@@ -94,9 +94,8 @@ def run(rig: Rig, body: str, record: JobRecord, retry: StoreRetry = IMPATIENT) -
 
     async def running() -> JobOutcome:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await run_job(
-                rig.zygote, order, folder, settings.limits(None), record, retry, settings.turn_limits()
-            )
+            limits, turns = settings.limits(None), settings.turn_limits()
+            return await run_job(rig.zygote, order, Supervision(folder, limits, turns, record, retry))
 
     try:
         return rig.runner.run(running())

@@ -61,6 +61,7 @@ from worker.compiler.tuning.meta_schedule import (
 from worker.compiler.tuning.on_device import NoDeviceError, bench_of, device_tools
 from worker.compiler.tuning.on_gpu import BUILD_TIMEOUT_SECONDS as GPU_BUILD_SECONDS
 from worker.compiler.tuning.on_gpu import References, gpu_tools
+from worker.compiler.tuning.on_gpu_device import gpu_device_tools
 from worker.compiler.tuning.record_selection import (
     forced_records,
     is_skipped,
@@ -337,12 +338,12 @@ def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -
         return _Outcome(searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
     finalists = model.finalists(searched)
     seconds = share_seconds(session.options.seconds).comparison_seconds
-    if session.references is not None:
-        comparison = compare_on_gpu(finalists, context, seconds)
-    elif session.bench is None:
-        comparison = compare_finalists(finalists, context, seconds)
-    else:
+    if session.bench is not None:
         comparison = compare_on_device(finalists, context, session.bench, seconds)
+    elif session.references is not None:
+        comparison = compare_on_gpu(finalists, context, seconds)
+    else:
+        comparison = compare_finalists(finalists, context, seconds)
     if comparison.kept is Schedules.SEARCH:
         return _Outcome(searched, comparison, kept=records, won=records)
     return _Outcome(model.default, comparison, won=records)
@@ -371,14 +372,18 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
     build_seconds = candidate_timeout(options.seconds, BUILD_TIMEOUT_SECONDS)
     settings, candidates = BuilderSettings(folder, threads, build_seconds), context.candidates
     gpu = upload.target.gpu
-    bench = None if gpu is not None else bench_of(context.devices, context.output, upload.target)
+    own_gpu = gpu is not None and upload.target.has_gpu and upload.request.device is None
+    bench = None if own_gpu else bench_of(context.devices, context.output, upload.target)
     references: References | None = None
-    if not upload.target.has_gpu or not (gpu is not None or upload.target.is_native or bench is not None):
-        builder, runner = None, None
-    elif gpu is not None:
+    if gpu is not None:
         settings = replace(settings, timeout_seconds=GPU_BUILD_SECONDS)
+    if gpu is not None and bench is not None:
+        builder, runner, references = gpu_device_tools(candidates, settings, bench, target, EVALUATION)
+    elif gpu is not None and own_gpu:
         architectures = upload.target.resolved.gpus
         builder, runner, references = gpu_tools(candidates, settings, target, architectures, EVALUATION)
+    elif gpu is not None or (bench is None and not upload.target.is_native):
+        builder, runner = None, None
     elif bench is None:
         builder = library_builder(candidates, settings)
         runner = CandidateRunner(candidates, RunnerSettings(threads, EVALUATION))

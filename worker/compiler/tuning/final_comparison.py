@@ -156,12 +156,10 @@ def compare_on_device(
     """
     files: dict[str, Path] = {}
     for module, name in ((finalists.search, Schedules.SEARCH), (finalists.default, Schedules.DEFAULT)):
-        library, linked, compiler = _link(module, finalists, context, name)
-        if linked.no_c_interface is not None:
+        program = _device_program(module, finalists, context, name)
+        if program is None:
             return ModelComparison(kept=Schedules.SEARCH)
-        program = library.with_name("run")
-        write_runner(library, str(finalists.target.attrs["mtriple"]), compiler.objects, program)
-        files |= {f"{name.value}/{path.name}": path for path in (library, program)}
+        files |= {f"{name.value}/{path.name}": path for path in (program.with_name("model.so"), program)}
     files["inputs.npz"] = context.scratch / "final" / "inputs.npz"
     write_inputs(files["inputs.npz"], _named_inputs(finalists.captured))
     commands = [
@@ -182,6 +180,20 @@ def compare_on_device(
         search_ms=median(search.seconds) * 1e3,
         default_ms=median(default.seconds) * 1e3,
     )
+
+
+def _device_program(
+    module: tvm.IRModule, finalists: Finalists, context: StageContext, name: Schedules
+) -> Path | None:
+    """The program that runs a model on a device, its library beside it; None if it has no C interface."""
+    if finalists.captured.upload.target.gpu is not None:
+        return None if finalists.parameters is not None else _gpu_program(module, finalists, context, name)
+    library, linked, compiler = _link(module, finalists, context, name)
+    if linked.no_c_interface is not None:
+        return None
+    program = library.with_name("run")
+    write_runner(library, str(finalists.target.attrs["mtriple"]), compiler.objects, program)
+    return program
 
 
 GPU_ROUNDS = 3

@@ -5,6 +5,12 @@ Emits, for each batch, ``candidates.tar.zst``::
     candidates.json     the command of each candidate: a program's path, and its arguments
     7/candidate         the program, the same for all candidates of a search
     7/candidate.so      the candidate
+
+For a GPU::
+
+    candidate           the program
+    7/launches          what a run of the candidate starts
+    7/kernels.fatbin    its machine code
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
@@ -28,11 +34,12 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerInput
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from bessemer.contract.capability import platform_of_target
 from bessemer.contract.device import MAX_CANDIDATES
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import SearchDevice
 from worker.candidates.client import CandidateClient
-from worker.candidates.requests import BuildCandidate, Evaluation, MeasureOutcome
+from worker.candidates.requests import BuildCandidate, Evaluation, MeasureCandidate, MeasureOutcome
 from worker.compiler.codegen.standalone.candidate import (
     CANDIDATE_LIBRARY,
     CANDIDATE_PROGRAM,
@@ -68,12 +75,13 @@ class NoDeviceError(JobError):
 
 @dataclass(frozen=True)
 class Timing:
-    """How each program of a batch is timed."""
+    """How each program of a batch is timed, and whether all are ``together`` on one device."""
 
     rounds: int
     repeat: int
     repeat_seconds: float
     timeout_seconds: float = RUN_TIMEOUT_SECONDS
+    together: bool = True
 
 
 @dataclass
@@ -97,7 +105,7 @@ class DeviceBench:
     def time(
         self, commands: Sequence[Sequence[str]], files: Mapping[str, Path], timing: Timing
     ) -> tuple[TimedCandidate, ...]:
-        """Have a device run programs in turns.
+        """Have devices run programs in turns.
 
         Args:
             commands: the command of each: the path of a program among ``files``, and its arguments.
@@ -110,9 +118,10 @@ class DeviceBench:
         self.require()
         write_batch(self.archive, commands, files)
         built = CandidatesBuilt(
-            platform=self.target.platform,
+            platform=platform_of_target(self.target.resolved),
             device_features=device_features(self.target),
             count=len(commands),
+            together=timing.together,
             rounds=timing.rounds,
             repeat=timing.repeat,
             repeat_seconds=timing.repeat_seconds,
@@ -120,11 +129,10 @@ class DeviceBench:
         )
         answer = self.devices.time(built)
         self.archive.unlink()
-        if answer.device is None:
+        if not answer.devices:
             self.failure = answer.reason
             raise NoDeviceError(answer.reason)
-        if answer.device not in self.seen:
-            self.seen.append(answer.device)
+        self.seen += [device for device in answer.devices if device not in self.seen]
         return answer.candidates
 
     def require(self) -> None:
@@ -188,61 +196,98 @@ def build_for_device(
     write_candidate(module, target, parts, path)
 
 
+@dataclass(frozen=True)
+class DeviceProgram:
+    """How a device runs a candidate: a command in its folder, and the files there, by their paths."""
+
+    command: tuple[str, ...]
+    files: Mapping[str, Path]
+
+
+class DevicePrograms(Protocol):
+    """The programs of a search's candidates."""
+
+    def of(self, candidate: MeasureCandidate) -> DeviceProgram:
+        """The program of a candidate that was built."""
+        ...
+
+    def remove(self, library: str) -> None:
+        """Remove a candidate that was timed."""
+        ...
+
+
+class ProcessorPrograms:
+    """Each candidate is a library, and has a program of its own name beside it."""
+
+    def __init__(self, parts: CandidateParts) -> None:
+        self._parts = parts
+        self._program: Path | None = None
+
+    def of(self, candidate: MeasureCandidate) -> DeviceProgram:
+        """See ``DevicePrograms.of``."""
+        library = Path(candidate.library)
+        if self._program is None:
+            made = write_candidate_program(library, self._parts)
+            self._program = made.rename(made.parent.with_name(CANDIDATE_PROGRAM))
+        program = f"{library.parent.name}/{CANDIDATE_PROGRAM}"
+        files = {program: self._program, f"{library.parent.name}/{CANDIDATE_LIBRARY}": library}
+        return DeviceProgram((program, *tensor_words(candidate)), files)
+
+    def remove(self, library: str) -> None:
+        """See ``DevicePrograms.remove``."""
+        Path(library).unlink()
+
+
 @derived_object
 class DeviceCandidateRunner(PyRunner):
-    """Has a device time candidates, then removes their libraries.
+    """Has devices time candidates, then removes them.
 
     If no device does, every candidate fails: an exception would not pass through TVM. The bench knows.
+
+    Attributes:
+        together: whether one device must time all candidates of the next run.
     """
 
-    def __init__(self, bench: DeviceBench, parts: CandidateParts, evaluation: Evaluation) -> None:
+    def __init__(
+        self,
+        bench: DeviceBench,
+        programs: DevicePrograms,
+        evaluation: Evaluation,
+        timeout_seconds: float = RUN_TIMEOUT_SECONDS,
+    ) -> None:
         super().__init__()
         self.bench = bench
-        self.parts = parts
+        self.programs = programs
         self.evaluation = evaluation
-        self.program: Path | None = None
+        self.timeout_seconds = timeout_seconds
+        self.together = True
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[Any]:
-        """Run each library as often as it is among the inputs; every future is done on return."""
+        """Run each candidate as often as it is among the inputs; every future is done on return."""
         described = [describe_candidate(runner_input) for runner_input in runner_inputs]
-        commands = {
-            candidate.library: (
-                f"{Path(candidate.library).parent.name}/{CANDIDATE_PROGRAM}",
-                *(f"{one.dtype}:{_sizes(one.shape)}" for one in candidate.arguments),
-            )
-            for candidate in described
-        }
-        rounds = len(described) // len(commands)
+        different = list({candidate.library: candidate for candidate in described}.values())
+        rounds = len(described) // len(different)
         timed: dict[str, TimedCandidate] = {}
-        for first in range(0, len(commands), MAX_CANDIDATES):
-            libraries = list(commands)[first : first + MAX_CANDIDATES]
-            found = self.time([commands[library] for library in libraries], libraries, rounds)
-            timed |= dict(zip(libraries, found, strict=True))
-        for library in commands:
-            Path(library).unlink()
+        for first in range(0, len(different), MAX_CANDIDATES):
+            some = different[first : first + MAX_CANDIDATES]
+            found = self.time([self.programs.of(candidate) for candidate in some], rounds)
+            timed |= {candidate.library: one for candidate, one in zip(some, found, strict=True)}
+        for candidate in different:
+            self.programs.remove(candidate.library)
         return [
-            FinishedRun(_outcome(timed[candidate.library], index // len(commands)))
+            FinishedRun(_outcome(timed[candidate.library], index // len(different)))
             for index, candidate in enumerate(described)
         ]
 
-    def time(
-        self, commands: Sequence[tuple[str, ...]], libraries: Sequence[str], rounds: int
-    ) -> tuple[TimedCandidate, ...]:
+    def time(self, programs: Sequence[DeviceProgram], rounds: int) -> tuple[TimedCandidate, ...]:
         """Time a batch; all fail if no device does."""
-        if self.program is None:
-            made = write_candidate_program(Path(libraries[0]), self.parts)
-            self.program = made.rename(made.parent.with_name(CANDIDATE_PROGRAM))
-        folders = [Path(library).parent.name for library in libraries]
-        files = {f"{folder}/{CANDIDATE_PROGRAM}": self.program for folder in folders}
-        files |= {
-            f"{folder}/{CANDIDATE_LIBRARY}": Path(library)
-            for folder, library in zip(folders, libraries, strict=True)
-        }
+        files = {name: path for program in programs for name, path in program.files.items()}
         repeats, seconds = self.evaluation.repeats, self.evaluation.repeat_seconds
+        timing = Timing(rounds, repeats, repeats * seconds, self.timeout_seconds, self.together)
         try:
-            return self.bench.time(commands, files, Timing(rounds, repeats, repeats * seconds))
+            return self.bench.time([program.command for program in programs], files, timing)
         except NoDeviceError as error:
-            return tuple(TimedCandidate(error=error.detail) for _ in commands)
+            return tuple(TimedCandidate(error=error.detail) for _ in programs)
 
 
 def device_tools(
@@ -256,12 +301,13 @@ def device_tools(
     parts = candidate_parts(bench.target.resolved.triple, settings.folder)
     return (
         device_builder(candidates, settings, parts),
-        DeviceCandidateRunner(bench, parts, evaluation),
+        DeviceCandidateRunner(bench, ProcessorPrograms(parts), evaluation),
     )
 
 
-def _sizes(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+def tensor_words(candidate: MeasureCandidate) -> tuple[str, ...]:
+    """A candidate's arguments as its program reads them, such as ``float32:64x128``."""
+    return tuple(f"{one.dtype}:{'x'.join(map(str, one.shape)) or 'scalar'}" for one in candidate.arguments)
 
 
 def _outcome(timed: TimedCandidate, turn: int) -> MeasureOutcome:

@@ -40,7 +40,8 @@ def measure_defaults(
         began = time.monotonic()
         some = tasks[first : first + _DEFAULTS_AT_ONCE]
         modules = [_default_module(task, session) for task in some]
-        for task, result in zip(some, measure(modules, session, MEASURED_ROUNDS), strict=True):
+        results = measure(modules, session, MEASURED_ROUNDS, together=False)
+        for task, result in zip(some, results, strict=True):
             task.default_seconds = best_of(result.run_secs)
         last_seconds = time.monotonic() - began
 

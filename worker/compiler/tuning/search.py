@@ -168,7 +168,7 @@ class TaskSearch:
             return 0
         modules = [candidate.sch.mod for candidate in candidates]
         workloads, rival_seconds = [self.module] * len(modules), self.standing.best_seconds
-        results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds)
+        results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds, together=False)
         if self.session.journal is not None:
             self.session.journal.tell(Function(self.name, self.module), self.space, candidates, results)
         for candidate, result in zip(candidates, results, strict=True):

@@ -44,7 +44,7 @@ class TuningSession:
 
     Attributes:
         builder: of candidates; None, as is ``runner``, if nothing can time them.
-        bench: the devices that measure; None if this machine does.
+        bench: the devices that measure; None if this machine does, or nothing.
         references: what candidates for a GPU are checked against; None for processors.
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
@@ -107,6 +107,7 @@ def measure(
     rounds: int,
     workloads: Sequence[tvm.IRModule] = (),
     rival_seconds: float | None = None,
+    together: bool = True,
 ) -> list[RunnerResult]:
     """Time each module's ``main`` in several rounds over all modules.
 
@@ -120,6 +121,7 @@ def measure(
         workloads: for the first modules, what they schedule: on a GPU, their results are checked.
         rival_seconds: the best time so far, if all modules compute the same function: on this machine's
             processor, clearly slower ones are timed less.
+        together: whether the times decide which module is faster; else devices of a kind may share them out.
 
     Returns:
         The seconds of each round for each module, or its error.
@@ -143,7 +145,7 @@ def measure(
     ]
     seconds: list[list[float]] = [[] for _ in modules]
     errors = [result.error_msg for result in built]
-    session.runner.rival_seconds = rival_seconds
+    session.runner.rival_seconds, session.runner.together = rival_seconds, together
     with session.clock.measuring():
         futures = session.runner.run(inputs) if inputs else ()
     for index, future in zip(runnable, futures, strict=True):

@@ -4,6 +4,8 @@ Emits, in a folder for each candidate::
 
     candidate.so    the kernel, its threads, and what times it
     candidate       the program, the same for all candidates
+
+For a GPU, one program runs all candidates, whose machine code is beside their launches.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from worker.compiler.codegen.compile_functions import write_object
 from worker.compiler.codegen.standalone.sources import (
     CANDIDATE_PROGRAM_SOURCES,
     CANDIDATE_SOURCES,
+    GPU_CANDIDATE_SOURCES,
     fixed_objects,
 )
-from worker.compiler.codegen.standalone.systems import link_library, link_program
+from worker.compiler.codegen.standalone.systems import link_library, link_lone_program, link_program
 
 CANDIDATE_LIBRARY = "candidate.so"
 CANDIDATE_PROGRAM = "candidate"
@@ -80,3 +83,13 @@ def write_candidate_program(library: Path, parts: CandidateParts) -> Path:
     program = library.with_name(CANDIDATE_PROGRAM)
     link_program(program, parts.program, library, parts.triple, library.parent)
     return program
+
+
+def write_gpu_candidate_program(program: Path, triple: str) -> None:
+    """Link the program that runs the candidates of a search for GPUs.
+
+    Raises:
+        LinkError: the compiler or the linker failed.
+    """
+    objects = fixed_objects(GPU_CANDIDATE_SOURCES, triple, program.parent)
+    link_lone_program(program, objects, triple, program.parent)

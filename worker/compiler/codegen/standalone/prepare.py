@@ -12,6 +12,7 @@ from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.standalone.sources import (
     CANDIDATE_PROGRAM_SOURCES,
     CANDIDATE_SOURCES,
+    GPU_CANDIDATE_SOURCES,
     GPU_SOURCES,
     OBJECTS,
     fixed_objects,
@@ -36,7 +37,7 @@ def prepare(triple: str) -> Path:
         old.unlink()
     libc = libc_of(triple)
     candidate = () if libc is None else (*CANDIDATE_SOURCES, *CANDIDATE_PROGRAM_SOURCES)
-    gpu = () if libc is None else GPU_SOURCES
+    gpu = () if libc is None else (*GPU_SOURCES, *GPU_CANDIDATE_SOURCES)
     names = {*library_sources(triple, True), *program_sources(triple), *candidate, *gpu}
     fixed_objects(sorted(names), triple, folder)
     if libc is not None:

@@ -49,6 +49,9 @@ CANDIDATE_SOURCES = ("threads.c", "candidate.c")
 
 CANDIDATE_PROGRAM_SOURCES = ("candidate_main.c", "start.c")
 
+GPU_CANDIDATE_SOURCES = ("candidate_cuda.c", "start.c")
+"""What the program consists of that runs any candidate of a search for GPUs, for Linux."""
+
 
 def library_sources(triple: str, with_entries: bool) -> tuple[str, ...]:
     """What a library consists of besides its kernels and tables: on Linux, also for TVM's virtual machine."""

@@ -23,7 +23,7 @@ from bessemer.contract.triple import (
 from worker.compiler.codegen.link import link_shared, linker_path, run_zig
 from worker.compiler.codegen.standalone.sources import prepared_folder
 from worker.compiler.codegen.standalone.stubs import loader_stub, stubs_of
-from worker.compiler.platforms import libc_of
+from worker.compiler.platforms import Libc, libc_of
 
 WINDOWS_LIBRARIES = ("ucrtbase", "kernel32")
 """The libraries of Windows that a model needs: C's, which Windows 10 and later have, and the system's."""
@@ -64,6 +64,19 @@ def link_library(
             link_shared(output, paths, [str(path) for path in libraries])
 
 
+def link_lone_program(output: Path, objects: Sequence[Path], triple: str, folder: Path) -> None:
+    """Link a program for Linux that needs nothing but libc, and may open libraries.
+
+    Raises:
+        LinkError: the linker failed.
+    """
+    libc = libc_of(triple)
+    assert libc is not None
+    loader = ("--as-needed", str(loader_stub(libc, triple, folder)))
+    _run_linux_linker(output, [*map(str, objects), *map(str, stubs_of(libc, triple, folder)), *loader], libc)
+    output.chmod(0o755)
+
+
 def link_program(output: Path, objects: Sequence[Path], library: Path, triple: str, folder: Path) -> None:
     """Link a program that needs a library from its own folder.
 
@@ -86,10 +99,13 @@ def link_program(output: Path, objects: Sequence[Path], library: Path, triple: s
 def _link_linux(output: Path, objects: Sequence[str], library: Path, triple: str, folder: Path) -> None:
     libc = libc_of(triple)
     assert libc is not None
-    options = ("-pie", "--dynamic-linker", libc.loader, "-rpath", "$ORIGIN", "--no-as-needed")
-    linked = (*objects, *map(str, stubs_of(libc, triple, folder)))
     beside = (f"-L{library.parent}", f"-l:{library.name}", "--allow-shlib-undefined")
-    run_zig("ld.lld", *options, "-o", str(output), *linked, *beside)
+    _run_linux_linker(output, [*objects, *map(str, stubs_of(libc, triple, folder)), *beside], libc)
+
+
+def _run_linux_linker(output: Path, linked: Sequence[str], libc: Libc) -> None:
+    options = ("-pie", "--dynamic-linker", libc.loader, "-rpath", "$ORIGIN", "--no-as-needed")
+    run_zig("ld.lld", *options, "-o", str(output), *linked)
 
 
 def _link_macos(
