@@ -467,6 +467,20 @@ class TuneTask(Document):
     )
 
 
+class LayerTrial(Document):
+    """An algorithm that the search measured for a convolution beside the chosen one. In ms per call."""
+
+    layer: str = Field(description="Channels and pixels, and output channels: `64x56x56 -> 64`.")
+    function: str = Field(description="A function that computes the layer.")
+    algorithm: str = Field(description="`direct`, `winograd-2` or `winograd-4`, after the side of a tile.")
+    expected: str = Field(description="The algorithm that the processor's model had chosen.")
+    found_ms: float | None = Field(default=None, description="Latency with `algorithm`; null if it failed.")
+    default_ms: float | None = Field(
+        default=None, description="Latency with the `expected` one, in alternation; null if it failed."
+    )
+    kept: bool = Field(description="Whether the library uses `algorithm`.")
+
+
 class KernelChoice(Document):
     """A workload that a kernel library can compute. Times are medians in milliseconds per call."""
 
@@ -665,6 +679,10 @@ class TuneResult(TuneVerdict):
     )
     shares: SearchShares | None = Field(
         default=None, description="Where the rounds spent their time; null if there was none."
+    )
+    layers: tuple[LayerTrial, ...] = Field(
+        default=(),
+        description="The algorithms that the search measured for convolutions; they count as trials.",
     )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."

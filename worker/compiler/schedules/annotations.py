@@ -45,6 +45,12 @@ PARTITION = "pragma_loop_partition_hint"
 SIDE = "bessemer.side"
 """Of Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
 
+LAYER = "bessemer.layer"
+"""Of a convolution among whose algorithms a search may choose: its sizes."""
+
+LAID_OUT = "bessemer.layout.side"
+"""Of the root block of such a convolution, in a tuning record: the ``SIDE`` with which it is faster."""
+
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""
 PACKED_GROUP = "bessemer.packed_group"

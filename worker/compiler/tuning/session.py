@@ -22,9 +22,11 @@ from bessemer.contract.options import CostModel as CostModelName
 from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
+from worker.compiler.schedules.plans import Numbers
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
+from worker.compiler.tuning.ranker import AnalyticRanker, Ranker
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 
 if TYPE_CHECKING:
@@ -35,6 +37,29 @@ WARM_UP_SAMPLES = 16
 
 EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 """How a candidate is timed in one round: repeats short enough to fit between other processes' turns."""
+
+
+@dataclass
+class FastPlans:
+    """The fastest plan of each function, as advice for similar ones: those whose plans have equal numbers.
+
+    Attributes:
+        by_workload: the numbers, the latest last.
+        advice: those of records of similar functions.
+    """
+
+    by_workload: dict[str, Numbers] = field(default_factory=dict)
+    advice: list[Numbers] = field(default_factory=list)
+
+    def note(self, workload: str, plan: Numbers) -> None:
+        """Keep a function's fastest plan."""
+        self.by_workload.pop(workload, None)
+        self.by_workload[workload] = plan
+
+    def of_others(self, workload: str) -> list[Numbers]:
+        """The plans of other functions, the latest first, then those of records."""
+        own = [plan for name, plan in self.by_workload.items() if name != workload]
+        return [*reversed(own), *self.advice]
 
 
 @dataclass(frozen=True)
@@ -48,6 +73,8 @@ class TuningSession:
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
+        ranker: ranks the plans of large spaces before they are measured.
+        fast_plans: what similar functions are fast with.
     """
 
     target: tvm.target.Target
@@ -62,6 +89,8 @@ class TuningSession:
     round_trials: int = ROUND_TRIALS
     clock: PhaseClock = field(default_factory=PhaseClock)
     journal: SearchJournal | None = None
+    ranker: Ranker = field(default_factory=AnalyticRanker)
+    fast_plans: FastPlans = field(default_factory=FastPlans)
 
     @property
     def is_local(self) -> bool:

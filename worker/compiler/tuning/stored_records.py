@@ -38,8 +38,11 @@ from bessemer.contract.records import (
     trace_digest,
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
+from worker.compiler.schedules.annotations import LAID_OUT
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
+from worker.compiler.schedules.families.convolution.layers import Algorithm, Layer, algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
 from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.session import tuning_logger
@@ -112,6 +115,7 @@ class StoredSchedules(NamedTuple):
     records: tuple[TuningRecord, ...]
     judged: tuple[JudgedTrial, ...]
     use: StoredRecordsUse
+    choices: LayoutChoices = AS_EXPECTED
 
 
 def find_schedules(
@@ -120,8 +124,12 @@ def find_schedules(
     scope: SearchScope,
     target: tvm.target.Target,
     into: Database,
+    laid_out: Sequence[Function] = (),
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
+
+    The record of a convolution may say that another algorithm is faster. Then the layout phase has to choose
+    that, and the functions that it makes have records of their own.
 
     Args:
         functions: the functions without schedules.
@@ -129,13 +137,15 @@ def find_schedules(
         scope: what they must be about.
         target: the target.
         into: a database for the functions.
+        laid_out: the functions before the layout phase followed their records.
     """
-    answer = stored.ask(_question(functions, scope, applies=True))
+    answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
     for trial in answer.records:
         if trial.won:
             by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], 0
+    sides: dict[Layer, int] = {}
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
@@ -144,14 +154,35 @@ def find_schedules(
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
+            wanted = wanted_algorithm(schedule.mod)
+            if wanted is not None and laid_out:
+                continue
+            judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
+            if wanted is not None:
+                sides[wanted.layer] = wanted.side
+                break
             arguments = ArgInfo.from_entry_func(function.module)
             workload = into.commit_workload(function.module)
             records.append(TuningRecord(schedule.trace, workload, [trial.seconds], target, arguments))
-            judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
             break
-    hits = len(records)
+    hits = len(judged)
     use = StoredRecordsUse(hits=hits, misses=len(functions) - hits, misfits=misfits)
-    return StoredSchedules(tuple(records), tuple(judged), use)
+    return StoredSchedules(tuple(records), tuple(judged), use, LayoutChoices(sides))
+
+
+def layout_candidate(module: tvm.IRModule, side: int) -> MeasureCandidate:
+    """What a record says of a convolution that another algorithm computes faster."""
+    schedule = s_tir.Schedule(module)
+    schedule.annotate(schedule.get_sblock("root"), LAID_OUT, side)
+    return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
+
+
+def wanted_algorithm(module: tvm.IRModule) -> Algorithm | None:
+    """The algorithm that a record wants for a function; None if it is a schedule."""
+    body = module["main"].body
+    root = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
+    current = algorithm_of(module["main"]) if LAID_OUT in root else None
+    return None if current is None else Algorithm(current.layer, int(root[LAID_OUT]))
 
 
 @dataclass(frozen=True)
@@ -254,6 +285,8 @@ def records_for(
             schedule = applied(trial.trace, module)
         except REFUSALS as error:
             misfits += _skip(error)
+            continue
+        if LAID_OUT in trial.trace:
             continue
         arguments = ArgInfo.from_entry_func(module)
         own = into.commit_workload(module)

@@ -1,0 +1,35 @@
+"""What the processor's model chooses in the layout phase, and a search may choose otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from worker.compiler.schedules.families.convolution.layers import Layer
+from worker.compiler.schedules.processors import Machine
+
+
+@dataclass(frozen=True)
+class LayoutChoices:
+    """What a search wants from the layout phase.
+
+    Attributes:
+        sides: by layer, the side of a tile. A layer whose weights make that too inexact stays as it is.
+        block_bits: the width of a block of channels; None for the processor's vectors.
+        activates: whether convolutions may activate a join that they read.
+    """
+
+    sides: Mapping[Layer, int] = field(default_factory=dict)
+    block_bits: int | None = None
+    activates: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether anything is wanted."""
+        return bool(self.sides) or self.block_bits is not None or not self.activates
+
+    def machine(self, machine: Machine) -> Machine:
+        """The processor that blocks are made for."""
+        return machine if self.block_bits is None else replace(machine, vector_bits=self.block_bits)
+
+
+AS_EXPECTED = LayoutChoices()

@@ -1,0 +1,36 @@
+"""What ranks the plans of a family before they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tvm
+
+
+class Ranker(Protocol):
+    """Predicts which plans of a function are fast.
+
+    Attributes:
+        name: for the report.
+    """
+
+    name: str
+
+    def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
+        """A number for each plan, higher for a faster one.
+
+        Args:
+            workload: the function, ``main`` of a module.
+            plans: its family's plans or some of them, in the family's order.
+        """
+
+
+class AnalyticRanker:
+    """The order of the family, which follows the processor's model."""
+
+    name = "analytic"
+
+    def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
+        """See ``Ranker.scores``."""
+        return [-float(place) for place in range(len(plans))]
