@@ -75,7 +75,7 @@ def shown(found: SearchedModel) -> str:
     lines = [
         f"{found.name}: {found.untuned_ms:.3g} ms without trials, {ours.latency_ms:.3g} ms after "
         f"{ours.trials} trials in {ours.seconds:.0f} s ({ours.trials_per_minute:.0f} a minute, "
-        f"{found.layers_changed} layers with another algorithm)",
+        f"{found.layouts_kept} choices of the layout phase changed)",
         f"  again: {found.again_trials} trials, {found.again_seconds:.1f} s, {found.again_ms:.3g} ms",
     ]
     if stock is not None:
@@ -110,7 +110,7 @@ def _ours(client: Client, name: str, seconds: float, folder: Path, compare: bool
         again_trials=again.tune.trials,
         again_seconds=again_seconds,
         again_ms=_latency_ms(again),
-        layers_changed=len({trial.layer for trial in tune.layers if trial.kept}),
+        layouts_kept=len([trial for trial in tune.layouts if trial.kept]),
         best_peer=best,
         best_peer_ms=peers.get(best),
     )

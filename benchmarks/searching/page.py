@@ -49,7 +49,7 @@ def section(folder: Path) -> list[str]:
                 "again",
                 "its trials",
                 "its seconds",
-                "layers with another algorithm",
+                "choices of the layout phase changed",
             ),
             [_row(model) for model in results.models],
         ),
@@ -91,5 +91,5 @@ def _row(model: SearchedModel) -> tuple[str, ...]:
         three_digits(model.again_ms),
         str(model.again_trials),
         f"{model.again_seconds:.1f}",
-        str(model.layers_changed),
+        str(model.layouts_kept),
     )

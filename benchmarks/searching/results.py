@@ -36,7 +36,7 @@ class SearchedModel(BaseModel):
     again_trials: int
     again_seconds: float
     again_ms: float
-    layers_changed: int = 0
+    layouts_kept: int = 0
     stock: Search | None = None
     best_peer: str = ""
     best_peer_ms: float | None = None

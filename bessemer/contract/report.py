@@ -467,18 +467,22 @@ class TuneTask(Document):
     )
 
 
-class LayerTrial(Document):
-    """An algorithm that the search measured for a convolution beside the chosen one. In ms per call."""
+class LayoutTrial(Document):
+    """A choice of the layout phase that the search measured beside the expected one, in alternation."""
 
-    layer: str = Field(description="Channels and pixels, and output channels: `64x56x56 -> 64`.")
-    function: str = Field(description="A function that computes the layer.")
-    algorithm: str = Field(description="`direct`, `winograd-2` or `winograd-4`, after the side of a tile.")
-    expected: str = Field(description="The algorithm that the processor's model had chosen.")
-    found_ms: float | None = Field(default=None, description="Latency with `algorithm`; null if it failed.")
-    default_ms: float | None = Field(
-        default=None, description="Latency with the `expected` one, in alternation; null if it failed."
+    layer: str = Field(
+        description="A convolution, measured alone: its channels and pixels, and its output channels, as "
+        "`64x56x56 -> 64`. Or `model`, measured as a whole."
     )
-    kept: bool = Field(description="Whether the library uses `algorithm`.")
+    function: str = Field(description="A function that the choice concerns, whose record keeps it.")
+    choice: str = Field(
+        description="`direct`, `winograd-2` or `winograd-4`, after the side of a tile; `blocks-256`: blocks "
+        "of channels of so many bits; `activation-apart`: joins are activated by a function of their own."
+    )
+    expected: str = Field(description="What the processor's model had chosen.")
+    found_ms: float | None = Field(default=None, description="Latency with `choice`; null if it failed.")
+    default_ms: float | None = Field(default=None, description="Latency with `expected`; null if it failed.")
+    kept: bool = Field(description="Whether the library is laid out so.")
 
 
 class KernelChoice(Document):
@@ -680,9 +684,9 @@ class TuneResult(TuneVerdict):
     shares: SearchShares | None = Field(
         default=None, description="Where the rounds spent their time; null if there was none."
     )
-    layers: tuple[LayerTrial, ...] = Field(
+    layouts: tuple[LayoutTrial, ...] = Field(
         default=(),
-        description="The algorithms that the search measured for convolutions; they count as trials.",
+        description="The choices of the layout phase that the search measured; each counts as a trial.",
     )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."

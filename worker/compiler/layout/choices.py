@@ -16,7 +16,7 @@ class LayoutChoices:
     Attributes:
         sides: by layer, the side of a tile. A layer whose weights make that too inexact stays as it is.
         block_bits: the width of a block of channels; None for the processor's vectors.
-        activates: whether convolutions may activate a join that they read.
+        activates: whether convolutions may activate a join that they read, a row at a time.
     """
 
     sides: Mapping[Layer, int] = field(default_factory=dict)
@@ -26,6 +26,18 @@ class LayoutChoices:
     def __bool__(self) -> bool:
         """Whether anything is wanted."""
         return bool(self.sides) or self.block_bits is not None or not self.activates
+
+    def __or__(self, other: LayoutChoices) -> LayoutChoices:
+        """What either wants; where they differ, what the other does."""
+        return LayoutChoices(
+            {**self.sides, **other.sides},
+            self.block_bits if other.block_bits is None else other.block_bits,
+            self.activates and other.activates,
+        )
+
+    def __ge__(self, other: LayoutChoices) -> bool:
+        """Whether this wants all that the other wants."""
+        return (self | other) == self
 
     def machine(self, machine: Machine) -> Machine:
         """The processor that blocks are made for."""

@@ -19,7 +19,14 @@ from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from bessemer.contract.options import SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import JudgedTrial
-from bessemer.contract.report import LayerTrial, Schedules, SearchedSpace, TuneResult, TuneTask
+from bessemer.contract.report import (
+    LayoutTrial,
+    Schedules,
+    SearchedSpace,
+    StoredRecordsUse,
+    TuneResult,
+    TuneTask,
+)
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.layout.separate_parameters import without_preparation
@@ -48,7 +55,13 @@ from worker.compiler.tuning.final_comparison import (
 )
 from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
-from worker.compiler.tuning.layout_search import LayoutSearch, carried_over
+from worker.compiler.tuning.layout_search import (
+    SECONDS_SHARE,
+    TRIALS_FOR_MODELS,
+    LayoutSearch,
+    carried_over,
+    model_alternatives,
+)
 from worker.compiler.tuning.meta_schedule import (
     BUILD_TIMEOUT_SECONDS,
     BuilderSettings,
@@ -122,17 +135,19 @@ class _Scheduled(NamedTuple):
 def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule functions by records; if some of them want another layout, follow these first."""
     found, laid_out = _by_records(optimized.module, optimized, context), optimized
-    if found.choices and optimized.unlaid is not None:
-        laid_out = lay_out(optimized, found.choices, context)
-        again = _by_records(laid_out.module, laid_out, context, _functions_of(optimized))
-        result = again.result.model_copy(update={"stored": found.result.stored})
-        found = again._replace(result=result, applied=(*found.applied, *again.applied))
+    applied, earlier, followed = found.applied, _functions_of(optimized), AS_EXPECTED
+    while found.choices != followed and optimized.unlaid is not None:
+        followed, stored = found.choices, found.result.stored
+        laid_out = lay_out(optimized, followed, context)
+        found = _by_records(laid_out.module, laid_out, context, followed, earlier)
+        found = found._replace(result=found.result.model_copy(update={"stored": stored}))
+        applied, earlier = (*applied, *found.applied), [*earlier, *_functions_of(laid_out)]
     return Tuned(
         optimized=laid_out,
         module=found.module,
         result=found.result,
         records=None,
-        applied=found.applied,
+        applied=applied,
         as_expected=optimized,
     )
 
@@ -152,6 +167,7 @@ def _by_records(
     module: tvm.IRModule,
     optimized: Optimized,
     context: StageContext,
+    followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
 ) -> _Scheduled:
     """Schedule functions by the service's records that won, and the others by default."""
@@ -162,7 +178,7 @@ def _by_records(
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
     into = ms.database.MemoryDatabase()
-    found = find_schedules(functions, context.stored, scope, target, into, laid_out)
+    found = find_schedules(functions, context.stored, scope, target, into, followed, laid_out)
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )
@@ -249,12 +265,12 @@ def _search_and_apply(
     layouts = _judged_layouts(model, outcome)
     found = {
         "trials": result.trials + len(layouts),
-        "layers": layouts,
+        "layouts": layouts,
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": unused,
-        "stored": stored,
+        "stored": _with_restored(stored, model),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
@@ -262,8 +278,16 @@ def _search_and_apply(
     return outcome.optimized, outcome.module, result.model_copy(update=found)
 
 
-def _judged_layouts(model: _Model, outcome: _Outcome) -> tuple[LayerTrial, ...]:
-    """The other algorithms that were measured, with whether the library uses them."""
+def _with_restored(stored: StoredRecordsUse | None, model: _Model) -> StoredRecordsUse | None:
+    """The use of records, with the restored trials of functions that only another layout makes."""
+    if stored is None or model.layouts is None:
+        return stored
+    restored = stored.restored_trials + model.layouts.restored_trials
+    return stored.model_copy(update={"restored_trials": restored})
+
+
+def _judged_layouts(model: _Model, outcome: _Outcome) -> tuple[LayoutTrial, ...]:
+    """The choices of the layout phase that were measured, with whether the library follows them."""
     search = model.layouts
     if search is None:
         return ()
@@ -380,28 +404,57 @@ def _lay_out_better(
         The model and the functions to search, the same as before if nothing won.
     """
     session, optimized = model.session, model.optimized
-    if not _may_lay_out(optimized, session):
+    if not tasks or not _may_lay_out(optimized, session):
         return model, tasks
     machine = optimized.captured.upload.target.machine
 
-    def laid_out(choices: LayoutChoices) -> list[TaskSearch]:
-        context.observer.progress(Stage.TUNE, course.laid_out_trials, 0, "laying the model out otherwise")
+    def functions_of(choices: LayoutChoices) -> list[TaskSearch]:
+        context.observer.progress(Stage.TUNE, len(search.trials), 0, "laying the model out otherwise")
         return _tasks_of(lay_out(optimized, choices, context).module, session)
 
-    standings = [task.standing for task in tasks]
-    search = LayoutSearch(session, machine, laid_out, _layout_seconds(optimized))
-    choices = search.search(tasks, course.search_seconds(standings) - _seconds_since(started))
+    def compared(choices: LayoutChoices) -> tuple[float, float] | None:
+        context.observer.progress(Stage.TUNE, len(search.trials), 0, "timing the model laid out otherwise")
+        other = lay_out(optimized, choices, context)
+        finalists = replace(model, laid_out=other).finalists(schedule_rest(other.module, session.target))
+        found = compare_finalists(
+            finalists, context, share_seconds(session.options.seconds).comparison_seconds
+        )
+        if found.search_ms is None or found.default_ms is None:
+            return None
+        return found.search_ms / 1e3, found.default_ms / 1e3
+
+    search = LayoutSearch(session, machine, functions_of, _layout_seconds(optimized))
+    left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
+    whole = model_alternatives(optimized.module, machine)
+    choices = AS_EXPECTED
+    if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
+        choices = search.search_model(tasks, whole, compared)
+    searched = _continued(tasks, search, choices) if choices else tasks
+    left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
+    choices = search.search_layers(searched, choices, left_seconds)
     course.laid_out_trials = len(search.trials)
     model = replace(model, layouts=search)
     if not choices:
         return model, tasks
-    better = lay_out(optimized, choices, context)
-    functions = search.known(_tasks_of(better.module, session))
-    searched = carried_over(tasks, functions)
-    open_journal([task for task in searched if task not in tasks], session)
-    measure_defaults([task for task in searched if task.default_seconds is None], session)
+    searched = _continued(tasks, search, choices)
+    stored = open_journal([task for task in searched if task not in tasks], session)
+    search.restored_trials = 0 if stored is None else stored.restored_trials
     course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
+    better = lay_out(optimized, choices, context)
     return replace(model, choices=choices, laid_out=better), searched
+
+
+def _continued(tasks: Sequence[TaskSearch], search: LayoutSearch, choices: LayoutChoices) -> list[TaskSearch]:
+    """The functions of the model that is laid out otherwise, with the times of their default schedules."""
+    searched = carried_over(tasks, search.known(list(search.lay_out(choices))))
+    measure_defaults([task for task in searched if task.default_seconds is None], search.session)
+    return searched
+
+
+def _affords_models(count: int, seconds: float, left_seconds: float, session: TuningSession) -> bool:
+    """Whether a search is long enough to build and time whole models, and this machine can."""
+    enough = session.options.trials >= TRIALS_FOR_MODELS and count * seconds <= SECONDS_SHARE * left_seconds
+    return bool(count) and session.is_local and enough
 
 
 def _may_lay_out(optimized: Optimized, session: TuningSession) -> bool:

@@ -48,8 +48,10 @@ SIDE = "bessemer.side"
 LAYER = "bessemer.layer"
 """Of a convolution among whose algorithms a search may choose: its sizes."""
 
-LAID_OUT = "bessemer.layout.side"
-"""Of the root block of such a convolution, in a tuning record: the ``SIDE`` with which it is faster."""
+LAID_OUT = "bessemer.layout."
+"""Of a root block, in a tuning record: the prefix of what the layout phase should choose. ``SIDE_WANTED`` is
+that of a tile of the function's layer; the others are about the whole model."""
+SIDE_WANTED, BLOCK_BITS, ACTIVATES = (f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates"))
 
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""

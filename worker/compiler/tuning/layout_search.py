@@ -1,8 +1,10 @@
-"""Searches the choices of the layout phase: the algorithm of each convolution of 3x3 taps.
+"""Searches the choices of the layout phase, which follows the processor's model.
 
-The layout phase follows the processor's model. A search with trials lays the model out once for each other
-algorithm, measures a function of each layer beside the one that the layout phase has chosen, and has the
-model laid out with the winners. What follows searches the plans of these functions.
+What concerns the whole model, as the width of its blocks, is measured as a whole model in alternation with
+the expected one: conversions and caches count. The algorithm of each convolution of 3x3 taps is measured
+layer by layer: the model is laid out once for each other algorithm, and a function of each layer is timed
+beside the one that the layout phase has chosen. Then the model is laid out with the winners, and the plans of
+its functions are searched.
 """
 
 from __future__ import annotations
@@ -10,14 +12,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from bessemer.contract.records import JudgedTrial, trace_digest
-from bessemer.contract.report import LayerTrial
-from worker.compiler.layout.choices import LayoutChoices
+from bessemer.contract.report import LayoutTrial
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
+from worker.compiler.schedules.annotations import ACTIVATED
 from worker.compiler.schedules.families.convolution.layers import (
     DIRECT,
     Algorithm,
@@ -34,7 +42,7 @@ from worker.compiler.tuning.stored_records import (
     Function,
     layout_candidate,
     trace_text,
-    wanted_algorithm,
+    wanted_layout,
     workload_of,
 )
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, beats, best_of, milliseconds
@@ -47,6 +55,12 @@ TRIALS_SHARE = 0.25
 """The share of a search's trials that other algorithms may take."""
 SECONDS_SHARE = 0.25
 """The share of a search's time that laying the model out again may take."""
+MODEL_WORTHWHILE = 0.97
+"""A choice about the whole model wins with less than this share of its latency."""
+TRIALS_FOR_MODELS = 128
+"""A search of fewer trials builds no whole models: each takes as long as a round or two."""
+_WIDEST_BITS = 512
+_MODEL = "model"
 
 
 @dataclass(frozen=True)
@@ -93,33 +107,55 @@ class Rival(NamedTuple):
 
 
 @dataclass
-class LayoutTrial:
-    """The measurement of a rival beside the chosen algorithm."""
+class Measured:
+    """The measurement of a choice beside the expected one, for the function or for the whole model.
 
-    rival: Rival
+    ``task`` is a function that the choice concerns, which keeps the record; ``other`` computes its layer.
+    """
+
+    task: TaskSearch
+    wanted: LayoutChoices
+    layer: str
+    choice: str
+    expected: str
     seconds: float | None
     default_seconds: float | None
     wins: bool
+    other: TaskSearch | None = None
     kept: bool = False
 
     @property
-    def reported(self) -> LayerTrial:
+    def reported(self) -> LayoutTrial:
         """What the report says of it."""
-        current = algorithm_of(self.rival.task.module["main"])
-        return LayerTrial(
-            layer=str(self.rival.algorithm.layer),
-            function=self.rival.task.name,
-            algorithm=algorithm_name(self.rival.algorithm.side),
-            expected=algorithm_name(DIRECT if current is None else current.side),
+        return LayoutTrial(
+            layer=self.layer,
+            function=self.task.name,
+            choice=self.choice,
+            expected=self.expected,
             found_ms=milliseconds(self.seconds),
             default_ms=milliseconds(self.default_seconds),
             kept=self.kept,
         )
 
 
-def algorithm_name(side: int) -> str:
-    """The name of an algorithm in the report."""
-    return "direct" if side == DIRECT else f"winograd-{side}"
+class Alternative(NamedTuple):
+    """A choice about the whole model, and what it and the expected one are called."""
+
+    wanted: LayoutChoices
+    choice: str
+    expected: str
+
+
+def model_alternatives(module: tvm.IRModule, machine: Machine) -> tuple[Alternative, ...]:
+    """The choices about a whole model that a search may measure.
+
+    Processors with vectors of 512 bits may compute on half of them: blocks of fewer channels leave fewer
+    lanes empty, and more tiles fit.
+    """
+    widest, activates = machine.vector_bits == _WIDEST_BITS, any(map(_is_activated, _functions(module)))
+    half = Alternative(LayoutChoices(block_bits=_WIDEST_BITS // 2), "blocks-256", "blocks-512")
+    apart = Alternative(LayoutChoices(activates=False), "activation-apart", "activation-inside")
+    return (*((half,) if widest else ()), *((apart,) if activates else ()))
 
 
 @dataclass
@@ -131,80 +167,153 @@ class LayoutSearch:
         machine: the processor.
         seconds: what laying the model out once takes.
         trials: what was measured.
+        restored_trials: those of earlier attempts of functions that only other choices make.
     """
 
     session: TuningSession
     machine: Machine
     lay_out: Callable[[LayoutChoices], Sequence[TaskSearch]]
     seconds: float
-    trials: list[LayoutTrial] = field(default_factory=list)
+    trials: list[Measured] = field(default_factory=list)
+    restored_trials: int = 0
 
-    def search(self, tasks: Sequence[TaskSearch], left_seconds: float) -> LayoutChoices:
+    def search_model(
+        self,
+        tasks: Sequence[TaskSearch],
+        alternatives: Sequence[Alternative],
+        compare: Callable[[LayoutChoices], tuple[float, float] | None],
+    ) -> LayoutChoices:
+        """Measure the whole model with other choices, and return those that won.
+
+        Args:
+            tasks: the model's functions, whose default schedules are measured.
+            alternatives: the choices.
+            compare: the seconds of the model with a choice and without it; None if it crashes.
+        """
+        task, chosen = max(tasks, key=_seconds_in_run), AS_EXPECTED
+        for alternative in alternatives:
+            found = compare(alternative.wanted)
+            seconds, default = (None, None) if found is None else found
+            wins = seconds is not None and default is not None and seconds < MODEL_WORTHWHILE * default
+            trial = Measured(task, alternative.wanted, _MODEL, *alternative[1:], seconds, default, wins)
+            self.trials.append(trial)
+            self._tell(task, [alternative.wanted], [_relative(task, trial)])
+            chosen = chosen | alternative.wanted if wins else chosen
+        return chosen
+
+    def search_layers(
+        self, tasks: Sequence[TaskSearch], chosen: LayoutChoices, left_seconds: float
+    ) -> LayoutChoices:
         """Measure other algorithms of the model's layers, and return those that won.
 
         Args:
             tasks: the model's functions, whose default schedules are measured.
+            chosen: how the model is laid out.
             left_seconds: the time that the search has.
         """
         by_layer = heaviest(tasks)
-        most = int(TRIALS_SHARE * self.session.options.trials)
         wanted = worthwhile(
             [Standing(algorithm, sum(map(_seconds_in_run, own))) for algorithm, own in by_layer.items()],
-            lambda layer: expected_cycles(layer, self.machine),
-            most,
+            lambda layer: expected_cycles(layer, chosen.machine(self.machine)),
+            int(TRIALS_SHARE * self.session.options.trials),
         )
         sides = _affordable([algorithm.side for algorithm in wanted], self.seconds, left_seconds)
         rivals: dict[Layer, list[Rival]] = {}
         for side in sides:
             layers = [algorithm.layer for algorithm in wanted if algorithm.side == side]
-            others = self.lay_out(LayoutChoices(dict.fromkeys(layers, side)))
+            others = self.lay_out(chosen | LayoutChoices(dict.fromkeys(layers, side)))
             for rival in _rivals(by_layer, others, side, layers):
                 rivals.setdefault(rival.algorithm.layer, []).append(rival)
-        for of_layer in rivals.values():
-            self._measure(of_layer)
-        winners = {layer: best for layer in rivals if (best := self._winner(layer)) is not None}
-        return LayoutChoices(winners)
+        best = [trial for of_layer in rivals.values() if (trial := self._winner(of_layer)) is not None]
+        return reduce(or_, (trial.wanted for trial in best), chosen)
 
     def known(self, tasks: list[TaskSearch]) -> list[TaskSearch]:
         """The tasks, with the times of their default schedules where this search has measured them."""
-        seconds = {workload_of(trial.rival.other.module): trial.seconds for trial in self.trials}
+        seconds = {
+            workload_of(trial.other.module): trial.seconds for trial in self.trials if trial.other is not None
+        }
         for task in tasks:
             task.default_seconds = seconds.get(workload_of(task.module))
         return tasks
 
     def judge(self, kept: LayoutChoices) -> None:
-        """Note which algorithms the library uses."""
+        """Note how the library is laid out."""
         for trial in self.trials:
-            algorithm = trial.rival.algorithm
-            trial.kept = kept.sides.get(algorithm.layer) == algorithm.side
+            trial.kept = kept >= trial.wanted
         if self.session.journal is not None:
             self.session.journal.judge(map(_judged, self.trials))
 
-    def _measure(self, rivals: Sequence[Rival]) -> None:
-        task = rivals[0].task
-        known = {trial.side: trial.result for trial in _restored(task)}
-        open_rivals = [rival for rival in rivals if rival.algorithm.side not in known]
-        modules = [
-            default_module(each, self.session) for each in (task, *(rival.other for rival in open_rivals))
-        ]
-        results = measure(modules, self.session, COMPARISON_ROUNDS) if open_rivals else []
-        default = results[0].run_secs if results else [task.default_seconds or 0.0]
-        if open_rivals and self.session.journal is not None:
-            candidates = [layout_candidate(task.module, rival.algorithm.side) for rival in open_rivals]
-            function = Function(task.name, task.module)
-            self.session.journal.tell(function, LAYOUT, candidates, results[1:])
-        measured = zip(open_rivals, results[1:], strict=True)
-        again = ((rival, known[rival.algorithm.side]) for rival in rivals if rival.algorithm.side in known)
-        for rival, result in (*measured, *again):
-            seconds = best_of(result.run_secs)
-            rival.other.default_seconds = seconds
-            wins = seconds is not None and beats([seconds], default)
-            self.trials.append(LayoutTrial(rival, seconds, best_of(default), wins))
+    def _winner(self, rivals: Sequence[Rival]) -> Measured | None:
+        measured = self._measure(rivals)
+        self.trials += measured
+        won = [trial for trial in measured if trial.wins]
+        return min(won, key=lambda trial: trial.seconds or 0.0, default=None)
 
-    def _winner(self, layer: Layer) -> int | None:
-        won = [trial for trial in self.trials if trial.wins and trial.rival.algorithm.layer == layer]
-        best = min(won, key=lambda trial: trial.seconds or 0.0, default=None)
-        return None if best is None else best.rival.algorithm.side
+    def _measure(self, rivals: Sequence[Rival]) -> list[Measured]:
+        task = rivals[0].task
+        known = dict(_restored(task))
+        fresh = [rival for rival in rivals if rival.algorithm.side not in known]
+        modules = [default_module(each, self.session) for each in (task, *(rival.other for rival in fresh))]
+        results = measure(modules, self.session, COMPARISON_ROUNDS) if fresh else []
+        default = results[0].run_secs if results else [task.default_seconds or 0.0]
+        self._tell(task, [_wanted(rival) for rival in fresh], results[1:])
+        by_side = known | {
+            rival.algorithm.side: result for rival, result in zip(fresh, results[1:], strict=True)
+        }
+        return [
+            _measured(rival, best_of(by_side[rival.algorithm.side].run_secs), default) for rival in rivals
+        ]
+
+    def _tell(
+        self, task: TaskSearch, wanted: Sequence[LayoutChoices], results: Sequence[RunnerResult]
+    ) -> None:
+        if self.session.journal is not None and wanted:
+            candidates = [layout_candidate(task.module, each) for each in wanted]
+            self.session.journal.tell(Function(task.name, task.module), LAYOUT, candidates, results)
+
+
+def algorithm_name(side: int) -> str:
+    """The name of an algorithm in the report."""
+    return "direct" if side == DIRECT else f"winograd-{side}"
+
+
+def _wanted(rival: Rival) -> LayoutChoices:
+    return LayoutChoices({rival.algorithm.layer: rival.algorithm.side})
+
+
+def _measured(rival: Rival, seconds: float | None, default: Sequence[float] | None) -> Measured:
+    current = algorithm_of(rival.task.module["main"])
+    return Measured(
+        task=rival.task,
+        wanted=_wanted(rival),
+        layer=str(rival.algorithm.layer),
+        choice=algorithm_name(rival.algorithm.side),
+        expected=algorithm_name(DIRECT if current is None else current.side),
+        seconds=seconds,
+        default_seconds=best_of(default),
+        wins=seconds is not None and beats([seconds], default),
+        other=rival.other,
+    )
+
+
+def _relative(task: TaskSearch, trial: Measured) -> RunnerResult:
+    """A whole model's trial as a time of the function that keeps the record."""
+    if trial.seconds is None or not trial.default_seconds:
+        return RunnerResult(None, "the model failed")
+    return RunnerResult([(task.default_seconds or 1.0) * trial.seconds / trial.default_seconds], None)
+
+
+def _functions(module: tvm.IRModule) -> Iterator[tirx.PrimFunc]:
+    return (each for each in module.functions.values() if isinstance(each, tirx.PrimFunc))
+
+
+def _is_activated(function: tirx.PrimFunc) -> bool:
+    """Whether a convolution activates a join that it reads."""
+    found: list[bool] = []
+    tvm_ffi.structural_walk(
+        function.body, (s_tir.SBlock, lambda block: found.append(ACTIVATED in block.annotations))
+    )
+    return any(found)
 
 
 def heaviest(tasks: Sequence[TaskSearch]) -> dict[Algorithm, list[TaskSearch]]:
@@ -231,17 +340,11 @@ def carried_over(old: Sequence[TaskSearch], new: Sequence[TaskSearch]) -> list[T
     return kept
 
 
-class _RestoredTrial(NamedTuple):
-    side: int
-    result: RunnerResult
-
-
-def _restored(task: TaskSearch) -> Iterator[_RestoredTrial]:
-    """What earlier attempts measured of a function's rivals."""
+def _restored(task: TaskSearch) -> Iterator[tuple[int, RunnerResult]]:
+    """What earlier attempts measured of a function's rivals, by the side of a tile."""
     for trial in task.restored_layouts:
-        wanted = None if trial.candidate is None else wanted_algorithm(trial.candidate.sch.mod)
-        if wanted is not None:
-            yield _RestoredTrial(wanted.side, trial.result)
+        wanted = AS_EXPECTED if trial.candidate is None else wanted_layout(trial.candidate.sch.mod)
+        yield from ((side, trial.result) for side in wanted.sides.values())
 
 
 def _affordable(sides: Sequence[int], seconds: float, left_seconds: float) -> tuple[int, ...]:
@@ -278,11 +381,11 @@ def _seconds_in_run(task: TaskSearch) -> float:
     return task.weight * (task.default_seconds or 0.0)
 
 
-def _judged(trial: LayoutTrial) -> JudgedTrial:
-    candidate = layout_candidate(trial.rival.task.module, trial.rival.algorithm.side)
+def _judged(trial: Measured) -> JudgedTrial:
+    candidate = layout_candidate(trial.task.module, trial.wanted)
     return JudgedTrial(
-        workload=workload_of(trial.rival.task.module),
+        workload=workload_of(trial.task.module),
         digest=trace_digest(trace_text(candidate.sch)),
         won=trial.kept,
-        default_seconds=trial.default_seconds,
+        default_seconds=trial.task.default_seconds,
     )

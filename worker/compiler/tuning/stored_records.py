@@ -39,10 +39,10 @@ from bessemer.contract.records import (
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import LAID_OUT
+from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, LAID_OUT, SIDE_WANTED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
-from worker.compiler.schedules.families.convolution.layers import Algorithm, Layer, algorithm_of
+from worker.compiler.schedules.families.convolution.layers import algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
 from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.session import tuning_logger
@@ -124,11 +124,12 @@ def find_schedules(
     scope: SearchScope,
     target: tvm.target.Target,
     into: Database,
+    followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
 
-    The record of a convolution may say that another algorithm is faster. Then the layout phase has to choose
+    A record may say that the model is faster if it is laid out otherwise. Then the layout phase has to do
     that, and the functions that it makes have records of their own.
 
     Args:
@@ -137,7 +138,8 @@ def find_schedules(
         scope: what they must be about.
         target: the target.
         into: a database for the functions.
-        laid_out: the functions before the layout phase followed their records.
+        followed: what the layout phase has chosen already because of records.
+        laid_out: the functions before it did.
     """
     answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
@@ -145,7 +147,7 @@ def find_schedules(
         if trial.won:
             by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], 0
-    sides: dict[Layer, int] = {}
+    choices = followed
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
@@ -154,12 +156,12 @@ def find_schedules(
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
-            wanted = wanted_algorithm(schedule.mod)
-            if wanted is not None and laid_out:
+            wanted = wanted_layout(schedule.mod)
+            if wanted and (wanted | followed) == followed:
                 continue
             judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
-            if wanted is not None:
-                sides[wanted.layer] = wanted.side
+            if wanted:
+                choices |= wanted
                 break
             arguments = ArgInfo.from_entry_func(function.module)
             workload = into.commit_workload(function.module)
@@ -167,22 +169,32 @@ def find_schedules(
             break
     hits = len(judged)
     use = StoredRecordsUse(hits=hits, misses=len(functions) - hits, misfits=misfits)
-    return StoredSchedules(tuple(records), tuple(judged), use, LayoutChoices(sides))
+    return StoredSchedules(tuple(records), tuple(judged), use, choices)
 
 
-def layout_candidate(module: tvm.IRModule, side: int) -> MeasureCandidate:
-    """What a record says of a convolution that another algorithm computes faster."""
-    schedule = s_tir.Schedule(module)
-    schedule.annotate(schedule.get_sblock("root"), LAID_OUT, side)
+def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCandidate:
+    """What a record says of a function with which the model is faster if it is laid out otherwise."""
+    schedule, current = s_tir.Schedule(module), algorithm_of(module["main"])
+    root = schedule.get_sblock("root")
+    if current is not None and current.layer in wanted.sides:
+        schedule.annotate(root, SIDE_WANTED, wanted.sides[current.layer])
+    if wanted.block_bits is not None:
+        schedule.annotate(root, BLOCK_BITS, wanted.block_bits)
+    if not wanted.activates:
+        schedule.annotate(root, ACTIVATES, 0)
     return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
 
 
-def wanted_algorithm(module: tvm.IRModule) -> Algorithm | None:
-    """The algorithm that a record wants for a function; None if it is a schedule."""
+def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
+    """What a record wants from the layout phase; nothing if it is a schedule."""
     body = module["main"].body
     root = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
-    current = algorithm_of(module["main"]) if LAID_OUT in root else None
-    return None if current is None else Algorithm(current.layer, int(root[LAID_OUT]))
+    current = algorithm_of(module["main"]) if SIDE_WANTED in root else None
+    return LayoutChoices(
+        {} if current is None else {current.layer: int(root[SIDE_WANTED])},
+        int(root[BLOCK_BITS]) if BLOCK_BITS in root else None,
+        bool(int(root.get(ACTIVATES, 1))),
+    )
 
 
 @dataclass(frozen=True)
