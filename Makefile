@@ -92,6 +92,9 @@ bench-grouped: setup ## time grouped convolutions beside other runtimes; LAYERS=
 bench-search: setup ## compare a search's trials a minute with stock MetaSchedule's builder and runner; MODEL=resnet18 selects
 	@$(BIN)/python -W ignore -m benchmarks.search_rate $(MODEL)
 
+bench-tuning: $(PEERS) ## latency over a search's time beside stock MetaSchedule; MODELS="resnet18 bert" SECONDS=120 select
+	@$(BIN)/python -W ignore -m benchmarks.searching $(MODELS) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) --compare
+
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
@@ -132,4 +135,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tuning bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs

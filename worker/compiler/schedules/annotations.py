@@ -51,7 +51,9 @@ LAYER = "bessemer.layer"
 LAID_OUT = "bessemer.layout."
 """Of a root block, in a tuning record: the prefix of what the layout phase should choose. ``SIDE_WANTED`` is
 that of a tile of the function's layer; the others are about the whole model."""
-SIDE_WANTED, BLOCK_BITS, ACTIVATES = (f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates"))
+SIDE_WANTED, BLOCK_BITS, ACTIVATES, CHAINED = (
+    f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates", "chains")
+)
 
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""

@@ -2,7 +2,7 @@
 
 A generation takes the fastest plans measured so far as parents. Children take each number from one of two
 parents (crossover), then one number moves to another of its values (mutation). Only plans that the family
-has, and that were not measured, live on; a ranker says which of them are measured.
+has, and that were not measured, live on; those that come first in the ranker's order are measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ _EXPLORED_SHARE = 0.25
 def next_generation(
     plans: Sequence[Numbers],
     measured: Mapping[int, float | None],
-    scores: Sequence[float],
     advised: Sequence[int],
     count: int,
     random: Random,
@@ -38,9 +37,8 @@ def next_generation(
     """The plans to measure next.
 
     Args:
-        plans: the numbers of every plan.
+        plans: the numbers of every plan, as a ranker orders them.
         measured: seconds by a plan's index, None where unknown.
-        scores: of every plan, higher for a faster one.
         advised: plans that were fast for similar functions.
         count: maximum number to choose.
         random: the source of chance.
@@ -49,12 +47,11 @@ def next_generation(
         Indices of plans without a measurement, the ones to measure first in front.
     """
     left = [index for index in range(len(plans)) if index not in measured]
-    by_rank = sorted(left, key=lambda index: -scores[index])
     fresh = [index for index in dict.fromkeys(advised) if index not in measured]
     from_advice = fresh[: max(1, int(_ADVISED_SHARE * count))]
-    explored = by_rank[: max(1, int(_EXPLORED_SHARE * count))]
-    children = sorted(_children(plans, measured, count * _CHILDREN, random), key=lambda index: -scores[index])
-    return tuple(dict.fromkeys((*from_advice, *explored, *children, *by_rank)))[:count]
+    explored = left[: max(1, int(_EXPLORED_SHARE * count))]
+    children = sorted(_children(plans, measured, count * _CHILDREN, random))
+    return tuple(dict.fromkeys((*from_advice, *explored, *children, *left)))[:count]
 
 
 def nearest_plans(plans: Sequence[Numbers], wanted: Iterable[Numbers]) -> tuple[int, ...]:

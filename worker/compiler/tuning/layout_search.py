@@ -25,7 +25,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from bessemer.contract.records import JudgedTrial, trace_digest
 from bessemer.contract.report import LayoutTrial
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import ACTIVATED
+from worker.compiler.schedules.annotations import ACTIVATED, FAMILY
 from worker.compiler.schedules.families.convolution.layers import (
     DIRECT,
     Algorithm,
@@ -152,10 +152,16 @@ def model_alternatives(module: tvm.IRModule, machine: Machine) -> tuple[Alternat
     Processors with vectors of 512 bits may compute on half of them: blocks of fewer channels leave fewer
     lanes empty, and more tiles fit.
     """
-    widest, activates = machine.vector_bits == _WIDEST_BITS, any(map(_is_activated, _functions(module)))
     half = Alternative(LayoutChoices(block_bits=_WIDEST_BITS // 2), "blocks-256", "blocks-512")
-    apart = Alternative(LayoutChoices(activates=False), "activation-apart", "activation-inside")
-    return (*((half,) if widest else ()), *((apart,) if activates else ()))
+    inactive = Alternative(LayoutChoices(activates=False), "activation-apart", "activation-inside")
+    unchained = Alternative(LayoutChoices(chains=False), "chains-apart", "chains")
+    functions = [_annotations(each) for each in module.functions.values() if isinstance(each, tirx.PrimFunc)]
+    possible = (
+        (half, machine.vector_bits == _WIDEST_BITS),
+        (inactive, any(ACTIVATED in names for names in functions)),
+        (unchained, any(names[FAMILY] > 1 for names in functions)),
+    )
+    return tuple(alternative for alternative, is_possible in possible if is_possible)
 
 
 @dataclass
@@ -303,17 +309,13 @@ def _relative(task: TaskSearch, trial: Measured) -> RunnerResult:
     return RunnerResult([(task.default_seconds or 1.0) * trial.seconds / trial.default_seconds], None)
 
 
-def _functions(module: tvm.IRModule) -> Iterator[tirx.PrimFunc]:
-    return (each for each in module.functions.values() if isinstance(each, tirx.PrimFunc))
-
-
-def _is_activated(function: tirx.PrimFunc) -> bool:
-    """Whether a convolution activates a join that it reads."""
-    found: list[bool] = []
+def _annotations(function: tirx.PrimFunc) -> Counter[str]:
+    """How many blocks of a function have each annotation."""
+    found: Counter[str] = Counter()
     tvm_ffi.structural_walk(
-        function.body, (s_tir.SBlock, lambda block: found.append(ACTIVATED in block.annotations))
+        function.body, (s_tir.SBlock, lambda block: found.update(map(str, block.annotations)))
     )
-    return any(found)
+    return found
 
 
 def heaviest(tasks: Sequence[TaskSearch]) -> dict[Algorithm, list[TaskSearch]]:

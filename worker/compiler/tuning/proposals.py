@@ -72,9 +72,10 @@ class Refusals(NamedTuple):
 
 
 class FamilyProposals:
-    """The plans of the function's family. The first is the default schedule, which is already measured.
+    """The plans of the function's family, as a ranker orders them.
 
-    A large space evolves, beginning with plans that were fast for similar functions.
+    The first is the default schedule, which is already measured. A large space evolves, beginning with
+    plans that were fast for similar functions.
     """
 
     def __init__(
@@ -88,7 +89,6 @@ class FamilyProposals:
         self._session = session
         self._workload = workload_of(module)
         self._random = Random(session.options.seed * 7919 + index)
-        self._scores: Sequence[float] | None = None
         self._module = module
         self._plans = tuple(plans)
         self._numbers = tuple(map(numbers_of, plans))
@@ -115,10 +115,8 @@ class FamilyProposals:
     def _chosen(self, count: int) -> tuple[int, ...]:
         if len(self._plans) <= LARGE:
             return next_plans(self._numbers, self._seconds, count)
-        if self._scores is None:
-            self._scores = self._session.ranker.scores(self._module, self._plans)
         advised = nearest_plans(self._numbers, self._session.fast_plans.of_others(self._workload))
-        return next_generation(self._numbers, self._seconds, self._scores, advised, count, self._random)
+        return next_generation(self._numbers, self._seconds, advised, count, self._random)
 
     def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.restore``."""

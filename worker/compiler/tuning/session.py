@@ -26,7 +26,6 @@ from worker.compiler.schedules.plans import Numbers
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
-from worker.compiler.tuning.ranker import AnalyticRanker, Ranker
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 
 if TYPE_CHECKING:
@@ -73,7 +72,6 @@ class TuningSession:
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
-        ranker: ranks the plans of large spaces before they are measured.
         fast_plans: what similar functions are fast with.
     """
 
@@ -89,7 +87,6 @@ class TuningSession:
     round_trials: int = ROUND_TRIALS
     clock: PhaseClock = field(default_factory=PhaseClock)
     journal: SearchJournal | None = None
-    ranker: Ranker = field(default_factory=AnalyticRanker)
     fast_plans: FastPlans = field(default_factory=FastPlans)
 
     @property

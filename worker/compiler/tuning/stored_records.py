@@ -39,7 +39,7 @@ from bessemer.contract.records import (
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, LAID_OUT, SIDE_WANTED
+from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, CHAINED, LAID_OUT, SIDE_WANTED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.families.convolution.layers import algorithm_of
@@ -182,6 +182,8 @@ def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCand
         schedule.annotate(root, BLOCK_BITS, wanted.block_bits)
     if not wanted.activates:
         schedule.annotate(root, ACTIVATES, 0)
+    if not wanted.chains:
+        schedule.annotate(root, CHAINED, 0)
     return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
 
 
@@ -194,6 +196,7 @@ def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
         {} if current is None else {current.layer: int(root[SIDE_WANTED])},
         int(root[BLOCK_BITS]) if BLOCK_BITS in root else None,
         bool(int(root.get(ACTIVATES, 1))),
+        bool(int(root.get(CHAINED, 1))),
     )
 
 
