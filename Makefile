@@ -98,6 +98,9 @@ bench-search: setup ## compare a search's trials a minute with stock MetaSchedul
 bench-cost-model: setup ## measure plans, and train the cost model that ships with the project; MINUTES=30
 	@$(BIN)/python -W ignore -m benchmarks.cost_model $(if $(MINUTES),--minutes $(MINUTES))
 
+bench-tuning: $(PEERS) ## latency over a search's time beside stock MetaSchedule; MODELS="resnet18 bert" SECONDS=120 select
+	@$(BIN)/python -W ignore -m benchmarks.searching $(MODELS) $(if $(filter command line,$(origin SECONDS)),--seconds $(SECONDS)) --compare
+
 bench-tiles: setup ## time the register tiles of convolutions; LAYERS="256x14x1024" selects
 	@$(BIN)/python -m benchmarks.tiles $(LAYERS)
 
@@ -143,4 +146,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-cost-model bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs guide
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tuning bench-cost-model bench-tiles bench-grouped bench-architectures bench-compile-time turnaround soak docs guide

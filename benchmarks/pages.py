@@ -24,6 +24,7 @@ from benchmarks.models.results import (
     mean_ratio_to_best,
 )
 from benchmarks.programs import page as programs
+from benchmarks.searching import page as searching
 from benchmarks.service import page as load
 from benchmarks.tables import describe_machine, from_file, newest, table
 from bessemer.contract.stage import Stage
@@ -55,6 +56,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *_service(folder),
         *load.section(folder, LOAD_CHART),
         *_models(folder),
+        *searching.section(folder),
         *compile_time.section(folder),
         *programs.section(folder),
         *decoder.section(folder),

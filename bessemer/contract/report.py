@@ -514,6 +514,25 @@ class TuneTask(Document):
     )
 
 
+class LayoutTrial(Document):
+    """A choice of the layout phase that the search measured beside the expected one, in alternation."""
+
+    layer: str = Field(
+        description="A convolution, measured alone: its channels and pixels, and its output channels, as "
+        "`64x56x56 -> 64`. Or `model`, measured as a whole."
+    )
+    function: str = Field(description="A function that the choice concerns, whose record keeps it.")
+    choice: str = Field(
+        description="`direct`, `winograd-2` or `winograd-4`, after the side of a tile; `blocks-256`: blocks "
+        "of channels of so many bits; `activation-apart`: joins are activated by a function of their own; "
+        "`chains-apart`: so are the windows behind a convolution."
+    )
+    expected: str = Field(description="What the processor's model had chosen.")
+    found_ms: float | None = Field(default=None, description="Latency with `choice`; null if it failed.")
+    default_ms: float | None = Field(default=None, description="Latency with `expected`; null if it failed.")
+    kept: bool = Field(description="Whether the library is laid out so.")
+
+
 class KernelChoice(Document):
     """A workload that a kernel library can compute. Times are medians in milliseconds per call."""
 
@@ -717,6 +736,10 @@ class TuneResult(TuneVerdict):
     )
     shares: SearchShares | None = Field(
         default=None, description="Where the rounds spent their time; null if there was none."
+    )
+    layouts: tuple[LayoutTrial, ...] = Field(
+        default=(),
+        description="The choices of the layout phase that the search measured; each counts as a trial.",
     )
     schedules: tuple[WrittenSchedule, ...] = Field(
         default=(), description="The schedules that the request gives, by function."

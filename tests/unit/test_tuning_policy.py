@@ -24,6 +24,10 @@ def standing(
     return Standing(weight=weight, trials=trials, best_seconds=best_seconds, exhausted=exhausted)
 
 
+def gained(seconds: float) -> Standing:
+    return replace(standing(trials=8), latest_gain=seconds)
+
+
 def named(trials: int = 0, exhausted: bool = False) -> Standing:
     return replace(standing(trials=trials, exhausted=exhausted), is_named=True)
 
@@ -38,10 +42,14 @@ def named(trials: int = 0, exhausted: bool = False) -> Standing:
         ([standing(best_seconds=9.0), standing(best_seconds=None)], 1),
         ([standing(best_seconds=0.1), standing(best_seconds=None, trials=16)], 0),
         ([standing(best_seconds=2.0, trials=32), standing(best_seconds=1.0, trials=0)], 1),
-        ([standing(best_seconds=30.0, trials=32), standing(best_seconds=1.0, trials=0)], 0),
+        ([standing(best_seconds=30.0, trials=32), standing(best_seconds=1.0, trials=0)], 1),
+        ([standing(best_seconds=30.0, trials=32), standing(best_seconds=1.0, trials=8)], 0),
+        ([standing(best_seconds=1.0, trials=8), gained(0.2)], 1),
+        ([standing(best_seconds=9.0, trials=8), gained(0.2)], 0),
+        ([standing(weight=9, trials=8), gained(0.2)], 0),
     ],
 )
-def test_the_next_round_goes_to_the_task_whose_time_had_the_fewest_trials(
+def test_the_next_round_goes_to_a_task_without_one_or_to_the_one_that_is_expected_to_gain_most(
     standings: list[Standing], expected: Any
 ) -> None:
     assert next_task(standings) == expected
@@ -55,9 +63,18 @@ def test_trials_end_up_in_proportion_to_the_time_spent() -> None:
     assert trials == [304, 96]
 
 
+@pytest.mark.parametrize(
+    ("trials_left", "waiting", "expected"),
+    [(64, 4, 8), (64, 16, 2), (64, 100, 1), (3, 1, 1), (1, 1, 1), (1000, 4, 8)],
+)
+def test_first_rounds_share_half_of_the_trials(trials_left: int, waiting: int, expected: int) -> None:
+    standings = [standing() for _ in range(waiting)] + [standing(trials=8)]
+    assert round_size(trials_left, standings) == expected
+
+
 @pytest.mark.parametrize(("left", "expected"), [(1, 1), (ROUND_TRIALS, ROUND_TRIALS), (1000, ROUND_TRIALS)])
 def test_a_round_never_exceeds_the_remaining_trials(left: int, expected: Any) -> None:
-    assert round_size(left, [standing()]) == expected
+    assert round_size(left, [standing(trials=8)]) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +83,7 @@ def test_a_round_never_exceeds_the_remaining_trials(left: int, expected: Any) ->
         ([named(), named(), named()], 2),
         ([named(trials=2), named(), named()], 3),
         ([named(trials=2), named(trials=2)], 6),
-        ([named(exhausted=True), standing()], 6),
+        ([named(exhausted=True), standing(trials=8)], 6),
     ],
 )
 def test_named_tasks_without_trials_share_the_remaining_ones(

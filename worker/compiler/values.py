@@ -368,7 +368,8 @@ class Translated:
 class Optimized:
     """The module, legalized and fused: ``main`` calls only primitive TensorIR functions.
 
-    ``nodes`` maps names of variables to the nodes of the exported program that became them.
+    ``nodes`` maps names of variables to the nodes of the exported program that became them. ``unlaid`` is the
+    module before the layout phase, if a search may lay it out otherwise.
     """
 
     captured: Captured
@@ -379,6 +380,7 @@ class Optimized:
     parameters: ParameterFile | None = None
     kernels: tuple[KernelChoice, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    unlaid: tvm.IRModule | None = None
 
 
 @dataclass(frozen=True)
@@ -386,6 +388,7 @@ class Tuned:
     """The module with a schedule for every function.
 
     ``records`` is MetaSchedule's database, if any. ``applied`` names the service's records that it uses.
+    ``as_expected`` is the model as the layout phase made it, if records have laid it out otherwise.
     """
 
     optimized: Optimized
@@ -393,6 +396,7 @@ class Tuned:
     result: TuneResult
     records: Path | None
     applied: tuple[JudgedTrial, ...] = ()
+    as_expected: Optimized | None = None
 
     @property
     def captured(self) -> Captured:

@@ -23,6 +23,7 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
+from worker.compiler.layout.choices import AS_EXPECTED, CHAINS, LayoutChoices
 from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.gpu.channels_last import channels_last
 from worker.compiler.layout.gpu.early_slices import early_slices
@@ -56,6 +57,8 @@ GPU_LAYOUT = (early_slices, channels_last, weights_along_depth)
 
 REWRITE, KERNELS = "rewrite", "kernels"
 """Phases whose passes depend on the request."""
+LAYOUT = "layout"
+"""The phase that a search may repeat, with those behind it."""
 
 _FUSE_OPS = transform.FuseOps()
 
@@ -101,6 +104,7 @@ def optimization_phases(
     widths: PanelWidths | None = None,
     winograd_error: float = 0.0,
     gpu: Gpu | None = None,
+    choices: LayoutChoices = AS_EXPECTED,
 ) -> tuple[Phase, ...]:
     """The phases in order.
 
@@ -109,9 +113,10 @@ def optimization_phases(
         widths: the layout of matrices that several entry points use.
         winograd_error: the relative error that a convolution by Winograd's algorithm may have.
         gpu: the GPU to lay data out for instead, if the target has one.
+        choices: what a search wants from the layout phase.
     """
     on_processors = (
-        block_convolutions(machine, winograd_error),
+        block_convolutions(machine, winograd_error, choices),
         pack_linear_weights(machine, widths),
         share_memory(machine),
     )
@@ -143,7 +148,7 @@ def optimization_phases(
         Phase(KERNELS, ()),
         # Give regions of the graph the layouts that their kernels read, and pack weights for them.
         # On a GPU each tensor has memory of its own, and matrices keep their rows, which are read in vectors.
-        Phase("layout", on_processors if gpu is None else GPU_LAYOUT),
+        Phase(LAYOUT, on_processors if gpu is None else GPU_LAYOUT),
         # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
         Phase(
             "legalize",
@@ -258,20 +263,18 @@ def _named(translated: Translated, context: StageContext, widths: PanelWidths | 
 
 
 def _optimized(translated: Translated, context: StageContext, widths: PanelWidths | None) -> Optimized:
-    module = translated.module
+    module, unlaid = translated.module, translated.module
     upload = translated.captured.upload
     kernels = KernelPass(upload, context)
-    request = upload.request
-    error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
-    planned, rewrites = plan_passes(
-        optimization_phases(upload.target.machine, widths, error, upload.target.gpu), request.optimize
-    )
+    planned, rewrites = _planned(upload, context, widths)
     phases = kernels.added_to(planned)
     total = sum(len(phase.passes) for phase in phases)
     times: list[PassTime] = []
     with upload.target.llvm, writing_for(_gpu_of(upload)), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
+            if phase.name == LAYOUT and step is phase.passes[0]:
+                unlaid = module
             start = time.perf_counter()
             try:
                 module = _run(phase, step, module)
@@ -283,6 +286,7 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
             context.observer.snapshot(Stage.OPTIMIZE, phase.name, step.info.name, seconds, module)
     if upload.target.gpu is not None:
         refuse_processor_calls(module, translated.places)
+    may_be_laid_out_again = upload.target.gpu is None and widths is None
     return Optimized(
         captured=translated.captured,
         operators=translated.operators,
@@ -292,7 +296,51 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
         parameters=translated.parameters,
         kernels=kernels.finish(),
         nodes=translated.nodes,
+        unlaid=unlaid if may_be_laid_out_again and _has_convolutions(module) else None,
     )
+
+
+def lay_out(optimized: Optimized, choices: LayoutChoices, context: StageContext) -> Optimized:
+    """The same model, laid out as a search wants it.
+
+    Args:
+        optimized: the model, which has an ``unlaid`` module.
+        choices: what the search wants.
+        context: folders and limits.
+
+    Raises:
+        JobError: ``optimize-failed`` with the phase and the pass.
+    """
+    upload, module = optimized.captured.upload, optimized.unlaid
+    phases, _ = _planned(upload, context, None, choices)
+    first = [phase.name for phase in phases].index(LAYOUT)
+    with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
+        for phase, step in _steps(phases[first:]):
+            module = _run(phase, step, module)
+    return replace(optimized, module=module)
+
+
+def _planned(
+    upload: Upload,
+    context: StageContext,
+    widths: PanelWidths | None,
+    choices: LayoutChoices = AS_EXPECTED,
+) -> Plan:
+    request, target = upload.request, upload.target
+    error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
+    phases = optimization_phases(target.machine, widths, error, target.gpu, choices)
+    if not choices.chains:
+        phases = tuple(_without(phase, CHAINS) for phase in phases)
+    return plan_passes(phases, request.optimize)
+
+
+def _without(phase: Phase, name: str) -> Phase:
+    return phase._replace(passes=tuple(step for step in phase.passes if step.info.name != name))
+
+
+def _has_convolutions(module: tvm.IRModule) -> bool:
+    """Whether the layout phase had a choice: whether it has made a convolution's function."""
+    return any("conv" in str(variable.name_hint) for variable in module.get_global_vars())
 
 
 def _gpu_of(upload: Upload) -> Gpu | None:

@@ -17,14 +17,23 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.extracted_task import ExtractedTask
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
-from bessemer.contract.options import SearchEnd, TuneOptions
+from bessemer.contract.options import SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import JudgedTrial
-from bessemer.contract.report import Schedules, SearchedSpace, TuneResult, TuneTask
+from bessemer.contract.report import (
+    LayoutTrial,
+    Schedules,
+    SearchedSpace,
+    StoredRecordsUse,
+    TuneResult,
+    TuneTask,
+)
 from bessemer.contract.stage import Stage
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.layout.separate_parameters import without_preparation
 from worker.compiler.pipeline.compare import time_peers
 from worker.compiler.pipeline.early import EarlyBundles
+from worker.compiler.pipeline.optimize import LAYOUT, lay_out
 from worker.compiler.schedules.blocks import REFUSALS, has_dynamic_sizes
 from worker.compiler.schedules.default import is_scheduled, plans_of, schedule_rest, unclaimed_functions
 from worker.compiler.schedules.gpu.chips import gpu_in
@@ -51,6 +60,13 @@ from worker.compiler.tuning.final_comparison import (
 )
 from worker.compiler.tuning.given_records import read_records, records_of
 from worker.compiler.tuning.given_schedules import apply_schedules
+from worker.compiler.tuning.layout_search import (
+    SECONDS_SHARE,
+    TRIALS_FOR_MODELS,
+    LayoutSearch,
+    carried_over,
+    model_alternatives,
+)
 from worker.compiler.tuning.meta_schedule import (
     BUILD_TIMEOUT_SECONDS,
     BuilderSettings,
@@ -104,47 +120,76 @@ def tune(optimized: Optimized, context: StageContext) -> Tuned:
     Raises:
         JobError: ``tune-failed``: the search itself failed.
     """
-    upload = optimized.captured.upload
-    target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
-    options = upload.request.tune
+    target, options = _target_of(optimized), optimized.captured.upload.request.tune
     try:
         if options.trials == 0 and not options.schedules:
-            found = _by_records(optimized.module, optimized, context)
-            return Tuned(
-                optimized=optimized,
-                module=found.module,
-                result=found.result,
-                records=None,
-                applied=found.applied,
-            )
+            return _by_layout_records(optimized, context)
         return _schedule_and_search(optimized, context, target, options)
     except REFUSALS as error:
         raise failure_of(ErrorCode.TUNE_FAILED, error) from error
 
 
 class _Scheduled(NamedTuple):
-    """A module with schedules, the result that says so, and the service's records in it."""
+    """A module with schedules, the result that says so, the service's records in it, and their layout."""
 
     module: tvm.IRModule
     result: TuneResult
     applied: tuple[JudgedTrial, ...] = ()
+    choices: LayoutChoices = AS_EXPECTED
 
 
-def _by_records(module: tvm.IRModule, optimized: Optimized, context: StageContext) -> _Scheduled:
+def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
+    """Schedule functions by records; if some of them want another layout, follow these first."""
+    found, laid_out = _by_records(optimized.module, optimized, context), optimized
+    applied, earlier, followed = found.applied, _functions_of(optimized), AS_EXPECTED
+    while found.choices != followed and optimized.unlaid is not None:
+        followed, stored = found.choices, found.result.stored
+        laid_out = lay_out(optimized, followed, context)
+        found = _by_records(laid_out.module, laid_out, context, followed, earlier)
+        found = found._replace(result=found.result.model_copy(update={"stored": stored}))
+        applied, earlier = (*applied, *found.applied), [*earlier, *_functions_of(laid_out)]
+    return Tuned(
+        optimized=laid_out,
+        module=found.module,
+        result=found.result,
+        records=None,
+        applied=applied,
+        as_expected=optimized,
+    )
+
+
+def _functions_of(optimized: Optimized) -> list[Function]:
+    """The functions that may have records."""
+    tasks = known_tasks(optimized.module, _target_of(optimized))
+    return [Function(str(task.task_name), task.dispatched[0]) for task in tasks]
+
+
+def _target_of(optimized: Optimized) -> tvm.target.Target:
+    target = optimized.captured.upload.target
+    return target.llvm if target.gpu is None else target.gpu.target
+
+
+def _by_records(
+    module: tvm.IRModule,
+    optimized: Optimized,
+    context: StageContext,
+    followed: LayoutChoices = AS_EXPECTED,
+    laid_out: Sequence[Function] = (),
+) -> _Scheduled:
     """Schedule functions by the service's records that won, and the others by default."""
-    upload = optimized.captured.upload
-    target = upload.target.llvm if upload.target.gpu is None else upload.target.gpu.target
+    upload, target = optimized.captured.upload, _target_of(optimized)
     if context.stored is None or not upload.request.tune.from_records:
         scheduled = schedule_rest(module, target)
         return _Scheduled(scheduled, _no_search(scheduled))
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
-    found = find_schedules(functions, context.stored, scope, target, ms.database.MemoryDatabase())
+    into = ms.database.MemoryDatabase()
+    found = find_schedules(functions, context.stored, scope, target, into, followed, laid_out)
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )
     result = _no_search(scheduled).model_copy(update={"stored": found.use})
-    return _Scheduled(scheduled, result, found.judged)
+    return _Scheduled(scheduled, result, found.judged, found.choices)
 
 
 def _ranked_by_model(module: tvm.IRModule, session: TuningSession) -> tuple[tvm.IRModule, TuneResult]:
@@ -165,13 +210,13 @@ def _schedule_and_search(
         given = apply_schedules(optimized.module, options.schedules, session, records)
         applied: tuple[JudgedTrial, ...] = ()
         if options.trials == 0:
-            module, result, applied = _by_records(given.module, optimized, context)
+            module, result, applied, _ = _by_records(given.module, optimized, context)
         elif not session.measures:
             module, result = _ranked_by_model(given.module, session)
         else:
             advice = read_records(context.records, {each.digest for each in context.extensions})
             searched = replace(optimized, module=given.module)
-            module, result = _search_and_apply(searched, context, session, advice, started)
+            optimized, module, result = _search_and_apply(searched, context, session, advice, started)
     return Tuned(
         optimized=optimized,
         module=module,
@@ -193,7 +238,7 @@ def _search_and_apply(
     session: TuningSession,
     advice: Sequence[TuningRecord],
     started: float,
-) -> tuple[tvm.IRModule, TuneResult]:
+) -> tuple[Optimized, tvm.IRModule, TuneResult]:
     options = session.options
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
@@ -212,6 +257,7 @@ def _search_and_apply(
     course = Course(options, tasks=len(tasks), peers_ms=peers_ms, left_seconds=left_seconds)
     try:
         model = _measure_before(tasks, model, course, context, started)
+        model, tasks = _lay_out_better(tasks, model, course, context, started)
         better = partial(_tuned_so_far, tasks, model, context, started)
         ended_by = _search(tasks, course, started, context, scope, early, better)
     except NoDeviceError:
@@ -224,18 +270,38 @@ def _search_and_apply(
     if not options.force:
         judge_tasks(tasks, outcome.kept, session)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
+    layouts = _judged_layouts(model, outcome)
     found = {
+        "trials": result.trials + len(layouts),
+        "layouts": layouts,
         "unsearched": unsearched,
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": unused,
-        "stored": stored,
+        "stored": _with_restored(stored, model),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
         "rankers": dict(Counter(task.ranked_by for task in result.tasks if task.ranked_by is not None)),
     }
-    return outcome.module, result.model_copy(update=found)
+    return outcome.optimized, outcome.module, result.model_copy(update=found)
+
+
+def _with_restored(stored: StoredRecordsUse | None, model: _Model) -> StoredRecordsUse | None:
+    """The use of records, with the restored trials of functions that only another layout makes."""
+    if stored is None or model.layouts is None:
+        return stored
+    restored = stored.restored_trials + model.layouts.restored_trials
+    return stored.model_copy(update={"restored_trials": restored})
+
+
+def _judged_layouts(model: _Model, outcome: _Outcome) -> tuple[LayoutTrial, ...]:
+    """The choices of the layout phase that were measured, with whether the library follows them."""
+    search = model.layouts
+    if search is None:
+        return ()
+    search.judge(model.choices if outcome.optimized is model.searched else AS_EXPECTED)
+    return tuple(trial.reported for trial in search.trials)
 
 
 def _is_compared(model: _Model) -> bool:
@@ -266,12 +332,13 @@ def _tuned_so_far(
     if not outcome.kept:
         return None
     result = _with_unclaimed(_result(tasks, time.monotonic() - started, outcome), outcome.module)
-    return Tuned(model.optimized, outcome.module, result, context.scratch / "records")
+    return Tuned(outcome.optimized, outcome.module, result, context.scratch / "records")
 
 
 class _Outcome(NamedTuple):
-    """The scheduled module, the final comparison, its records, and the records that won by themselves."""
+    """The model, scheduled, the final comparison, its records, and the records that won by themselves."""
 
+    optimized: Optimized
     module: tvm.IRModule
     comparison: ModelComparison
     kept: Sequence[TuningRecord] = ()
@@ -280,12 +347,23 @@ class _Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class _Model:
-    """The model that is searched, with its default schedules, and its library with these if it is built."""
+    """The model that is searched, with its default schedules, and its library with these if it is built.
+
+    ``laid_out`` is the same with the ``choices`` of a search of ``layouts``.
+    """
 
     optimized: Optimized
     session: TuningSession
     default: tvm.IRModule
     library: Path | None = None
+    layouts: LayoutSearch | None = None
+    choices: LayoutChoices = AS_EXPECTED
+    laid_out: Optimized | None = None
+
+    @property
+    def searched(self) -> Optimized:
+        """The model whose functions are searched."""
+        return self.laid_out or self.optimized
 
     def finalists(self, searched: tvm.IRModule) -> Finalists:
         """The model with the search's schedules beside the one with the default ones."""
@@ -298,6 +376,7 @@ class _Model:
             optimized.captured,
             optimized.parameters,
             self.library,
+            None if self.laid_out is None else self.laid_out.module,
         )
 
 
@@ -325,17 +404,98 @@ def _measure_before(
     return replace(model, library=untuned.library)
 
 
+def _lay_out_better(
+    tasks: list[TaskSearch], model: _Model, course: Course, context: StageContext, started: float
+) -> tuple[_Model, list[TaskSearch]]:
+    """Search what the layout phase may choose otherwise, and lay the model out with the winners.
+
+    Returns:
+        The model and the functions to search, the same as before if nothing won.
+    """
+    session, optimized = model.session, model.optimized
+    if not tasks or not _may_lay_out(optimized, session):
+        return model, tasks
+    machine = optimized.captured.upload.target.machine
+
+    def functions_of(choices: LayoutChoices) -> list[TaskSearch]:
+        context.observer.progress(Stage.TUNE, len(search.trials), 0, "laying the model out otherwise")
+        return _tasks_of(lay_out(optimized, choices, context).module, session)
+
+    def compared(choices: LayoutChoices) -> tuple[float, float] | None:
+        context.observer.progress(Stage.TUNE, len(search.trials), 0, "timing the model laid out otherwise")
+        other = lay_out(optimized, choices, context)
+        finalists = replace(model, laid_out=other).finalists(schedule_rest(other.module, session.target))
+        found = compare_finalists(
+            finalists, context, share_seconds(session.options.seconds).comparison_seconds
+        )
+        if found.search_ms is None or found.default_ms is None:
+            return None
+        return found.search_ms / 1e3, found.default_ms / 1e3
+
+    search = LayoutSearch(session, machine, functions_of, _layout_seconds(optimized))
+    left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
+    whole = model_alternatives(optimized.module, machine)
+    choices = AS_EXPECTED
+    if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
+        choices = search.search_model(tasks, whole, compared)
+    searched = _continued(tasks, search, choices) if choices else tasks
+    left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
+    choices = search.search_layers(searched, choices, left_seconds)
+    course.laid_out_trials = len(search.trials)
+    model = replace(model, layouts=search)
+    if not choices:
+        return model, tasks
+    searched = _continued(tasks, search, choices)
+    stored = open_journal([task for task in searched if task not in tasks], session)
+    search.restored_trials = 0 if stored is None else stored.restored_trials
+    course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
+    better = lay_out(optimized, choices, context)
+    return replace(model, choices=choices, laid_out=better), searched
+
+
+def _continued(tasks: Sequence[TaskSearch], search: LayoutSearch, choices: LayoutChoices) -> list[TaskSearch]:
+    """The functions of the model that is laid out otherwise, with the times of their default schedules."""
+    searched = carried_over(tasks, search.known(list(search.lay_out(choices))))
+    measure_defaults([task for task in searched if task.default_seconds is None], search.session)
+    return searched
+
+
+def _affords_models(count: int, seconds: float, left_seconds: float, session: TuningSession) -> bool:
+    """Whether a search is long enough to build and time whole models, and this machine can."""
+    enough = session.options.trials >= TRIALS_FOR_MODELS and count * seconds <= SECONDS_SHARE * left_seconds
+    return bool(count) and session.is_local and enough
+
+
+def _may_lay_out(optimized: Optimized, session: TuningSession) -> bool:
+    """Whether the request leaves open how the model is laid out, and where candidates come from."""
+    options = session.options
+    names_nothing = not (options.spaces or options.schedules or options.force)
+    searches_plans = options.search is not SearchMethod.METASCHEDULE
+    return optimized.unlaid is not None and names_nothing and searches_plans
+
+
+def _layout_seconds(optimized: Optimized) -> float:
+    """What the layout phase and those behind it took."""
+    names = [each.phase for each in optimized.passes]
+    first = names.index(LAYOUT) if LAYOUT in names else 0
+    return sum(each.seconds for each in optimized.passes[first:])
+
+
+def _default_seconds(tasks: Sequence[TaskSearch]) -> float:
+    return sum(task.weight * (task.default_seconds or 0.0) for task in tasks)
+
+
 def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -> _Outcome:
     """Keep the records that the request forces, or the ones that win by themselves and in the whole model."""
     session = model.session
-    is_forced, optimized = session.options.force, model.optimized
+    is_forced, optimized = session.options.force, model.searched
     records = forced_records(tasks) if is_forced else winners(tasks, session)
-    if not records:
+    if not records and model.laid_out is None:
         kept = Schedules.SEARCH if is_forced else Schedules.DEFAULT
-        return _Outcome(model.default, ModelComparison(kept=kept))
+        return _Outcome(optimized, model.default, ModelComparison(kept=kept))
     searched = apply_records(optimized.module, records, session.target)
     if is_forced:
-        return _Outcome(searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
+        return _Outcome(optimized, searched, ModelComparison(kept=Schedules.SEARCH), kept=records)
     finalists = model.finalists(searched)
     seconds = share_seconds(session.options.seconds).comparison_seconds
     if session.bench is not None:
@@ -345,8 +505,8 @@ def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -
     else:
         comparison = compare_finalists(finalists, context, seconds)
     if comparison.kept is Schedules.SEARCH:
-        return _Outcome(searched, comparison, kept=records, won=records)
-    return _Outcome(model.default, comparison, won=records)
+        return _Outcome(optimized, searched, comparison, kept=records, won=records)
+    return _Outcome(model.optimized, model.default, comparison, won=records)
 
 
 def count_dynamic(module: tvm.IRModule) -> int:
@@ -472,7 +632,7 @@ def _search(
     total = 0 if options.is_without_trials else options.trials
     note = scope
     standings = [task.standing for task in tasks]
-    done = sum(standing.trials for standing in standings)
+    done = course.laid_out_trials + sum(standing.trials for standing in standings)
     elapsed = _seconds_since(started)
     course.reach(done, elapsed, standings)
     if early is not None:
@@ -481,11 +641,8 @@ def _search(
         context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
         assert index is not None
-        size = course.fitting(
-            elapsed,
-            standings,
-            round_size(options.trials - done, standings, tasks[index].session.round_trials),
-        )
+        fitting = course.fitting(elapsed, standings, options.trials - done)
+        size = round_size(fitting, standings, tasks[index].session.round_trials)
         clock = tasks[index].session.clock
         build, measure = clock.build_seconds, clock.measure_seconds
         measured = tasks[index].advance(size)

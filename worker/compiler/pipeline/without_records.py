@@ -57,7 +57,7 @@ def _rebuilt(tuned: Tuned, context: StageContext, error: JobError) -> Built:
     scratch = context.scratch / "without-records"
     scratch.mkdir(exist_ok=True)
     without = replace(context, scratch=scratch, stored=None, observer=JobObserver())
-    default = tune(tuned.optimized, without)
+    default = tune(tuned.as_expected or tuned.optimized, without)
     built = build(default, without)
     if context.stored is not None:
         for start in range(0, len(tuned.applied), MAX_TRIALS_AT_ONCE):

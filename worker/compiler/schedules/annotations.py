@@ -45,6 +45,16 @@ PARTITION = "pragma_loop_partition_hint"
 SIDE = "bessemer.side"
 """Of Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
 
+LAYER = "bessemer.layer"
+"""Of a convolution among whose algorithms a search may choose: its sizes."""
+
+LAID_OUT = "bessemer.layout."
+"""Of a root block, in a tuning record: the prefix of what the layout phase should choose. ``SIDE_WANTED`` is
+that of a tile of the function's layer; the others are about the whole model."""
+SIDE_WANTED, BLOCK_BITS, ACTIVATES, CHAINED = (
+    f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates", "chains")
+)
+
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""
 PACKED_GROUP = "bessemer.packed_group"

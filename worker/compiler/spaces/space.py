@@ -18,7 +18,10 @@ OWN_SPACES = (PLANS, STOCK)
 RECORDS = "records"
 """The candidates of the records that a request gives; no request names this space."""
 
-RESERVED = (*OWN_SPACES, RECORDS)
+LAYOUT = "layout"
+"""What the layout phase may choose otherwise for a convolution; no request names this space."""
+
+RESERVED = (*OWN_SPACES, RECORDS, LAYOUT)
 
 ScheduleFunction = Callable[[s_tir.Schedule], s_tir.Schedule | Sequence[s_tir.Schedule] | None]
 """Transforms the function ``main`` of a schedule in place, or returns schedules.

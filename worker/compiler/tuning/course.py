@@ -54,7 +54,9 @@ def costs_of(tasks: int, defaults_seconds: float, model_seconds: float | None) -
     return Costs(defaults_seconds / max(1, tasks), whole)
 
 
-def estimate_seconds(standings: Sequence[Standing], untuned_seconds: float | None) -> float | None:
+def estimate_seconds(
+    standings: Sequence[Standing], untuned_seconds: float | None, laid_out_gain: float = 0.0
+) -> float | None:
     """The whole model's latency with the best schedules so far.
 
     The sum over the searched functions of best time times calls, and the rest: what the untuned model takes
@@ -64,13 +66,14 @@ def estimate_seconds(standings: Sequence[Standing], untuned_seconds: float | Non
     Args:
         standings: of every function that is searched.
         untuned_seconds: the measured latency with the default schedules, if known.
+        laid_out_gain: the seconds that other functions take less than those that the untuned model has.
 
     Returns:
         None if nothing was measured.
     """
     known = [each for each in standings if each.default_seconds is not None and each.best_seconds is not None]
     best = sum(each.weight * (each.best_seconds or 0.0) for each in known)
-    default = sum(each.weight * (each.default_seconds or 0.0) for each in known)
+    default = sum(each.weight * (each.default_seconds or 0.0) for each in known) + laid_out_gain
     if untuned_seconds is None:
         return best if known else None
     if default <= untuned_seconds:
@@ -180,6 +183,8 @@ class Course:
         peers_ms: the measured latencies of other runtimes.
         costs: what was measured before the search.
         left_seconds: what the job had left when the search began.
+        laid_out_gain: the seconds by which another layout made the functions faster before their search.
+        laid_out_trials: the trials that found it.
     """
 
     options: TuneOptions
@@ -188,6 +193,8 @@ class Course:
     peers_ms: Mapping[str, float] = field(default_factory=dict)
     costs: Costs = field(default_factory=Costs)
     left_seconds: float = inf
+    laid_out_gain: float = 0.0
+    laid_out_trials: int = 0
     rounds: list[Round] = field(default_factory=list)
     points: list[SearchPoint] = field(default_factory=list)
 
@@ -198,7 +205,7 @@ class Course:
 
     def reach(self, done: int, elapsed_seconds: float, standings: Sequence[Standing]) -> None:
         """Note where the search stands."""
-        seconds = estimate_seconds(standings, self.untuned_seconds)
+        seconds = estimate_seconds(standings, self.untuned_seconds, self.laid_out_gain)
         if seconds is not None:
             self.points.append(SearchPoint(seconds=elapsed_seconds, trials=done, latency_ms=seconds * 1e3))
 

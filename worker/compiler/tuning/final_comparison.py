@@ -47,7 +47,8 @@ class ModelComparison:
 class Finalists:
     """One model with the search's schedules, with the default ones, and with none (``plain``).
 
-    ``default_library`` is the second, if it is built already.
+    ``default_library`` is the second, if it is built already. ``plain_search`` is the first without
+    schedules, if the search has laid it out otherwise.
     """
 
     search: tvm.IRModule
@@ -57,6 +58,12 @@ class Finalists:
     captured: Captured
     parameters: ParameterFile | None = None
     default_library: Path | None = None
+    plain_search: tvm.IRModule | None = None
+
+    def plain_of(self, schedules: Schedules) -> tvm.IRModule:
+        """The model without schedules."""
+        searched = self.plain_search if schedules is Schedules.SEARCH else None
+        return self.plain if searched is None else searched
 
 
 @dataclass(frozen=True)
@@ -245,7 +252,7 @@ def _gpu_program(module: tvm.IRModule, finalists: Finalists, context: StageConte
     folder, target = context.scratch / "final" / name.value, finalists.captured.upload.target
     library = folder / "model.so"
     exposed = exposed_by(finalists.captured)
-    build_gpu_library(module, finalists.plain, target, library, folder, exposed)
+    build_gpu_library(module, finalists.plain_of(name), target, library, folder, exposed)
     program = library.with_name("run")
     write_runner(library, target.resolved.triple, folder, program)
     return program
@@ -288,7 +295,7 @@ def _link(
         left_seconds=context.left_seconds,
     )
     called = exposed_by(finalists.captured) if exposed else Exposed()
-    return library, build_in_shares(module, finalists.plain, library, compiler, called), compiler
+    return library, build_in_shares(module, finalists.plain_of(name), library, compiler, called), compiler
 
 
 def _alternate(

@@ -24,9 +24,11 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.spaces.space import Space
+from worker.compiler.tuning.evolution import LARGE, nearest_plans, next_generation
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
+from worker.compiler.tuning.stored_records import workload_of
 from worker.compiler.tuning.strategies import Strategy, strategy_book
-from worker.compiler.tuning.trial_budget import best_of, next_plans
+from worker.compiler.tuning.trial_budget import best_of, best_plan, next_plans
 from worker.errors import JobError, failure_of, ran_out_of_memory, refusal, short_message
 from worker.quick_stack import quick_stack
 
@@ -70,9 +72,23 @@ class Refusals(NamedTuple):
 
 
 class FamilyProposals:
-    """The plans of the function's family. The first is the default schedule, which is already measured."""
+    """The plans of the function's family, as a ranker orders them.
 
-    def __init__(self, module: tvm.IRModule, plans: Sequence[Any], default_seconds: float | None) -> None:
+    The first is the default schedule, which is already measured. A large space evolves, beginning with
+    plans that were fast for similar functions.
+    """
+
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        plans: Sequence[Any],
+        default_seconds: float | None,
+        session: TuningSession,
+        index: int = 0,
+    ) -> None:
+        self._session = session
+        self._workload = workload_of(module)
+        self._random = Random(session.options.seed * 7919 + index)
         self._module = module
         self._plans = tuple(plans)
         self._numbers = tuple(map(numbers_of, plans))
@@ -82,7 +98,7 @@ class FamilyProposals:
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
-        self._asked = list(next_plans(self._numbers, self._seconds, count))
+        self._asked = list(self._chosen(count))
         space = space_of(self._plans, [self._plans[index] for index in self._asked])
         return [
             MeasureCandidate(point, self._arguments) for point in space.generate_design_space(self._module)
@@ -92,6 +108,15 @@ class FamilyProposals:
         """See ``Proposals.learn``."""
         for index, result in zip(self._asked, results, strict=True):
             self._seconds[index] = best_of(result.run_secs)
+        best = best_plan(self._seconds)
+        if best > 0:
+            self._session.fast_plans.note(self._workload, self._numbers[best])
+
+    def _chosen(self, count: int) -> tuple[int, ...]:
+        if len(self._plans) <= LARGE:
+            return next_plans(self._numbers, self._seconds, count)
+        advised = nearest_plans(self._numbers, self._session.fast_plans.of_others(self._workload))
+        return next_generation(self._numbers, self._seconds, advised, count, self._random)
 
     def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.restore``."""

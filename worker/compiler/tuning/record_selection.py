@@ -39,7 +39,7 @@ def measure_defaults(
             break
         began = time.monotonic()
         some = tasks[first : first + _DEFAULTS_AT_ONCE]
-        modules = [_default_module(task, session) for task in some]
+        modules = [default_module(task, session) for task in some]
         results = measure(modules, session, MEASURED_ROUNDS, together=False)
         for task, result in zip(some, results, strict=True):
             task.default_seconds = best_of(result.run_secs)
@@ -55,7 +55,7 @@ def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningR
     open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
     records = [task.best_record for task in open_tasks if task.best_record is not None]
     ours = [record.as_measure_candidate().sch.mod for record in records]
-    theirs = [_default_module(task, session) for task in open_tasks]
+    theirs = [default_module(task, session) for task in open_tasks]
     try:
         results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
     except NoDeviceError:
@@ -71,7 +71,8 @@ def _won_clearly(task: TaskSearch) -> bool:
     return default is not None and beats([task.best_seconds or 0.0], [default])
 
 
-def _default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:
+def default_module(task: TaskSearch, session: TuningSession) -> tvm.IRModule:
+    """A task's function with its default schedule."""
     return tvm.IRModule({_ENTRY: default_schedule(task.module[_ENTRY], session.target)})
 
 

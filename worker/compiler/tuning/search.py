@@ -15,7 +15,7 @@ from bessemer.contract.options import SearchMethod
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
-from worker.compiler.spaces.space import PLANS, RECORDS, STOCK
+from worker.compiler.spaces.space import LAYOUT, PLANS, RECORDS, STOCK
 from worker.compiler.tuning.assignment import Assignment
 from worker.compiler.tuning.cost_model.ranking import in_order, ranker_for
 from worker.compiler.tuning.given_records import RecordProposals
@@ -29,7 +29,7 @@ from worker.compiler.tuning.proposals import (
 from worker.compiler.tuning.ranker import Ranker
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
 from worker.compiler.tuning.stored_records import Function, RestoredTrial
-from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, Standing
+from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, ROUND_TRIALS, Standing
 from worker.errors import JobError, ran_out_of_memory
 
 
@@ -62,6 +62,7 @@ class TaskSearch:
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
         restored: the trials of earlier attempts that its spaces go on from.
+        restored_layouts: their trials of what the layout phase may choose otherwise.
     """
 
     name: str
@@ -78,6 +79,7 @@ class TaskSearch:
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
     restored: list[RestoredTrial] = field(default_factory=list)
+    restored_layouts: list[RestoredTrial] = field(default_factory=list)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -95,7 +97,16 @@ class TaskSearch:
             has_plans=self.space in (RECORDS, PLANS) and self.wanted is None,
             follows_plans=self.space == STOCK and PLANS in self.spaces,
             is_capped=self.is_capped,
+            latest_gain=self._latest_gain,
         )
+
+    @property
+    def _latest_gain(self) -> float:
+        """By how many seconds the latest round's trials beat everything before them."""
+        latest = len(self.trials) - ROUND_TRIALS
+        before = [trial.seconds for trial in self.trials[: max(0, latest)]]
+        best = min((each for each in (self.default_seconds, *before) if each is not None), default=None)
+        return 0.0 if best is None or self.best_seconds is None else max(0.0, best - self.best_seconds)
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -179,9 +190,11 @@ class TaskSearch:
 
     def restore(self, trials: Sequence[RestoredTrial]) -> None:
         """Go on after the trials of earlier attempts."""
-        for trial in trials:
+        self.restored_layouts = [trial for trial in trials if trial.space == LAYOUT]
+        own = [trial for trial in trials if trial.space != LAYOUT]
+        for trial in own:
             self._record(trial.space, trial.candidate, trial.result)
-        self.restored = [trial for trial in trials if trial.candidate is not None]
+        self.restored = [trial for trial in own if trial.candidate is not None]
 
     def _propose(self, trials: int) -> list[MeasureCandidate]:
         try:
@@ -213,7 +226,9 @@ class TaskSearch:
             measured = sum(trial.space == STOCK for trial in self.restored)
             return StockProposals(self.module, self.session, self.index, measured)
         if self.space == PLANS:
-            return FamilyProposals(self.module, self._plans_in_order(), self.default_seconds)
+            return FamilyProposals(
+                self.module, self._plans_in_order(), self.default_seconds, self.session, self.index
+            )
         space = space_book().spaces[self.space]
         return SpaceProposals(self.name, self.module, space, self.session)
 

@@ -23,6 +23,7 @@ from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.tuning.cost_model.trees import CostModel as LearnedModel
+from worker.compiler.schedules.plans import Numbers
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
@@ -38,6 +39,29 @@ EVALUATION = Evaluation(repeats=8, repeat_seconds=0.0015)
 """How a candidate is timed in one round: repeats short enough to fit between other processes' turns."""
 
 
+@dataclass
+class FastPlans:
+    """The fastest plan of each function, as advice for similar ones: those whose plans have equal numbers.
+
+    Attributes:
+        by_workload: the numbers, the latest last.
+        advice: those of records of similar functions.
+    """
+
+    by_workload: dict[str, Numbers] = field(default_factory=dict)
+    advice: list[Numbers] = field(default_factory=list)
+
+    def note(self, workload: str, plan: Numbers) -> None:
+        """Keep a function's fastest plan."""
+        self.by_workload.pop(workload, None)
+        self.by_workload[workload] = plan
+
+    def of_others(self, workload: str) -> list[Numbers]:
+        """The plans of other functions, the latest first, then those of records."""
+        own = [plan for name, plan in self.by_workload.items() if name != workload]
+        return [*reversed(own), *self.advice]
+
+
 @dataclass(frozen=True)
 class TuningSession:
     """The state that all tasks share.
@@ -50,6 +74,7 @@ class TuningSession:
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
         learned: ranks plans before any is measured; None: the families' own order.
+        fast_plans: what similar functions are fast with.
     """
 
     target: tvm.target.Target
@@ -65,6 +90,7 @@ class TuningSession:
     clock: PhaseClock = field(default_factory=PhaseClock)
     journal: SearchJournal | None = None
     learned: LearnedModel | None = None
+    fast_plans: FastPlans = field(default_factory=FastPlans)
 
     @property
     def is_local(self) -> bool:

@@ -38,8 +38,11 @@ from bessemer.contract.records import (
     trace_digest,
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
+from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, CHAINED, LAID_OUT, SIDE_WANTED
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
+from worker.compiler.schedules.families.convolution.layers import algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
 from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.session import tuning_logger
@@ -112,6 +115,7 @@ class StoredSchedules(NamedTuple):
     records: tuple[TuningRecord, ...]
     judged: tuple[JudgedTrial, ...]
     use: StoredRecordsUse
+    choices: LayoutChoices = AS_EXPECTED
 
 
 def find_schedules(
@@ -120,8 +124,13 @@ def find_schedules(
     scope: SearchScope,
     target: tvm.target.Target,
     into: Database,
+    followed: LayoutChoices = AS_EXPECTED,
+    laid_out: Sequence[Function] = (),
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
+
+    A record may say that the model is faster if it is laid out otherwise. Then the layout phase has to do
+    that, and the functions that it makes have records of their own.
 
     Args:
         functions: the functions without schedules.
@@ -129,13 +138,16 @@ def find_schedules(
         scope: what they must be about.
         target: the target.
         into: a database for the functions.
+        followed: what the layout phase has chosen already because of records.
+        laid_out: the functions before it did.
     """
-    answer = stored.ask(_question(functions, scope, applies=True))
+    answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
     for trial in answer.records:
         if trial.won:
             by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], 0
+    choices = followed
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
@@ -144,14 +156,48 @@ def find_schedules(
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
+            wanted = wanted_layout(schedule.mod)
+            if wanted and (wanted | followed) == followed:
+                continue
+            judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
+            if wanted:
+                choices |= wanted
+                break
             arguments = ArgInfo.from_entry_func(function.module)
             workload = into.commit_workload(function.module)
             records.append(TuningRecord(schedule.trace, workload, [trial.seconds], target, arguments))
-            judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
             break
-    hits = len(records)
+    hits = len(judged)
     use = StoredRecordsUse(hits=hits, misses=len(functions) - hits, misfits=misfits)
-    return StoredSchedules(tuple(records), tuple(judged), use)
+    return StoredSchedules(tuple(records), tuple(judged), use, choices)
+
+
+def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCandidate:
+    """What a record says of a function with which the model is faster if it is laid out otherwise."""
+    schedule, current = s_tir.Schedule(module), algorithm_of(module["main"])
+    root = schedule.get_sblock("root")
+    if current is not None and current.layer in wanted.sides:
+        schedule.annotate(root, SIDE_WANTED, wanted.sides[current.layer])
+    if wanted.block_bits is not None:
+        schedule.annotate(root, BLOCK_BITS, wanted.block_bits)
+    if not wanted.activates:
+        schedule.annotate(root, ACTIVATES, 0)
+    if not wanted.chains:
+        schedule.annotate(root, CHAINED, 0)
+    return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
+
+
+def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
+    """What a record wants from the layout phase; nothing if it is a schedule."""
+    body = module["main"].body
+    root = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
+    current = algorithm_of(module["main"]) if SIDE_WANTED in root else None
+    return LayoutChoices(
+        {} if current is None else {current.layer: int(root[SIDE_WANTED])},
+        int(root[BLOCK_BITS]) if BLOCK_BITS in root else None,
+        bool(int(root.get(ACTIVATES, 1))),
+        bool(int(root.get(CHAINED, 1))),
+    )
 
 
 @dataclass(frozen=True)
@@ -254,6 +300,8 @@ def records_for(
             schedule = applied(trial.trace, module)
         except REFUSALS as error:
             misfits += _skip(error)
+            continue
+        if LAID_OUT in trial.trace:
             continue
         arguments = ArgInfo.from_entry_func(module)
         own = into.commit_workload(module)

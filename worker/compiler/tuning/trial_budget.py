@@ -23,6 +23,15 @@ COMPARISON_ROUNDS = 5
 _WORTHWHILE = 0.98
 """A gain is a time below this share of the default's; anything above is noise."""
 
+_FIRST_ROUNDS = 2
+"""First rounds of all tasks take at most one trial out of this many."""
+
+_EXPECTED_GAIN = 0.1
+"""The share of a task's time that its first round is expected to bring; each later one brings less."""
+
+_GAIN_LASTS = 0.5
+"""Of what a round gained: what the next one is expected to gain again."""
+
 COMPARISON_SECONDS = 1.0
 _COMPARISON_SHARE = 0.1
 
@@ -34,6 +43,7 @@ class Standing:
     ``best_seconds`` is the faster of the default schedule and the best trial. ``is_named`` says that the
     request names the task. ``has_plans`` says that plans of its family are left, ``follows_plans`` that
     MetaSchedule goes on where they ended. ``is_capped`` says that the task has all trials that one may have.
+    ``latest_gain`` is by how many seconds the latest round's trials beat everything before them.
     """
 
     weight: int
@@ -45,6 +55,7 @@ class Standing:
     has_plans: bool = False
     follows_plans: bool = False
     is_capped: bool = False
+    latest_gain: float = 0.0
 
 
 class Budget(NamedTuple):
@@ -63,22 +74,27 @@ def share_seconds(seconds: float | None) -> Budget:
 
 
 def next_task(standings: Sequence[Standing]) -> int | None:
-    """The task for the next round: the one with the fewest trials for its share of the model's time.
+    """The task for the next round: the one that is expected to gain most, weighted by its calls.
 
-    In the end, trials are in proportion to the time that the model spends in each task. Tasks that the
-    request names come first until each has had a trial. Tasks whose plans are measured wait until those of
-    all tasks are.
+    Before any task has a second round, each has had a first one; tasks that the request names come before all
+    others. Then a task's round is expected to bring half of what its latest one did, and a share of its time
+    that falls with each round: as long as nobody gains, trials are in proportion to the time that the model
+    spends in each task. Tasks whose plans are measured wait until those of all tasks are.
 
     Returns:
         The task's index, or None if every task is exhausted.
     """
+    return max(_open_tasks(standings), key=lambda index: _claim(standings[index]), default=None)
+
+
+def _open_tasks(standings: Sequence[Standing]) -> list[int]:
+    """The tasks that may have a round now."""
     plans_left = any(standing.has_plans and not standing.exhausted for standing in standings)
-    open_tasks = [
+    return [
         index
         for index, standing in enumerate(standings)
         if not (standing.exhausted or (plans_left and standing.follows_plans))
     ]
-    return max(open_tasks, key=lambda index: _claim(standings[index]), default=None)
 
 
 def search_end(
@@ -100,8 +116,15 @@ def round_trials(builders: int) -> int:
 
 
 def round_size(trials_left: int, standings: Sequence[Standing], most: int = ROUND_TRIALS) -> int:
-    """How many candidates the next round measures, up to ``most``. Named tasks share scarce trials."""
-    waiting = sum(_is_waiting(standing) for standing in standings)
+    """How many candidates the next round measures, up to ``most``.
+
+    Named tasks without a trial share scarce trials. Others share half of them, so that as many are left for
+    the tasks that gain most.
+    """
+    named = sum(_is_waiting(standing) for standing in standings)
+    waiting = named or _FIRST_ROUNDS * sum(
+        _has_no_round(standings[index]) for index in _open_tasks(standings)
+    )
     return min(most, max(1, trials_left // max(1, waiting)), trials_left)
 
 
@@ -118,7 +141,7 @@ def next_plans(
     Returns:
         Indices of plans without a measurement.
     """
-    best = _best_plan(measured)
+    best = best_plan(measured)
     left = [index for index in range(len(plans)) if index not in measured]
     near = sorted(left, key=lambda index: (_distance(plans[index], plans[best]), index))
     alternating = [index for pair in zip(left, near, strict=True) for index in pair]
@@ -164,7 +187,7 @@ def shown_scope(tasks: int, unsearched: int) -> str:
     return f"{tasks} tasks, {left_out}" if tasks else f"nothing to search, {left_out}"
 
 
-def _best_plan(measured: Mapping[int, float | None]) -> int:
+def best_plan(measured: Mapping[int, float | None]) -> int:
     """The fastest plan; the model's first choice until one ran."""
     ran = {index: seconds for index, seconds in measured.items() if seconds is not None}
     return min(ran, key=lambda index: ran[index], default=0)
@@ -179,9 +202,14 @@ def _is_waiting(standing: Standing) -> bool:
     return standing.is_named and standing.trials == 0 and not standing.exhausted
 
 
-def _claim(standing: Standing) -> float:
-    if _is_waiting(standing):
-        return inf
+def _has_no_round(standing: Standing) -> bool:
+    return standing.trials == 0 and not standing.exhausted
+
+
+def _claim(standing: Standing) -> tuple[bool, bool, float]:
+    """Whether a named task waits, whether any does, and the gain that the next round is expected to bring."""
     if standing.best_seconds is None:
-        return inf if standing.trials == 0 else 0.0
-    return standing.weight * standing.best_seconds / (standing.trials + ROUND_TRIALS)
+        return _is_waiting(standing), _has_no_round(standing), inf if standing.trials == 0 else 0.0
+    expected = _EXPECTED_GAIN * standing.best_seconds * ROUND_TRIALS / (standing.trials + ROUND_TRIALS)
+    gain = standing.weight * (expected + _GAIN_LASTS * standing.latest_gain)
+    return _is_waiting(standing), _has_no_round(standing), gain

@@ -41,22 +41,26 @@ from worker.compiler.layout.blocked.operator_rules import (
     reshape,
     split,
 )
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.layout.views import cut_of
 from worker.compiler.schedules.processors import Machine
 
 
-def block_convolutions(machine: Machine, winograd_error: float = 0.0) -> tvm.transform.Pass:
+def block_convolutions(
+    machine: Machine, winograd_error: float = 0.0, choices: LayoutChoices = AS_EXPECTED
+) -> tvm.transform.Pass:
     """A pass that computes convolutions and the operators behind them in blocks as wide as the vectors.
 
     Args:
         machine: the processor.
         winograd_error: the error that Winograd's algorithm may have, relative to a convolution's largest
             output; 0 if all convolutions are to be computed directly.
+        choices: what a search wants.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="BlockConvolutions")
     def block(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        blocker = BlockedGraph(module, machine, _apply_rule, winograd_error)
+        blocker = BlockedGraph(module, choices.machine(machine), _apply_rule, winograd_error, choices)
         for variable, function in module.functions_items():
             if isinstance(function, relax.Function):
                 blocker.builder_.update_func(variable, blocker.visit_expr(function))

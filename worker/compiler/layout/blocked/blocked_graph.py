@@ -14,6 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
 from worker.compiler.layout.blocked.gather import Slots, write_gather
+from worker.compiler.layout.choices import LayoutChoices
 from worker.compiler.layout.constants import array_of
 from worker.compiler.layout.images import Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
@@ -96,10 +97,12 @@ class BlockedGraph(PyExprMutator):
         machine: Machine,
         apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | Postponed | None],
         winograd_error: float,
+        choices: LayoutChoices,
     ) -> None:
         super().__init__(module)
         self.machine = machine
         self.winograd_error = winograd_error
+        self.choices = choices
         self._apply_rule = apply_rule
         self._blocked: dict[relax.Var, Blocked] = {}
         self._postponed: dict[relax.Var, Postponed] = {}

@@ -34,6 +34,7 @@ from worker.compiler.schedules.annotations import (
     POOLING,
     STRIDES,
 )
+from worker.compiler.schedules.families.convolution.layers import Layer, layer_attributes
 from worker.compiler.schedules.nest import Expression, Sizes, join_rows, rows_of, split_rows
 
 
@@ -98,8 +99,10 @@ def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Te
     return kernel
 
 
-def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """A convolution of an image in blocks, or of a plain one.
+def convolution(
+    window: Window, groups: int, layer: Layer | None = None
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A convolution of an image in blocks, or of a plain one; a ``layer`` has other algorithms, too.
 
     The weights of a plain image are ``[K / lanes, inputs, *taps, lanes]``, where ``inputs`` counts the input
     channels of a group. For blocks they are ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
@@ -119,7 +122,12 @@ def convolution(window: Window, groups: int) -> Callable[[Tensor, Tensor], Tenso
             return te.sum(pixel * weight, axis=[channels[0], *taps, *channels[1:]])
 
         shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
-        attributes = {FAMILY: CONVOLUTION, GROUP_BLOCKS: per_group, **_noted(window)}
+        attributes = {
+            FAMILY: CONVOLUTION,
+            GROUP_BLOCKS: per_group,
+            **_noted(window),
+            **layer_attributes(layer),
+        }
         return te.compute(shape, element, name="convolution", attrs=attributes)
 
     return kernel

@@ -14,14 +14,14 @@ and copying. Bundles need constant weights, and sequences or images of two dimen
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Any
 
 from tvm import relax, tirx
 
 from worker.compiler.layout.blocked import compute
 from worker.compiler.layout.blocked.activation import Activation, activation_of
-from worker.compiler.layout.blocked.blocked_graph import Blocked, BlockedGraph
+from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph
 from worker.compiler.layout.blocked.compute_transposed import (
     TransposedWindow,
     transposed_convolution,
@@ -41,7 +41,7 @@ from worker.compiler.layout.blocked.weight_packing import (
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
 from worker.compiler.layout.images import Image, Window, halves, image_of, integers
 from worker.compiler.schedules.families.convolution.bundles import Bundle, smallest_bundle
-from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
+from worker.compiler.schedules.families.convolution.layers import DIRECT, Layer
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.nest import rows_of
@@ -214,12 +214,13 @@ def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
 
 def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph) -> relax.Var:
     constant = graph.constant(conv.weights)
-    shape = _winograd_shape(conv, data, packing, graph) if constant is not None else None
-    if shape is not None and constant is not None and isinstance(conv.window, Window):
+    layer = _layer(conv, data, packing, graph) if constant is not None else None
+    shape = None if layer is None or constant is None else _winograd_shape(layer, constant, graph)
+    if shape is not None and layer is not None and constant is not None and isinstance(conv.window, Window):
         transformed = relax.const(
             pack_winograd(constant, shape.side, shape.lanes, shape.blocks), packing.dtype
         )
-        return graph.kernel(winograd(conv.window, shape.side), "conv2d_winograd", data, transformed)
+        return graph.kernel(winograd(conv.window, shape.side, layer), "conv2d_winograd", data, transformed)
     weights = (
         graph.kernel(pack_tensor(packing), "pack_weights", conv.weights)
         if constant is None
@@ -232,7 +233,7 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
     kernel = (
         transposed_convolution(conv.window, groups)
         if isinstance(conv.window, TransposedWindow)
-        else compute.convolution(conv.window, groups)
+        else compute.convolution(conv.window, groups, layer)
     )
     return graph.kernel(kernel, _name(conv), _cast(data, packing.dtype, graph), weights)
 
@@ -244,6 +245,8 @@ def _activation(
 
     That needs rows enough for all threads, and weights that stay in the cache while rows change.
     """
+    if not graph.choices.activates:
+        return None
     window, machine = conv.window, graph.machine
     rows, columns = rows_of(conv.output.sizes), conv.output.sizes[-1]
     weights = prod((conv.output.channels, *map(int, list(data.ty.shape)[1::3]))) * _FLOAT_BYTES
@@ -264,34 +267,31 @@ def _activation(
     return activation_of(data, graph)
 
 
-def _winograd_shape(
-    conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph
-) -> WinogradShape | None:
-    """The tiles of Winograd's algorithm if it is expected to be faster, and exact enough here."""
-    weights = graph.constant(conv.weights)
-    if graph.winograd_error == 0 or weights is None or not _fits_winograd(conv, packing):
+def _layer(conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph) -> Layer | None:
+    """The layer among whose algorithms a search may choose; None if only the direct one is possible."""
+    if graph.winograd_error == 0 or not _fits_winograd(conv, packing):
         return None
     batch, channels, height, width, lanes = data.ty.shape
     if not isinstance(batch, tirx.IntImm):
         return None
-    rows, columns = conv.output.sizes
-    blocks, taps = -(-conv.output.channels // packing.lanes), TAPS**2 * int(channels) * packing.lanes
-    direct = ConvolutionShape(
-        batch=int(batch),
-        groups=1,
-        blocks=blocks,
-        rows=rows,
-        columns=columns,
-        taps=taps,
-        contiguous=False,
-        channels=int(channels),
-        image=prod(map(int, (batch, channels, height, width, lanes))),
-        weights=taps * blocks * packing.lanes,
-    )
+    outputs = -(-conv.output.channels // packing.lanes)
+    return Layer(*map(int, (batch, channels, height, width, outputs, *conv.output.sizes, lanes)))
+
+
+def _winograd_shape(layer: Layer, weights: Array, graph: BlockedGraph) -> WinogradShape | None:
+    """The tiles of Winograd's algorithm if a search wants them or they are expected to be faster.
+
+    They must be exact enough. Where the search's choice is not, the processor's model chooses.
+    """
+    wanted = graph.choices.sides.get(layer)
+    if wanted == DIRECT:
+        return None
+    expected = faster_by_winograd(layer.direct, graph.machine)
+    chosen = faster_by_winograd(layer.direct, graph.machine, inf) if wanted is not None else ()
     return next(
         (
             shape
-            for shape in faster_by_winograd(direct, graph.machine)
+            for shape in (*(shape for shape in chosen if shape.side == wanted), *expected)
             if winograd_error(weights, shape.side) <= graph.winograd_error
         ),
         None,

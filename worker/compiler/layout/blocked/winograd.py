@@ -21,6 +21,7 @@ from tvm import te, tirx
 
 from worker.compiler.layout.images import Tensor, Window
 from worker.compiler.schedules.annotations import FAMILY, PADDING, SIDE, WINOGRAD
+from worker.compiler.schedules.families.convolution.layers import Layer, layer_attributes
 from worker.compiler.schedules.families.convolution.winograd_points import TAPS, Matrix, transforms
 from worker.compiler.schedules.nest import Expression
 
@@ -85,7 +86,7 @@ def _convolve(pixels: Array, weights: Array, side: int, dtype: str) -> Array:
     return np.asarray(output @ sums @ output.T)
 
 
-def winograd(window: Window, side: int) -> Callable[[Tensor, Tensor], Tensor]:
+def winograd(window: Window, side: int, layer: Layer) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of 3 x 3 taps, stride 1 and no dilation of an image in blocks."""
     matrices, reach = transforms(side), side + TAPS - 1
 
@@ -122,7 +123,7 @@ def winograd(window: Window, side: int) -> Callable[[Tensor, Tensor], Tensor]:
         channel, channel_lane = te.reduce_axis((0, channels), "c"), te.reduce_axis((0, lanes), "cl")
         image = te.compute((reach, reach, batch, channels, *tiles, lanes), transformed, name="transformed")
         products = te.compute((reach, reach, batch, blocks, *tiles, lanes), product, name="product")
-        attributes = {FAMILY: WINOGRAD, SIDE: side, PADDING: window.before}
+        attributes = {FAMILY: WINOGRAD, SIDE: side, PADDING: window.before, **layer_attributes(layer)}
         return te.compute((batch, blocks, *window.output, lanes), output, name="winograd", attrs=attributes)
 
     return kernel

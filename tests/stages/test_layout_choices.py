@@ -1,0 +1,203 @@
+"""What a search may change of the layout phase's choices, and how later compilations follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+import torch
+from stage_samples import capture_module, optimized
+from test_stored_records import KeptHere
+from torch import nn
+
+from bessemer.contract.options import TuneOptions
+from bessemer.contract.records import MeasuredTrial, StoredTrial
+from bessemer.contract.report import Schedules
+from worker.compiler.layout.blocked import convolution_rule
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
+from worker.compiler.pipeline import tune as tuning
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.optimize import lay_out
+from worker.compiler.pipeline.recompile import uses_winograd
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.verify import verify
+from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
+from worker.compiler.schedules.families.convolution.layers import DIRECT, Algorithm, Layer, algorithm_of
+from worker.compiler.tuning.final_comparison import ModelComparison
+from worker.compiler.values import Captured, StageContext
+from worker.job.warmup import import_everything
+from worker.protocol.order import RecordsAnswer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    import_everything()
+
+
+class Convolved(nn.Module):
+    """A layer with several algorithms, a join that a convolution activates, and channels for few lanes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Conv2d(64, 64, 3, padding=1)
+        self.narrow = nn.Conv2d(64, 40, 1)
+        self.norm = nn.BatchNorm2d(104)
+        self.last = nn.Conv2d(104, 32, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.layer(x))
+        return self.last(torch.relu(self.norm(torch.cat([y, self.narrow(y)], 1))))
+
+
+IMAGE = torch.randn(1, 64, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+def captured(**request: Any) -> Captured:
+    return capture_module(Convolved(), IMAGE, **request)
+
+
+def algorithms(module: Any) -> list[Algorithm]:
+    found = (algorithm_of(each) for each in module.functions.values() if hasattr(each, "body"))
+    return [each for each in found if each is not None]
+
+
+@pytest.fixture
+def expected_badly() -> Iterator[None]:
+    """The processor's model prefers direct convolutions, by mistake."""
+    original = convolution_rule.faster_by_winograd
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            convolution_rule,
+            "faster_by_winograd",
+            lambda direct, machine, least_gain=0.0: original(direct, machine, least_gain or 1e-9),
+        )
+        yield
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole models with a search's schedules always win."""
+
+    def compare(*_given: Any) -> ModelComparison:
+        return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
+
+    monkeypatch.setattr(tuning, "compare_finalists", compare)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        LayoutChoices(block_bits=128),
+        LayoutChoices(activates=False),
+        *(LayoutChoices({Layer(1, 4, 28, 28, 4, 28, 28, 16): side}) for side in (DIRECT, 2, 4)),
+    ],
+)
+def test_a_model_that_is_laid_out_otherwise_computes_the_same(
+    choices: LayoutChoices, context: StageContext
+) -> None:
+    expected = optimized(captured(), context)
+    found = lay_out(expected, choices, context)
+    scheduled = schedule_rest(found.module, expected.captured.upload.target.llvm)
+    tuned = replace(tune(expected, replace(context, stored=None)), optimized=found, module=scheduled)
+    verified = verify(build(tuned, context), context)
+    assert [comparison.mismatches for comparison in verified.comparisons] == [0]
+    assert unclaimed_functions(scheduled) == ()
+
+
+def test_a_layer_is_computed_as_the_search_wants(context: StageContext) -> None:
+    expected = optimized(captured(), context)
+    [current] = algorithms(expected.module)
+    for side in (DIRECT, 2, 4):
+        laid_out = lay_out(expected, LayoutChoices({current.layer: side}), context)
+        assert algorithms(laid_out.module) == [Algorithm(current.layer, side)]
+    assert algorithms(lay_out(expected, AS_EXPECTED, context).module) == [current]
+
+
+def won_of(trials: list[MeasuredTrial], judged: list[Any]) -> tuple[StoredTrial, ...]:
+    """The records that the search judged last to have won."""
+    verdicts = {(each.workload, each.digest): each.won for each in judged}
+    from bessemer.contract.records import trace_digest
+
+    return tuple(
+        StoredTrial(workload=trial.workload, trace=trial.trace, seconds=trial.seconds, won=True)
+        for trial in sorted(trials, key=lambda trial: trial.seconds or inf)
+        if trial.seconds is not None and verdicts.get((trial.workload, trace_digest(trial.trace)))
+    )
+
+
+@pytest.mark.usefixtures("expected_badly", "faster")
+def test_a_search_changes_the_algorithm_and_the_next_compilation_follows_without_trials(
+    context: StageContext,
+) -> None:
+    kept = KeptHere()
+    searching = replace(context, stored=kept)
+    first = optimized(captured(tune=TuneOptions(trials=16)), searching)
+    assert not uses_winograd(first.module)
+
+    searched = tune(first, searching)
+
+    assert uses_winograd(searched.optimized.module)
+    assert [trial.kept for trial in searched.result.layouts].count(True) == 1
+    assert searched.result.trials == 16
+    verified = verify(build(searched, context), context)
+    assert [comparison.mismatches for comparison in verified.comparisons] == [0]
+
+    again = KeptHere(RecordsAnswer(records=won_of(kept.trials, kept.judged)))
+    following = replace(context, stored=again)
+    second = tune(optimized(captured(), following), following)
+
+    assert algorithms(second.optimized.module) == algorithms(searched.optimized.module)
+    assert second.result.trials == 0
+    assert second.result.stored is not None
+    assert second.result.stored.hits >= 1
+    assert second.as_expected is not None
+    assert not uses_winograd(second.as_expected.module)
+
+
+@pytest.mark.usefixtures("expected_badly", "faster")
+def test_another_attempt_does_not_measure_algorithms_again(context: StageContext) -> None:
+    kept = KeptHere()
+    options = TuneOptions(trials=16)
+    searching = replace(context, stored=kept)
+    searched = tune(optimized(captured(tune=options), searching), searching)
+
+    again = KeptHere(RecordsAnswer(trials=tuple(kept.trials), count=len(kept.trials)))
+    restarted = replace(context, stored=again)
+    found = tune(optimized(captured(tune=options), restarted), restarted)
+
+    assert found.result.trials == 16
+    assert again.trials == []
+    assert algorithms(found.optimized.module) == algorithms(searched.optimized.module)
+
+
+@pytest.mark.usefixtures("expected_badly")
+def test_a_layout_with_which_the_model_is_slower_is_not_kept(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = ModelComparison(kept=Schedules.DEFAULT, search_ms=2.0, default_ms=1.0)
+    monkeypatch.setattr(tuning, "compare_finalists", lambda *_given: slower)
+    kept = KeptHere()
+    searching = replace(context, stored=kept)
+
+    found = tune(optimized(captured(tune=TuneOptions(trials=16)), searching), searching)
+
+    assert not uses_winograd(found.optimized.module)
+    assert not any(trial.kept for trial in found.result.layouts)
+    assert not any(trial.won for trial in kept.judged)
+
+
+@pytest.mark.usefixtures("faster")
+def test_a_long_search_measures_choices_about_the_whole_model(context: StageContext) -> None:
+    kept = KeptHere(stops_after=3)
+    searching = replace(context, stored=kept)
+
+    found = tune(optimized(captured(tune=TuneOptions(trials=128)), searching), searching)
+
+    wide = found.captured.upload.target.machine.vector_bits == 512
+    choices = {trial.choice for trial in found.result.layouts if trial.layer == "model"}
+    assert choices == {"activation-apart", *(("blocks-256",) if wide else ())}
+    assert all(trial.kept for trial in found.result.layouts if trial.layer == "model")
