@@ -9,13 +9,11 @@ import tvm
 
 
 class Ranker(Protocol):
-    """Predicts which plans of a function are fast.
+    """Predicts which plans of a function are fast."""
 
-    Attributes:
-        name: for the report.
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """For the report."""
 
     def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
         """A number for each plan, higher for a faster one.
@@ -29,7 +27,10 @@ class Ranker(Protocol):
 class AnalyticRanker:
     """The order of the family, which follows the processor's model."""
 
-    name = "analytic"
+    @property
+    def name(self) -> str:
+        """For the report."""
+        return "analytic"
 
     def scores(self, workload: tvm.IRModule, plans: Sequence[Any]) -> Sequence[float]:
         """See ``Ranker.scores``."""

@@ -22,8 +22,8 @@ from bessemer.contract.options import CostModel as CostModelName
 from bessemer.contract.options import TuneOptions
 from worker.candidates.requests import Evaluation
 from worker.compiler.schedules.gpu.chips import gpu_in
-from worker.compiler.tuning.cost_model.trees import CostModel as LearnedModel
 from worker.compiler.schedules.plans import Numbers
+from worker.compiler.tuning.cost_model.trees import CostModel as LearnedModel
 from worker.compiler.tuning.on_device import DeviceBench
 from worker.compiler.tuning.on_gpu import References
 from worker.compiler.tuning.phases import PhaseClock
