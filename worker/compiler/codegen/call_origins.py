@@ -33,6 +33,7 @@ _TRANSPARENT = frozenset(
 """Operators that move or rename elements, or that are folded into others."""
 
 _CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d")
+_ITEM = "<built-in function getitem>"
 _PRODUCTS = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")
 _SAME: Mapping[str, tuple[str, ...]] = {
     "conv1d": _CONVOLUTIONS,
@@ -108,7 +109,7 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
             if not computed and len(read) == 1 and read[0] is not None:
                 ends = [read[0]]  # only the layout changes
         for result in call.results:
-            if ends and result not in known and len(ends) == 1:
+            if ends and result not in known:
                 known[result] = ends[0]
         if computed:
             templates.setdefault(call.function, (tuple(computed), read))
@@ -161,8 +162,7 @@ def _calls(module: tvm.IRModule) -> list[_Call]:
         for source in _passed_on(value):
             if source in maker:
                 maker[binding.var] = maker[source]
-                if isinstance(value, relax.TupleGetItem | relax.Var):
-                    calls[maker[source]].results.append(binding.var)
+                calls[maker[source]].results.append(binding.var)
                 break
     return calls
 
@@ -223,7 +223,8 @@ def _grown(function: str, read: Sequence[Node], claimed: set[Node]) -> list[Node
         for part in _PARTS.get(word.rstrip("0123456789"), (word.rstrip("0123456789"),))
     ]
     found: list[Node] = []
-    reached = dict.fromkeys(read)
+    items = (user for node in read for user in node.users if _base(user) == _ITEM)
+    reached = dict.fromkeys((*read, *items))
     for word in words:
         passed: list[Node] = []
         while True:

@@ -1,0 +1,40 @@
+"""Which operators of a model the calls of fused functions compute."""
+
+import torch
+from stage_samples import capture_module
+from torch import nn
+
+from worker.compiler.codegen.call_origins import origins_of
+from worker.compiler.pipeline.optimize import optimize
+from worker.compiler.pipeline.translate import translate
+from worker.compiler.values import StageContext
+
+
+class Block(nn.Module):
+    """A residual block, of which two are one function each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(16, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv2(torch.relu(self.conv1(x))) + x)
+
+
+def test_equal_blocks_have_their_own_operators(context: StageContext) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Block(), Block())
+    optimized = optimize(translate(capture_module(model, torch.randn(1, 3, 16, 16)), context), context)
+    origins = origins_of(optimized.module, optimized.nodes)
+    computed = [[origins.operators[place].name for place in call.operators] for call in origins.calls]
+    assert [names for names in computed if names] == [
+        ["convolution"],
+        ["convolution_1", "relu"],
+        ["convolution_2", "add", "relu_1"],
+        ["convolution_3", "relu_2"],
+        ["convolution_4", "add_1", "relu_3"],
+    ]
+    assert origins.operators[0].place.module_path == "0"
+    assert origins.operators[0].value == "float32[1, 16, 16, 16]"
+    for number, call in enumerate(origins.calls):
+        assert all(place < number for place in call.inputs)

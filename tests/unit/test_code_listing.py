@@ -1,0 +1,80 @@
+"""Splitting LLVM IR and assembly by function."""
+
+from pathlib import Path
+
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeCall, CodeKind, CodeListing
+from worker.snapshots.code_listing import assembly_functions, llvm_functions, sources_of, write_code
+
+LLVM = """; ModuleID = 'TVMMod'
+define dllexport i32 @__tvm_ffi_add(ptr %args) {
+entry:
+    #dbg_value(ptr %args, !11, !DIExpression(), !15)
+  %0 = call fastcc i32 @add_compute_(ptr %args), !dbg !15
+  ret i32 %0
+}
+
+; Function Attrs: noinline
+define internal fastcc i32 @add_compute_(ptr %x) {
+  ret i32 0
+}
+
+define dllexport i32 @__tvm_ffi_mul(ptr %args) {
+  ret i32 0
+}
+"""
+ASSEMBLY = """\t.type\t__tvm_ffi_add,@function
+__tvm_ffi_add:
+.Lfunc_begin0:
+\t.cfi_startproc
+\tcallq\tadd_compute_
+.Ltmp1:
+\tretq
+.Lfunc_end0:
+\t.size\t__tvm_ffi_add, .Lfunc_end0-__tvm_ffi_add
+add_compute_:
+.LBB1_1:
+\tjne\t.LBB1_1
+\tretq
+.Lfunc_end1:
+_mul:
+\tret
+"""
+
+
+def test_functions_of_llvm_ir_are_kept_without_debug_notes() -> None:
+    found = llvm_functions(LLVM)
+    assert list(found) == ["__tvm_ffi_add", "add_compute_", "__tvm_ffi_mul"]
+    assert "dbg" not in "".join(found.values())
+    assert found["add_compute_"].startswith("; Function Attrs")
+
+
+def test_functions_of_assembly_end_at_their_last_label() -> None:
+    found = assembly_functions(ASSEMBLY, {"__tvm_ffi_add", "add_compute_", "mul"})
+    assert found == {
+        "__tvm_ffi_add": "__tvm_ffi_add:\n\tcallq\tadd_compute_\n\tretq\n",
+        "add_compute_": "add_compute_:\n.LBB1_1:\n\tjne\t.LBB1_1\n\tretq\n",
+        "mul": "_mul:\n\tret\n",
+    }
+
+
+def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> None:
+    (tmp_path / "kernels0000.ll").write_text(LLVM)
+    (tmp_path / "kernels0000.s").write_text(ASSEMBLY)
+    found = {name: (llvm, assembly) for name, llvm, assembly in sources_of(tmp_path, ["add", "mul", "gone"])}
+    assert list(found) == ["add", "mul"]
+    assert "@add_compute_(ptr %x)" in found["add"][0]
+    assert "jne" in found["add"][1]
+    assert "add_compute_" not in found["mul"][0]
+    write_code(
+        tmp_path,
+        [CodeCall(function="add", inputs=(), operators=())],
+        [],
+        ["add", "mul"],
+        sources_of(tmp_path, ["add"]),
+    )
+    listing = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes())
+    assert [function.name for function in listing.functions] == ["add", "mul"]
+    add, mul = listing.functions
+    assert add.text(CodeKind.LLVM_IR).text_bytes == len(found["add"][0])
+    assert mul.text(CodeKind.ASSEMBLY).packed_bytes == 0
+    assert (tmp_path / CODE_TEXTS).stat().st_size > 0
