@@ -91,7 +91,7 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "choices",
     [
-        LayoutChoices(block_bits=128),
+        LayoutChoices(block_bits=256),
         LayoutChoices(activates=False),
         *(LayoutChoices({Layer(1, 4, 28, 28, 4, 28, 28, 16): side}) for side in (DIRECT, 2, 4)),
     ],

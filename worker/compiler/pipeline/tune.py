@@ -92,6 +92,7 @@ from worker.compiler.tuning.session import (
     logging_to,
     make_cost_model,
     open_database,
+    tuning_logger,
 )
 from worker.compiler.tuning.stored_records import Function, SearchJournal, find_schedules, scope_of
 from worker.compiler.tuning.stored_search import judge_tasks, open_journal
@@ -107,7 +108,7 @@ from worker.compiler.tuning.trial_budget import (
     shown_scope,
 )
 from worker.compiler.values import Optimized, StageContext, Tuned
-from worker.errors import failure_of
+from worker.errors import JobError, failure_of
 
 
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
@@ -144,7 +145,11 @@ def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
     applied, earlier, followed = found.applied, _functions_of(optimized), AS_EXPECTED
     while found.choices != followed and optimized.unlaid is not None:
         followed, stored = found.choices, found.result.stored
-        laid_out = lay_out(optimized, followed, context)
+        try:
+            laid_out = lay_out(optimized, followed, context)
+        except JobError as error:
+            tuning_logger().warning("records want a layout that fails: %s", error.detail)
+            break
         found = _by_records(laid_out.module, laid_out, context, followed, earlier)
         found = found._replace(result=found.result.model_copy(update={"stored": stored}))
         applied, earlier = (*applied, *found.applied), [*earlier, *_functions_of(laid_out)]
@@ -419,15 +424,22 @@ def _lay_out_better(
 
     def functions_of(choices: LayoutChoices) -> list[TaskSearch]:
         context.observer.progress(Stage.TUNE, len(search.trials), 0, "laying the model out otherwise")
-        return _tasks_of(lay_out(optimized, choices, context).module, session)
+        try:
+            return _tasks_of(lay_out(optimized, choices, context).module, session)
+        except JobError as error:
+            tuning_logger().warning("no functions of another layout: %s", error.detail)
+            return []
 
     def compared(choices: LayoutChoices) -> tuple[float, float] | None:
         context.observer.progress(Stage.TUNE, len(search.trials), 0, "timing the model laid out otherwise")
-        other = lay_out(optimized, choices, context)
-        finalists = replace(model, laid_out=other).finalists(schedule_rest(other.module, session.target))
-        found = compare_finalists(
-            finalists, context, share_seconds(session.options.seconds).comparison_seconds
-        )
+        seconds = share_seconds(session.options.seconds).comparison_seconds
+        try:
+            other = lay_out(optimized, choices, context)
+            scheduled = schedule_rest(other.module, session.target)
+            found = compare_finalists(replace(model, laid_out=other).finalists(scheduled), context, seconds)
+        except JobError as error:
+            tuning_logger().warning("the model fails with another layout: %s", error.detail)
+            return None
         if found.search_ms is None or found.default_ms is None:
             return None
         return found.search_ms / 1e3, found.default_ms / 1e3
@@ -438,7 +450,7 @@ def _lay_out_better(
     choices = AS_EXPECTED
     if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
         choices = search.search_model(tasks, whole, compared)
-    searched = _continued(tasks, search, choices) if choices else tasks
+    searched = (_continued(tasks, search, choices) if choices else None) or tasks
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     choices = search.search_layers(searched, choices, left_seconds)
     course.laid_out_trials = len(search.trials)
@@ -446,6 +458,8 @@ def _lay_out_better(
     if not choices:
         return model, tasks
     searched = _continued(tasks, search, choices)
+    if not searched:
+        return model, tasks
     stored = open_journal([task for task in searched if task not in tasks], session)
     search.restored_trials = 0 if stored is None else stored.restored_trials
     course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
