@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -113,9 +114,9 @@ def page(browser: Browser, live: LiveApp) -> Iterator[Page]:
     yield from watched(browser, live.url)
 
 
-def watched(browser: Browser, url: str, java_script_enabled: bool = True) -> Iterator[Page]:
-    """A page of a service by its URL, watched to the end."""
-    context = browser.new_context(base_url=url, java_script_enabled=java_script_enabled)
+def watched(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
+    """A page of a service by its URL, watched to the end; Playwright's options of a context."""
+    context = browser.new_context(base_url=url, **options)
     context.set_default_timeout(20_000)
     page = context.new_page()
     watch = Watch(url)
