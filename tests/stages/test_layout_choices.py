@@ -14,7 +14,7 @@ from test_stored_records import KeptHere
 from torch import nn
 
 from bessemer.contract.options import TuneOptions
-from bessemer.contract.records import MeasuredTrial, StoredTrial
+from bessemer.contract.records import MeasuredTrial, StoredTrial, trace_digest
 from bessemer.contract.report import Schedules
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
@@ -120,8 +120,6 @@ def test_a_layer_is_computed_as_the_search_wants(context: StageContext) -> None:
 def won_of(trials: list[MeasuredTrial], judged: list[Any]) -> tuple[StoredTrial, ...]:
     """The records that the search judged last to have won."""
     verdicts = {(each.workload, each.digest): each.won for each in judged}
-    from bessemer.contract.records import trace_digest
-
     return tuple(
         StoredTrial(workload=trial.workload, trace=trial.trace, seconds=trial.seconds, won=True)
         for trial in sorted(trials, key=lambda trial: trial.seconds or inf)
