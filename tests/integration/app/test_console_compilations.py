@@ -248,12 +248,12 @@ class TestPage:
 
         for expected in (
             problem.title,
-            problem.advice,
+            "add a translation rule: <code>bessemer check",
             "operator-unsupported",
             "aten.sort.default",
             "Retry",
         ):
-            assert escape(expected, quote=False).replace("'", "&#39;") in text, expected
+            assert expected in text, expected
         assert "&lt;b&gt;line" in text and "<b>line" not in text and "<img" not in text
 
     async def test_cancel_leads_back_to_the_page(self, api: httpx.AsyncClient) -> None:
