@@ -1,0 +1,109 @@
+"""The console's code beside the form says the same request in each form."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bessemer
+from app.console.form_texts import read_draft, texts_of
+from app.console.option_forms import option_groups
+from app.console.snippets import Model, snippets
+from app.main import create_app
+from app.settings import AppSettings
+from bessemer.cli.arguments import read_draft as read_command
+from bessemer.contract.request import CompilationRequest, Submission
+
+URL = "http://127.0.0.1:8000"
+DIGEST = "0" * 64
+GROUPS = option_groups(create_app(AppSettings(data=Path("never-opened"))).openapi())
+REQUESTS: dict[str, dict[str, Any]] = {
+    "a preset": {"target": "host"},
+    "a search": {"target": "x86-64-v3", "tune": {"trials": 64, "seconds": 60.5, "search": "plans"}},
+    "inputs": {
+        "target": "host",
+        "inputs": [{"name": "x", "shape": ["batch", 784], "dtype": "int64"}],
+        "dimensions": {"batch": {"minimum": 2, "maximum": 64}},
+        "constants": {"sr": 16000, "mode": "it's", "flag": True},
+    },
+    "labels": {"target": "host", "name": "a 'name' $HOME", "labels": {"team": "vision", "empty": ""}},
+    "switches": {"target": "host", "cache": False, "inspect": {"ir": True}, "tune": {"from_records": False}},
+    "kernels": {"target": "host", "kernels": {"linear": "auto"}, "optimize": {"disable": ["gelu", "norms"]}},
+    "no baselines": {"target": "host", "benchmark": {"baselines": []}},
+    "pictures": {"target": "host", "inspect": {"images": {"x": [28, 28]}}},
+    "cores": {"target": {"preset": "host", "cores": 4}},
+    "what submit has no argument for": {"target": "host", "static_library": True, "verification": "none"},
+}
+
+
+def in_full(document: dict[str, Any]) -> Submission:
+    return Submission.model_validate({"model": DIGEST, **document})
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_a_form_shows_a_request_and_stands_for_it(case: str) -> None:
+    request = in_full(REQUESTS[case])
+    given = request.model_dump(mode="json", exclude_defaults=True)
+    draft = read_draft(texts_of(given, GROUPS), GROUPS)
+    assert draft.errors == ()
+    assert in_full(draft.document) == request
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_curl_sends_the_request(case: str) -> None:
+    words = shlex.split(snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).curl.replace("\\\n", ""))
+    sent = words[words.index("--form-string") + 1].partition("=")[2]
+    assert json.loads(sent) == REQUESTS[case]
+    assert "model=@mlp.pt2" in words and words[-1] == f"{URL}/v1/compilations"
+
+
+@pytest.mark.parametrize("case", [case for case in REQUESTS if case != "no baselines"])
+def test_the_command_line_makes_the_request(case: str) -> None:
+    text = snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).command
+    words = shlex.split(text.replace("\\\n", ""))
+    assert words[:3] == ["bessemer", "compile", "mlp.pt2"]
+    given: dict[str, list[str]] = {}
+    for flag, value in zip(words[3::2], words[4::2], strict=True):
+        given.setdefault(flag.removeprefix("--"), []).append(value)
+    draft = read_command(
+        given["target"],
+        given.get("input"),
+        given.get("option"),
+        given.get("label"),
+        given.get("dimension"),
+        given.get("name", [None])[0],
+        given.get("constant"),
+    )
+    assert in_full(draft.request.model_dump(exclude={"model"}, exclude_unset=True)) == in_full(REQUESTS[case])
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_the_python_code_compiles_and_names_what_the_package_has(case: str) -> None:
+    text = snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).python
+    compile(text, "snippet", "exec")
+    names = text.partition("\n")[0].removeprefix("from bessemer import ").split(", ")
+    assert all(hasattr(bessemer, name) for name in names)
+
+
+@pytest.mark.parametrize("name", ['a"b.pt2', "a;type=x,b.pt2", "a\\b.pt2", "$(reboot).pt2", "a b.pt2", "-x"])
+def test_a_files_name_is_one_word_of_a_shell(name: str) -> None:
+    made = snippets({"target": "host"}, Model(name, ""), URL, True)
+    words = shlex.split(made.curl.replace("\\\n", ""))
+    form = words[words.index("-F") + 1].removeprefix("model=@")
+    assert form.strip('"').replace('\\"', '"').replace("\\\\", "\\") == name
+    assert shlex.split(made.command.replace("\\\n", ""))[2] == name
+
+
+def test_every_option_of_a_request_has_a_field_with_help() -> None:
+    fields = [field for group in GROUPS for field in group.fields]
+    assert all(field.help for field in fields)
+    assert {"tune.trials", "cache", "benchmark.compare", "labels"} <= {field.path for field in fields}
+    assert CompilationRequest.model_fields.keys() - {
+        "target",
+        "model",
+        "inputs",
+        "dimensions",
+        "constants",
+    } <= {field.path.partition(".")[0] for field in fields}
