@@ -8,8 +8,8 @@ import pytest
 from conftest import LiveApp, watched
 from playwright.sync_api import Browser, Page, expect
 
+from tests.compiler_files import XSS, kept, module
 from tests.integration.app.app_samples import DIGEST, MODEL_BYTES, request
-from tests.integration.app.test_app_console_compiler import XSS, kept, module
 
 LINES = "\n".join(f"        a{number} = {number}" for number in range(5000))
 
