@@ -23,7 +23,7 @@ def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def compiler(live: LiveApp) -> str:
     """The path of the compiler's page of a compilation that kept a large module and hostile texts."""
-    files = kept([module("a = 1"), module(f"a = 2  # {XSS}\n{LINES}")], place=XSS)
+    files = kept([module("a = 1"), module(f"a = 2\n        # {XSS}\n{LINES}")], place=XSS)
     return f"/console/compilations/{_failed(live, files)}/compiler"
 
 
