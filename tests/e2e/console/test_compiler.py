@@ -8,8 +8,8 @@ import pytest
 from conftest import LiveApp, watched
 from playwright.sync_api import Browser, Page, expect
 
+from tests.compiler_files import XSS, kept, module
 from tests.integration.app.app_samples import DIGEST, MODEL_BYTES, request
-from tests.integration.app.test_app_console_compiler import XSS, kept, module
 
 LINES = "\n".join(f"        a{number} = {number}" for number in range(5000))
 
@@ -23,7 +23,7 @@ def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def compiler(live: LiveApp) -> str:
     """The path of the compiler's page of a compilation that kept a large module and hostile texts."""
-    files = kept([module("a = 1"), module(f"a = 2  # {XSS}\n{LINES}")], place=XSS)
+    files = kept([module("a = 1"), module(f"a = 2\n        # {XSS}\n{LINES}")], place=XSS)
     return f"/console/compilations/{_failed(live, files)}/compiler"
 
 
