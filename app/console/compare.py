@@ -42,9 +42,12 @@ def show_comparison(
     service: ServiceDep,
     ids: Annotated[list[str], Query(alias="id")] = [],  # noqa: B006
     group: str | None = None,
+    oldest_first: bool = False,
 ) -> Response:
     """Compare the compilations that the query names, or those of a group; without two, offer some."""
     jobs = _of_group(service, group) if group else _named(service, ids)
+    if oldest_first:  # lists have the newest first, but a comparison begins with the older one
+        jobs = tuple(sorted(jobs, key=lambda job: job.created_at))
     if len(jobs) < 2 and not (group and jobs):
         return _offer(request, service, jobs)
     columns = [Compared(job, read_report(service, job)) for job in jobs]

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from app.console import guide
 from app.console.compare import MOST
+from app.identity.scopes import required_scope
 from app.main import create_app
 from app.service import Service
 from app.settings import AppSettings, AuthMode
@@ -263,6 +264,23 @@ async def test_only_administrators_administer(guarded: FastAPI, scope: Scope, pa
         assert refused.status_code == 403
     service: Service = guarded.state.service
     assert len(service.store.keys.list()) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", "/console/fleet", Scope.READ),
+        ("GET", "/console/administrators", Scope.READ),
+        ("GET", "/console/admin", Scope.ADMIN),
+        ("GET", "/console/admin/audit", Scope.ADMIN),
+        ("POST", "/console/admin/keys", Scope.ADMIN),
+        ("GET", "/guide", None),
+        ("GET", "/guide/usage/", None),
+        ("GET", "/guides", Scope.ADMIN),
+    ],
+)
+def test_a_page_needs_the_scope_of_what_it_shows(method: str, path: str, scope: Scope | None) -> None:
+    assert required_scope(method, path) is scope
 
 
 async def test_a_key_is_created_shown_once_and_revoked(app: FastAPI, front: Service) -> None:
