@@ -16,12 +16,13 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from bessemer.contract.report import ANALYTIC
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import PresetTarget
+from bessemer.contract.target import LINUX_X86_64, ExplicitTarget, resolve_target
+from bessemer.contract.triple import WINDOWS_X86_64
 from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import ranked_plans, schedule_rest
 from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.schedules.processors import machine_of
-from worker.compiler.target import compile_target, resolve_target
+from worker.compiler.target import compile_target
 from worker.compiler.tuning.cost_model.features import family_of, features_of
 from worker.compiler.tuning.cost_model.ranking import in_order, preferred_plans, ranker_for
 from worker.compiler.tuning.cost_model.recorded import functions_of_records
@@ -149,20 +150,22 @@ def test_without_measurements_functions_carry_the_plan_that_the_model_prefers() 
 
 
 @pytest.mark.parametrize(
-    ("preset", "verification", "kind", "ranks"),
+    ("triple", "mcpu", "kind", "ranks"),
     [
-        ("x86-64-v4", "none", "x86_64 512 parallel", True),
-        ("x86-64-v4", "none", "x86_64 256 parallel", False),
-        ("aarch64", "none", "x86_64 512 parallel", False),
-        ("host", "none", "x86_64 128 parallel", False),
+        (WINDOWS_X86_64, "x86-64-v4", "x86_64 512 parallel", True),
+        (WINDOWS_X86_64, "x86-64-v4", "x86_64 256 parallel", False),
+        (WINDOWS_X86_64, "x86-64-v4", "x86_64 512 serial", False),
+        ("aarch64-unknown-linux-gnu", "generic", "x86_64 512 parallel", False),
+        (LINUX_X86_64, "x86-64", "x86_64 128 parallel", False),
     ],
+    ids=["served", "narrower vectors", "one thread", "another architecture", "this processor"],
 )
 def test_a_search_that_nothing_measures_needs_a_model_for_its_processor(
-    preset: str, verification: str, kind: str, ranks: bool
+    triple: str, mcpu: str, kind: str, ranks: bool
 ) -> None:
-    target = PresetTarget(preset=preset)
+    target = ExplicitTarget(kind="llvm", mcpu=mcpu, triple=triple)
     request = CompilationRequest.model_validate(
-        {"model": "0" * 64, "target": target, "verification": verification, "tune": {"trials": 8}}
+        {"model": "0" * 64, "target": target, "verification": "none", "tune": {"trials": 8}}
     )
     resolved = compile_target(resolve_target(target, "x86-64", 2))
 
