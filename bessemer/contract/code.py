@@ -49,7 +49,7 @@ class CodeOperator(Document):
 class CodeCall(Document):
     """A call of a function in a run of the model."""
 
-    function: str = Field(max_length=MAX_NAME, description="The function.")
+    function: str = Field(max_length=MAX_NAME, description="Name of a function in `functions`.")
     inputs: tuple[int, ...] = Field(
         max_length=MAX_INPUTS, description="The calls whose results it reads, by their places in `calls`."
     )
