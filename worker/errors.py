@@ -34,6 +34,7 @@ BadBundleError                the bundle is not one that a device unpacks
 
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py
+CostModelError                a file of a cost model cannot be read              tuning/cost_model/trees.py
 LinkError                     the linker failed                                  codegen/link.py
 GpuError                      the driver refused a step of a candidate's runs  candidates/gpu_timing.py
 WrongResultError              a candidate computes something else              candidates/gpu_timing.py

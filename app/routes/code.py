@@ -38,11 +38,11 @@ FunctionKind = Annotated[CodeKind, Path(description="The form of the code.", exa
 
 @router.get(
     "/{id}/code",
-    summary="List the functions of the library",
+    summary="Get the functions of the library",
     responses=documentation.answer(200, "The functions, calls and operators.", documentation.CODE) | REFUSALS,
 )
 def list_code(service: ServiceDep, job: CompilationDep) -> CodeListing:
-    """List the library's functions, the calls of one run, and the operators of the model that each computes.
+    """Return the library's functions, the calls of one run, and the operators of the model that each has.
 
     Requires `inspect.ir` or `inspect.assembly` in the request, and a compilation that finished `build`.
     """

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worker.report.words import three_digits
-
 from benchmarks.searching.results import Search, SearchedModel, SearchResults
 from benchmarks.tables import describe_machine, from_file, newest, table
+from bessemer.figures.words import three_digits
 
 TOPIC = "searches"
 MOMENTS = (0.0, 0.1, 0.25, 0.5, 1.0)

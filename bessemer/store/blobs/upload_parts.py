@@ -4,39 +4,78 @@ A client that lost its connection sends the parts that are missing. A part of an
 deleted with other remains of uploads.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+from obstore.store import ObjectStore
+
+from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
 from bessemer.store.blobs.object_stores import INCOMING, delete_key, listed
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
+from bessemer.store.blobs.uploads import MinimumRate, UploadSlots
 
 
-class UploadParts(TenantArtifacts):
-    """The parts of one tenant. They are no artifacts: nothing but the upload refers to them."""
+class UploadParts:
+    """The parts of one tenant. Nothing but the upload refers to them."""
+
+    def __init__(
+        self, store: ObjectStore, threads: ThreadPoolExecutor, slots: UploadSlots, tenant: Tenant
+    ) -> None:
+        self._store = store
+        self._prefix = f"{INCOMING}/part.{tenant}."  # no tenant has a dot
+        self._blobs = _Parts(self._prefix, store, threads, slots, tenant)
+
+    async def put_stream(
+        self,
+        chunks: AsyncIterator[bytes],
+        digest: Digest,
+        max_bytes: int,
+        rate: MinimumRate | None = None,
+        most_at_once: int | None = None,
+    ) -> None:
+        """Store a part. Takes and raises what ``TenantArtifacts.put_stream`` does."""
+        await self._blobs.put_stream(chunks, digest, max_bytes, rate, most_at_once)
 
     def missing(self, digests: Collection[Digest]) -> tuple[Digest, ...]:
         """Those of the parts that are not stored, each once. Blocks."""
         stored = {key for key, _ in self._stored()}
-        return tuple(digest for digest in dict.fromkeys(digests) if self._key(digest) not in stored)
+        return tuple(digest for digest in dict.fromkeys(digests) if f"{self._prefix}{digest}" not in stored)
 
     def stored_bytes(self) -> int:
         """The size of all parts. Blocks."""
         return sum(size for _, size in self._stored())
 
     def joined(self, digests: Collection[Digest]) -> Iterator[bytes]:
-        """The bytes of several parts, one after another. Blocks. Raises as ``stream`` does."""
+        """The bytes of several parts, in order. Blocks. Raises as ``TenantArtifacts.stream`` does."""
         for digest in digests:
-            yield from self.stream(digest)
+            yield from self._blobs.stream(digest)
 
     def delete(self, digests: Collection[Digest]) -> None:
         """Delete parts, if they are stored. Blocks."""
         for digest in set(digests):
-            delete_key(self._store, self._key(digest))
+            delete_key(self._store, f"{self._prefix}{digest}")
 
     def _stored(self) -> Iterator[tuple[str, int]]:
-        prefix = self._key("")
         for entries in listed(self._store, INCOMING):
-            yield from ((each["path"], each["size"]) for each in entries if each["path"].startswith(prefix))
+            yield from (
+                (each["path"], each["size"]) for each in entries if each["path"].startswith(self._prefix)
+            )
+
+
+class _Parts(TenantArtifacts):
+    """Parts as blobs with keys of their own."""
+
+    def __init__(
+        self,
+        prefix: str,
+        store: ObjectStore,
+        threads: ThreadPoolExecutor,
+        slots: UploadSlots,
+        tenant: Tenant,
+    ) -> None:
+        super().__init__(store, threads, slots, tenant)
+        self._prefix = prefix
 
     def _key(self, digest: Digest) -> str:
-        return f"{INCOMING}/part.{self._tenant}.{digest}"  # no tenant has a dot
+        return f"{self._prefix}{digest}"

@@ -137,6 +137,14 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         lambda own, _: asyncio.run(own.artifacts.put_stream(chunks(), None, 100)).size_bytes,
         len(CONTENT),
     ),
+    "parts.missing": (lambda own, world: own.parts.missing([world.blob.digest]) != (), True),
+    "parts.stored_bytes": (lambda own, _: own.parts.stored_bytes(), 0),
+    "parts.joined": (lambda own, world: list(own.parts.joined([world.blob.digest])), MISSING),
+    "parts.delete": (lambda own, world: own.parts.delete([world.blob.digest]), None),
+    "parts.put_stream": (
+        lambda own, world: asyncio.run(own.parts.put_stream(chunks(), world.blob.digest, 100)),
+        None,
+    ),
     "devices.live": (lambda own, _: own.devices.live(), ()),
     "devices.register": (lambda own, _: own.devices.register(BOARD, False).name, "board"),
     "devices.remove": (lambda own, world: own.devices.remove(world.device), False),
@@ -196,6 +204,7 @@ def world(store: Store, tmp_path: Path) -> World:
     store.device_tasks.submit(RUNNING, started(store.jobs, RUNNING), task, Wanted(VICTIM, "aarch64"))
     assert victim.devices.take(device.id) == task
     store.worker_time.add(VICTIM, 5.0)
+    asyncio.run(victim.parts.put_stream(chunks(), found.blob.digest, 100))
     victim.records.add((an_import(),), {"1": PACKED}, shared=True)
     return found
 
@@ -232,9 +241,11 @@ def test_a_tenant_neither_sees_nor_changes_what_another_has(world: World, method
     assert result_of(lambda: attack(world.store.for_tenant(ATTACKER), world)) == expected
     assert rows_of_the_victim(world) == before
     assert b"".join(world.store.for_tenant(VICTIM).artifacts.stream(world.blob.digest)) == CONTENT
+    assert b"".join(world.store.for_tenant(VICTIM).parts.joined([world.blob.digest])) == CONTENT
     assert not (world.folder / "stolen").exists()
 
 
+PARTS = ("parts.put_stream", "parts.delete")
 SAME_FOR_ALL = ("add", "put_file", "take_file", "put_open", "put_bytes", "register")
 
 
@@ -242,7 +253,13 @@ SAME_FOR_ALL = ("add", "put_file", "take_file", "put_open", "put_bytes", "regist
 def test_the_owner_gets_another_result(world: World, method: str) -> None:
     attack, expected = ATTACKS[method]
     own = world.store.for_tenant(VICTIM)
-    if method in ("jobs.withdraw", "artifacts.put_stream", "artifacts.fetch_to"):
+    if method in (
+        "jobs.withdraw",
+        "artifacts.put_stream",
+        "artifacts.fetch_to",
+        "parts.put_stream",
+        "parts.delete",
+    ):
         attack(own, world)
     elif method in ("models.delete", "extensions.delete"):
         with pytest.raises(Exception, match=r"need (model|extension)"):

@@ -37,6 +37,8 @@ PATHS = {
     "/v1/compilations/{id}/logs": {"get"},
     "/v1/compilations/{id}/ir/{step}": {"get"},
     "/v1/compilations/{id}/ir/{step}/diff": {"get"},
+    "/v1/compilations/{id}/code": {"get"},
+    "/v1/compilations/{id}/code/{function}/{kind}": {"get"},
     "/v1/compilations/{id}/cancel": {"post"},
     "/v1/compilations/{id}/invocations": {"post", "get"},
     "/v1/compilations/{id}/invocations/{invocation}": {"get"},

@@ -17,12 +17,15 @@ from callers import client_of
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from test_app_code import FRAMES as CODE_FRAMES
+from test_app_code import LISTING as CODE
 from test_app_ir import FRAMES, LISTING
 
 from app import routes
 from app.main import create_app
 from app.service import OperatorDep, Service
 from app.settings import AppSettings, AuthMode
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.device import DeviceTask
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
@@ -201,6 +204,8 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | OwnRecords |
     "GET /v1/compilations/{id}/ir": Hidden(FAILED + "/ir"),
     "GET /v1/compilations/{id}/ir/{step}": Hidden(FAILED + "/ir/0"),
     "GET /v1/compilations/{id}/ir/{step}/diff": Hidden(FAILED + "/ir/1/diff"),
+    "GET /v1/compilations/{id}/code": Hidden(FAILED + "/code"),
+    "GET /v1/compilations/{id}/code/{function}/{kind}": Hidden(FAILED + "/code/add/assembly"),
     "POST /v1/compilations/{id}/invocations": Hidden(JOB + "/invocations", content=b"arrays"),
     "GET /v1/compilations/{id}/invocations": Hidden(JOB + "/invocations"),
     "GET /v1/compilations/{id}/invocations/{invocation}": Hidden(RUN),
@@ -326,7 +331,12 @@ async def furnish(
 
     done, failed = await submitted(), await submitted(inspect={"ir": True})
     artifacts = played.succeed(done, played.start(done))
-    snapshots = {IR_INDEX: json.dumps(LISTING).encode(), IR_TEXTS: b"".join(FRAMES)}
+    snapshots = {
+        IR_INDEX: json.dumps(LISTING).encode(),
+        IR_TEXTS: b"".join(FRAMES),
+        CODE_INDEX: json.dumps(CODE).encode(),
+        CODE_TEXTS: b"".join(CODE_FRAMES),
+    }
     played.fail_with(failed, played.start(failed), snapshots)
     queued = (await victim.post("/v1/compilations", json=request(labels=LABELS), headers=KEY)).json()["id"]
     run = (await victim.post(f"/v1/compilations/{done}/invocations", content=b"x")).json()["id"]

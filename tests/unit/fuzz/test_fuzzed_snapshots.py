@@ -81,7 +81,7 @@ def test_snapshots_are_shown_or_cannot_be_read(files: dict[str, bytes]) -> None:
 def assert_shown(service: TenantService, job: Compilation, listing: Any, step: str) -> None:
     try:
         entry = named_step(job, listing, step)
-        assert len(read_text(service, job, entry.text)) == entry.text.text_bytes
-        assert len(read_text(service, job, entry.diff)) == entry.diff.text_bytes
+        assert len(read_text(service, job, entry.text, IR_TEXTS)) == entry.text.text_bytes
+        assert len(read_text(service, job, entry.diff, IR_TEXTS)) == entry.diff.text_bytes
     except RefusalError as refusal:
         refusal.problem.model_dump_json().encode()
