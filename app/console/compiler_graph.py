@@ -15,7 +15,7 @@ HEATS = 6
 WIDTH, GAP, COLUMN_GAP, MARGIN = 320, 26, 28, 16
 HEAD, ROW, FOOT = 26, 17, 8
 LANE = 14
-LETTERS = 44
+LETTERS = 42
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ define internal fastcc i32 @add_compute_(ptr %x) {
   ret i32 0
 }
 
+define private i32 @task() {
+  ret i32 0
+}
+
 define dllexport i32 @__tvm_ffi_mul(ptr %args) {
   ret i32 0
 }
@@ -34,8 +38,11 @@ __tvm_ffi_add:
 add_compute_:
 .LBB1_1:
 \tjne\t.LBB1_1
-\tretq
+\tjmp\t.Ltask
 .Lfunc_end1:
+.Ltask:
+\tnop
+.Lfunc_end2:
 _mul:
 \tret
 """
@@ -43,16 +50,17 @@ _mul:
 
 def test_functions_of_llvm_ir_are_kept_without_debug_notes() -> None:
     found = llvm_functions(LLVM)
-    assert list(found) == ["__tvm_ffi_add", "add_compute_", "__tvm_ffi_mul"]
+    assert list(found) == ["__tvm_ffi_add", "add_compute_", "task", "__tvm_ffi_mul"]
     assert "dbg" not in "".join(found.values())
     assert found["add_compute_"].startswith("; Function Attrs")
 
 
 def test_functions_of_assembly_end_at_their_last_label() -> None:
-    found = assembly_functions(ASSEMBLY, {"__tvm_ffi_add", "add_compute_", "mul"})
+    found = assembly_functions(ASSEMBLY, {"__tvm_ffi_add", "add_compute_", "task", "mul"})
     assert found == {
         "__tvm_ffi_add": "__tvm_ffi_add:\n\tcallq\tadd_compute_\n\tretq\n",
-        "add_compute_": "add_compute_:\n.LBB1_1:\n\tjne\t.LBB1_1\n\tretq\n",
+        "add_compute_": "add_compute_:\n.LBB1_1:\n\tjne\t.LBB1_1\n\tjmp\t.Ltask\n",
+        "task": ".Ltask:\n\tnop\n",
         "mul": "_mul:\n\tret\n",
     }
 
@@ -64,6 +72,7 @@ def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> No
     assert list(found) == ["add", "mul"]
     assert "@add_compute_(ptr %x)" in found["add"][0]
     assert "jne" in found["add"][1]
+    assert "nop" in found["add"][1]
     assert "add_compute_" not in found["mul"][0]
     write_code(
         tmp_path,

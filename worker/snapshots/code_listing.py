@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import zstandard
@@ -28,12 +28,14 @@ _LEVEL = 3
 _NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 _DEFINE = re.compile(r'^define .*?@("[^"]+"|[\w.$-]+)\(')
 _CALLED = re.compile(r'@("[^"]+"|[\w.$-]+)')
-_LABEL = re.compile(r'("[^"]+"|[A-Za-z_][\w.$]*):')
+_LABEL = re.compile(r'("[^"]+"|[A-Za-z_.][\w.$]*):')
 _FUNCTION_END = re.compile(r"\.?Lfunc_end\d+:|\t\.size\t|\t\.seh_endproc")
 _UNSEEN_ASSEMBLY = re.compile(r"\t\.(?:cfi_|loc\b|file\b|seh_)|\.?L(?:tmp|func_begin)\d+:")
 _UNSEEN_LLVM = re.compile(r"\s+#dbg_|\s+call void @llvm\.dbg\.")
 _DEBUG_NOTE = re.compile(r",? !dbg !\d+")
 _WORD = re.compile(r"[\w.$]+")
+_MARKS = ("", "_", ".L", "L_", "l_")
+"""What assembly has before a name: macOS marks every name, and each format marks private ones."""
 
 
 def llvm_functions(text: str) -> dict[str, str]:
@@ -62,15 +64,20 @@ def assembly_functions(text: str, names: Collection[str]) -> dict[str, str]:
     lines: list[str] | None = None
     for line in text.splitlines(keepends=True):
         label = _LABEL.match(line)
-        name = label[1].strip('"') if label else ""
-        name = name if name in names else name.removeprefix("_")  # macOS puts one before each name
-        if name in names:
+        name = _unmarked(label[1].strip('"'), names) if label else None
+        if name is not None:
             lines = found.setdefault(name, [])
         elif _FUNCTION_END.match(line):
             lines = None
         if lines is not None and not _UNSEEN_ASSEMBLY.match(line):
             lines.append(line)
     return {name: "".join(kept) for name, kept in found.items()}
+
+
+def _unmarked(symbol: str, names: Container[str]) -> str | None:
+    """The name of a symbol of assembly; None if it is none of the names."""
+    found = (symbol.removeprefix(mark) for mark in _MARKS if symbol.startswith(mark))
+    return next((name for name in found if name in names), None)
 
 
 def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> str:
@@ -80,8 +87,9 @@ def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> 
         return ""
     ordered = [root]
     for each in ordered:
-        for called in dict.fromkeys(found.strip('"') for found in word.findall(parts[each])):
-            if called in parts and called not in ordered and not called.startswith(SYMBOL_PREFIX):
+        for found in dict.fromkeys(found.strip('"') for found in word.findall(parts[each])):
+            called = _unmarked(found, parts)
+            if called is not None and called not in ordered and not called.startswith(SYMBOL_PREFIX):
                 ordered.append(called)
     return "\n".join(parts[each] for each in ordered)
 
