@@ -61,7 +61,7 @@ lint: setup ## check style, types, container files and shell scripts
 format: setup ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement, keys and uploads
+bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement, keys, uploads and the console
 	@$(BIN)/python -m benchmarks
 
 bench-models: $(PEERS) $(SURVEY) ## benchmark models against other runtimes; MODELS="bert mlp" BATCHES="1 8" selects

@@ -11,6 +11,7 @@ from rich.table import Table
 from benchmarks.authentication import measure_authentication
 from benchmarks.cancelling import measure_cancelling
 from benchmarks.confinement import measure_confinement
+from benchmarks.console import measure_console
 from benchmarks.figure import Figure
 from benchmarks.idling import measure_idling
 from benchmarks.machine import SERVICE_PACKAGES, Machine, describe
@@ -22,6 +23,7 @@ from examples.environment import forget_settings
 RESULTS = Path(__file__).parent / "results"
 MEASURES = (
     measure_upload,
+    measure_console,
     measure_authentication,
     measure_idling,
     measure_confinement,
