@@ -153,10 +153,10 @@ def find_schedules(
             try:
                 schedule = applied(trial.trace, function.module)
                 follow_plans(schedule.mod, target)
+                wanted = wanted_layout(schedule.mod)
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
-            wanted = wanted_layout(schedule.mod)
             if wanted and (wanted | followed) == followed:
                 continue
             judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
