@@ -31,7 +31,7 @@ from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Algorithm, Layer, algorithm_of
 from worker.compiler.tuning.final_comparison import ModelComparison
 from worker.compiler.tuning.given_records import records_of
-from worker.compiler.tuning.stored_records import layout_candidate
+from worker.compiler.tuning.stored_records import layout_candidate, trace_text, workload_of
 from worker.compiler.values import Captured, StageContext
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
@@ -219,3 +219,18 @@ def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext)
     ]
 
     assert records_of(task, given) == given[:1]
+
+
+def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(context: StageContext) -> None:
+    expected = optimized(captured(), context)
+    target = expected.captured.upload.target.llvm
+    task = max(tuning.known_tasks(expected.module, target), key=lambda each: each.weight).dispatched[0]
+    trace = trace_text(layout_candidate(task, LayoutChoices(block_bits=128)).sch)
+    won = StoredTrial(workload=workload_of(task), trace=trace, seconds=1e-3, won=True)
+    following = replace(context, stored=KeptHere(RecordsAnswer(records=(won,))))
+
+    found = [tune(each, following) for each in (expected, replace(expected, unlaid=None))]
+
+    hits = [tuned.result.stored.hits for tuned in found if tuned.result.stored is not None]
+    assert hits == [1, 0]
+    assert found[1].optimized.module.same_as(expected.module)
