@@ -583,6 +583,9 @@ def a_device(name: str, processor: str = "A72", busy: bool = False) -> Device:
         ((a_device("a"), a_device("b", busy=True)), None, False, ("a",)),
         ((a_device("a", busy=True), a_device("b", busy=True)), None, False, ("a",)),
         ((a_device("b"), a_device("c")), a_device("a"), False, ("b", "c")),
+        ((a_device("a"), a_device("b", busy=True)), a_device("b"), False, ("a",)),
+        ((a_device("a"), a_device("b", busy=True)), a_device("b"), True, ("b",)),
+        ((a_device("a", busy=True), a_device("b")), None, True, ("b",)),
         ((a_device("a", ""), a_device("b", "")), None, False, ("a",)),
     ],
 )

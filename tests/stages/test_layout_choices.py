@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+import tvm
 from stage_samples import capture_module, optimized
 from test_stored_records import KeptHere
 from torch import nn
+from tvm import s_tir
+from tvm.s_tir import meta_schedule as ms
 
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.records import MeasuredTrial, StoredTrial, trace_digest
@@ -27,6 +30,8 @@ from worker.compiler.pipeline.verify import verify
 from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Algorithm, Layer, algorithm_of
 from worker.compiler.tuning.final_comparison import ModelComparison
+from worker.compiler.tuning.given_records import records_of
+from worker.compiler.tuning.stored_records import layout_candidate, trace_text, workload_of
 from worker.compiler.values import Captured, StageContext
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
@@ -199,3 +204,33 @@ def test_a_long_search_measures_choices_about_the_whole_model(context: StageCont
     choices = {trial.choice for trial in found.result.layouts if trial.layer == "model"}
     assert choices == {"activation-apart", *(("blocks-256",) if wide else ())}
     assert all(trial.kept for trial in found.result.layouts if trial.layer == "model")
+
+
+def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext) -> None:
+    expected = optimized(captured(), context)
+    target = expected.captured.upload.target.llvm
+    functions = (each for each in expected.module.functions.values() if isinstance(each, tvm.tirx.PrimFunc))
+    function = next(each for each in functions if algorithm_of(each) is not None)
+    task = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    workload = ms.database.Workload(task)
+    given = [
+        ms.database.TuningRecord(schedule.trace, workload, [1e-3], target, None)
+        for schedule in (s_tir.Schedule(task), layout_candidate(task, LayoutChoices(block_bits=256)).sch)
+    ]
+
+    assert records_of(task, given) == given[:1]
+
+
+def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(context: StageContext) -> None:
+    expected = optimized(captured(), context)
+    target = expected.captured.upload.target.llvm
+    task = max(tuning.known_tasks(expected.module, target), key=lambda each: each.weight).dispatched[0]
+    trace = trace_text(layout_candidate(task, LayoutChoices(block_bits=128)).sch)
+    won = StoredTrial(workload=workload_of(task), trace=trace, seconds=1e-3, won=True)
+    following = replace(context, stored=KeptHere(RecordsAnswer(records=(won,))))
+
+    found = [tune(each, following) for each in (expected, replace(expected, unlaid=None))]
+
+    hits = [tuned.result.stored.hits for tuned in found if tuned.result.stored is not None]
+    assert hits == [1, 0]
+    assert found[1].optimized.module.same_as(expected.module)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeCall, CodeKind, CodeListing
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, MAX_NAME, CodeCall, CodeKind, CodeListing
 from worker.snapshots.code_listing import assembly_functions, llvm_functions, sources_of, write_code
 
 LLVM = """; ModuleID = 'TVMMod'
@@ -87,3 +87,12 @@ def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> No
     assert add.text(CodeKind.LLVM_IR).text_bytes == len(found["add"][0])
     assert mul.text(CodeKind.ASSEMBLY).packed_bytes == 0
     assert (tmp_path / CODE_TEXTS).stat().st_size > 0
+
+
+def test_long_names_are_cut(tmp_path: Path) -> None:
+    name = "fused_" + "add_multiply_" * 30
+    sources = [(name, "llvm", "assembly")]
+    write_code(tmp_path, [CodeCall(function=name[:MAX_NAME], inputs=(), operators=())], [], [name], sources)
+    (function,) = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes()).functions
+    assert function.name == name[:MAX_NAME]
+    assert function.text(CodeKind.ASSEMBLY).text_bytes == len("assembly")

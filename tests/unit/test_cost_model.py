@@ -131,6 +131,13 @@ def _first_tree(document: Any) -> Any:
     return document["families"][0]["trees"][0]
 
 
+def _compare_nothing(document: Any) -> None:
+    family = document["families"][0]
+    family["features"] = []
+    for tree in family["trees"]:
+        tree["feature"] = [0] * len(tree["feature"])
+
+
 DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a cycle": (lambda document: _first_tree(document)["left"].__setitem__(0, 0), "does not lead to a leaf"),
     "a missing child": (
@@ -142,6 +149,7 @@ DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
         lambda document: document["families"][0].__setitem__("features", []),
         "a feature that has no name",
     ),
+    "a comparison without features": (_compare_nothing, "a feature that has no name"),
     "a number that is not finite": (
         lambda document: _first_tree(document)["value"].__setitem__(0, "NaN"),
         "finite",

@@ -141,7 +141,8 @@ def write_code(
         names: the functions that the library has.
         sources: name, LLVM IR and assembly of functions.
     """
-    computed: dict[str, set[int]] = {name: set() for name in (*(call.function for call in calls), *names)}
+    listed = (*(call.function for call in calls), *(name[:MAX_NAME] for name in names))
+    computed: dict[str, set[int]] = {name: set() for name in listed}
     for call in calls:
         computed[call.function].update(call.operators)
     writer = _Writer(folder / CODE_TEXTS)

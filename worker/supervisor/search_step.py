@@ -162,11 +162,13 @@ def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> t
         return (None,)
     kind = last.kind if last is not None and last.kind in kinds else max(kinds, key=kinds.__getitem__)
     alike = [device for device in live if device.kind == kind]
+    if last is not None:
+        alike.sort(key=lambda device: device.name != last.name)
     idle = [device.name for device in alike if not device.busy]
-    if last is not None and last.name in (device.name for device in alike):
-        idle = [last.name, *(name for name in idle if name != last.name)]
-    names = idle or [alike[0].name]
-    return tuple(names[:1] if together else names)
+    if together:
+        is_live = last is not None and alike[0].name == last.name
+        return (alike[0].name if is_live or not idle else idle[0],)
+    return tuple(idle or [alike[0].name])
 
 
 def shares_of(count: int, devices: Sequence[str | None]) -> tuple[Share, ...]:

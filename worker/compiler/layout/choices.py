@@ -47,7 +47,4 @@ class LayoutChoices:
         return machine if self.block_bits is None else replace(machine, vector_bits=self.block_bits)
 
 
-CHAINS = "JoinWindows"
-"""The pass that makes chains."""
-
 AS_EXPECTED = LayoutChoices()

@@ -23,7 +23,7 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
-from worker.compiler.layout.choices import AS_EXPECTED, CHAINS, LayoutChoices
+from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.gpu.channels_last import channels_last
 from worker.compiler.layout.gpu.early_slices import early_slices
@@ -227,11 +227,7 @@ def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusi
         return phase._replace(passes=rewrites)
     if fusion is Fusion.AUTOMATIC:
         return phase
-    return phase._replace(
-        passes=tuple(
-            step for step in phase.passes if step.info.name not in (_FUSE_OPS.info.name, JOIN_WINDOWS)
-        )
-    )
+    return _without(phase, _FUSE_OPS.info.name, JOIN_WINDOWS)
 
 
 def optimize(translated: Translated, context: StageContext) -> Optimized:
@@ -330,12 +326,12 @@ def _planned(
     error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
     phases = optimization_phases(target.machine, widths, error, target.gpu, choices)
     if not choices.chains:
-        phases = tuple(_without(phase, CHAINS) for phase in phases)
+        phases = tuple(_without(phase, JOIN_WINDOWS) for phase in phases)
     return plan_passes(phases, request.optimize)
 
 
-def _without(phase: Phase, name: str) -> Phase:
-    return phase._replace(passes=tuple(step for step in phase.passes if step.info.name != name))
+def _without(phase: Phase, *names: str) -> Phase:
+    return phase._replace(passes=tuple(step for step in phase.passes if step.info.name not in names))
 
 
 def _has_convolutions(module: tvm.IRModule) -> bool:

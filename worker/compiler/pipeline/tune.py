@@ -141,16 +141,17 @@ class _Scheduled(NamedTuple):
 
 def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule functions by records; if some of them want another layout, follow these first."""
-    found, laid_out = _by_records(optimized.module, optimized, context), optimized
-    applied, earlier, followed = found.applied, _functions_of(optimized), AS_EXPECTED
-    while found.choices != followed and optimized.unlaid is not None:
+    may_lay_out, laid_out, followed = optimized.unlaid is not None, optimized, AS_EXPECTED
+    found = _by_records(optimized.module, optimized, context, may_lay_out=may_lay_out)
+    applied, earlier = found.applied, _functions_of(optimized)
+    while found.choices != followed:
         followed, stored = found.choices, found.result.stored
         try:
             laid_out = lay_out(optimized, followed, context)
         except JobError as error:
             tuning_logger().warning("records want a layout that fails: %s", error.detail)
             break
-        found = _by_records(laid_out.module, laid_out, context, followed, earlier)
+        found = _by_records(laid_out.module, laid_out, context, followed, earlier, may_lay_out)
         found = found._replace(result=found.result.model_copy(update={"stored": stored}))
         applied, earlier = (*applied, *found.applied), [*earlier, *_functions_of(laid_out)]
     return Tuned(
@@ -180,6 +181,7 @@ def _by_records(
     context: StageContext,
     followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
+    may_lay_out: bool = False,
 ) -> _Scheduled:
     """Schedule functions by the service's records that won, and the others by default."""
     upload, target = optimized.captured.upload, _target_of(optimized)
@@ -189,7 +191,7 @@ def _by_records(
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
     into = ms.database.MemoryDatabase()
-    found = find_schedules(functions, context.stored, scope, target, into, followed, laid_out)
+    found = find_schedules(functions, context.stored, scope, target, into, followed, laid_out, may_lay_out)
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )

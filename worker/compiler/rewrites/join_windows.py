@@ -142,7 +142,7 @@ def _family(function: Any) -> str | None:
 
 
 def _is_claimed(function: tirx.PrimFunc, machine: Machine) -> bool:
-    """Whether the family of stems computes a function without much repeated work."""
+    """Whether the family of chains computes a function without much repeated work."""
     schedule = inline_blocks(
         s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
     )

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from bessemer.contract.base import Digest
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.schedules.annotations import LAID_OUT
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.tuning.record_marks import read_marks
 from worker.compiler.tuning.session import tuning_logger
@@ -54,8 +55,11 @@ def read_records(files: Sequence[Path], extensions: Collection[Digest]) -> tuple
 
 
 def records_of(module: tvm.IRModule, records: Sequence[TuningRecord]) -> list[TuningRecord]:
-    """The records of a function, the fastest first."""
-    own = [record for record in records if _fits(record, module)]
+    """The records of a function, the fastest first.
+
+    Records that want another layout schedule nothing and are left out.
+    """
+    own = [record for record in records if LAID_OUT not in str(record.trace) and _fits(record, module)]
     return sorted(own, key=lambda record: best_of(record.run_secs) or float("inf"))
 
 

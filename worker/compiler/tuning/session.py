@@ -45,11 +45,9 @@ class FastPlans:
 
     Attributes:
         by_workload: the numbers, the latest last.
-        advice: those of records of similar functions.
     """
 
     by_workload: dict[str, Numbers] = field(default_factory=dict)
-    advice: list[Numbers] = field(default_factory=list)
 
     def note(self, workload: str, plan: Numbers) -> None:
         """Keep a function's fastest plan."""
@@ -57,9 +55,8 @@ class FastPlans:
         self.by_workload[workload] = plan
 
     def of_others(self, workload: str) -> list[Numbers]:
-        """The plans of other functions, the latest first, then those of records."""
-        own = [plan for name, plan in self.by_workload.items() if name != workload]
-        return [*reversed(own), *self.advice]
+        """The plans of other functions, the latest first."""
+        return [plan for name, plan in reversed(self.by_workload.items()) if name != workload]
 
 
 @dataclass(frozen=True)

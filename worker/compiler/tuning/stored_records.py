@@ -126,6 +126,7 @@ def find_schedules(
     into: Database,
     followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
+    may_lay_out: bool = False,
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
 
@@ -140,6 +141,7 @@ def find_schedules(
         into: a database for the functions.
         followed: what the layout phase has chosen already because of records.
         laid_out: the functions before it did.
+        may_lay_out: whether the layout phase can do what records want; else these are passed over.
     """
     answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
@@ -153,11 +155,11 @@ def find_schedules(
             try:
                 schedule = applied(trial.trace, function.module)
                 follow_plans(schedule.mod, target)
+                wanted = wanted_layout(schedule.mod)
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
-            wanted = wanted_layout(schedule.mod)
-            if wanted and (wanted | followed) == followed:
+            if wanted and (not may_lay_out or followed >= wanted):
                 continue
             judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
             if wanted:

@@ -19,7 +19,7 @@ from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel
 from worker.compiler.tuning.ranker import AnalyticRanker, Ranker
 
 
-@dataclass
+@dataclass(frozen=True)
 class LearnedRanker:
     """Scores plans by what was learned of their family."""
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import ranked_plans
+from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.plans import Numbers, noted_plan, numbers_of
 from worker.compiler.schedules.processors import machine_of
 from worker.compiler.tuning.cost_model.features import family_of, features_of, kind_of
@@ -25,7 +25,8 @@ _ENTRY = "main"
 def functions_of_records(folder: Path) -> Iterator[MeasuredFunction]:
     """The functions of a JSON database of MetaSchedule's of which at least two plans have times.
 
-    Records of other spaces have no plans and are left out, as are those that no longer apply.
+    Records of other spaces have no plans and are left out, as are records for GPUs and those that no longer
+    apply.
     """
     database = ms.database.JSONDatabase(
         str(folder / "database_workload.json"),
@@ -43,7 +44,9 @@ def functions_of_records(folder: Path) -> Iterator[MeasuredFunction]:
 
 def _described(workload: str, records: list[TuningRecord]) -> MeasuredFunction | None:
     module, target = records[0].workload.mod, records[0].target
-    if target is None or _ENTRY not in [variable.name_hint for variable in module.get_global_vars()]:
+    if target is None or gpu_in(target) is not None:
+        return None
+    if _ENTRY not in [variable.name_hint for variable in module.get_global_vars()]:
         return None
     timed: dict[int, float] = {}
     try:
@@ -72,8 +75,6 @@ def _described(workload: str, records: list[TuningRecord]) -> MeasuredFunction |
 
 def _noted(record: TuningRecord) -> Numbers | None:
     try:
-        candidate = record.as_measure_candidate().sch.mod
+        return noted_plan(record.as_measure_candidate().sch.mod[_ENTRY])
     except REFUSALS:
         return None
-    function = candidate[_ENTRY] if isinstance(candidate, tvm.IRModule) else None
-    return None if function is None else noted_plan(function)

@@ -119,7 +119,7 @@ class FamilyModel(Document):
 
     @model_validator(mode="after")
     def _knows_its_features(self) -> Self:
-        if any(max(tree.feature) >= max(1, len(self.features)) for tree in self.trees):
+        if any(max(tree.feature) >= len(self.features) for tree in self.trees):
             raise ValueError("a tree compares a feature that has no name")
         return self
 
