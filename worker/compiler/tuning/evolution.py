@@ -24,7 +24,7 @@ _ATTEMPTS = 8
 _NEIGHBORS = 2
 _ADVISED_SHARE = 0.5
 _EXPLORED_SHARE = 0.25
-"""Of a generation: plans that the ranker prefers in the whole space, whoever their parents are."""
+"""Of a generation: plans that the ranker prefers in the whole space, whatever their parents."""
 
 
 def next_generation(

@@ -78,7 +78,7 @@ def next_task(standings: Sequence[Standing]) -> int | None:
 
     Before any task has a second round, each has had a first one; tasks that the request names come before all
     others. Then a task's round is expected to bring half of what its latest one did, and a share of its time
-    that falls with each round: as long as nobody gains, trials are in proportion to the time that the model
+    that falls with each round: until a function gains, trials are in proportion to the time that the model
     spends in each task. Tasks whose plans are measured wait until those of all tasks are.
 
     Returns:
