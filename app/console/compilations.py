@@ -17,6 +17,7 @@ from app.console.rendering import page, render
 from app.console.reports import StoredReport, read_report
 from app.console.result import make_result
 from app.console.timeline import timeline
+from app.http.bodies import DocumentRoute
 from app.http.problems import invalid_problem
 from app.routes.compilations import cancel_compilation, list_compilations
 from app.routes.lookup import CompilationDep
@@ -43,7 +44,7 @@ MORE_TRIALS = 4
 """A compilation with more trials suggests this multiple of the last number."""
 FIRST_TRIALS = 64
 
-router = APIRouter(prefix=PREFIX, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, include_in_schema=False, route_class=DocumentRoute)
 log = logging.getLogger(__name__)
 
 

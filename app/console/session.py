@@ -7,6 +7,7 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from app.console.rendering import page
+from app.http.bodies import DocumentRoute
 from app.http.problems import RefusalError
 from app.identity.authentication import Access
 from app.identity.login import COOKIE
@@ -15,7 +16,7 @@ SIGN_IN = "/console/sign-in"
 HOME = "/console/compilations"
 MAX_CREDENTIAL = 8192
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=DocumentRoute)
 
 
 def sign_in_address(root: str, wanted: str) -> str:
@@ -60,6 +61,9 @@ async def sign_out(request: Request) -> Response:
 
 def _own_path(wanted: str) -> str:
     """A path of the console, or its first page: never another site."""
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return HOME
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith("/console/")
     return wanted if is_own and "\\" not in wanted else HOME
