@@ -46,7 +46,7 @@ async def sign_in(
         return page(request, "sign_in.html.j2", error.problem.status, next=wanted, problem=error.problem)
     response = RedirectResponse(f"{request.scope.get('root_path', '')}{wanted}", 303)
     response.set_cookie(
-        COOKIE, credential, httponly=True, samesite="lax", secure=request.url.scheme == "https", path="/"
+        COOKIE, credential, httponly=True, samesite="lax", secure=_is_encrypted(request), path="/"
     )
     return response
 
@@ -57,6 +57,11 @@ async def sign_out(request: Request) -> Response:
     response = RedirectResponse(f"{request.scope.get('root_path', '')}{SIGN_IN}", 303)
     response.delete_cookie(COOKIE, path="/")
     return response
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Whether the browser uses https, which ``Origin`` tells behind a proxy that does not pass it on."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
 def _own_path(wanted: str) -> str:

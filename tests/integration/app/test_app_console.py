@@ -73,6 +73,9 @@ async def test_only_http_reads_the_cookie_and_only_this_site_sends_it(
     assert cookie.startswith(f"{COOKIE}={key};")
     flags = {part.strip().lower() for part in cookie.split(";")[1:]}
     assert flags == {"httponly", "path=/", "samesite=lax"}
+    visitor.headers["Origin"] = "https://bessemer.example"
+    assert "secure" in (await sign_in(visitor, key)).headers["Set-Cookie"].lower()
+    visitor.headers.pop("Origin")
     visitor.base_url = httpx.URL("https://bessemer.example")
     assert "secure" in (await sign_in(visitor, key)).headers["Set-Cookie"].lower()
 
