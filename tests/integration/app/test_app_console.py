@@ -144,6 +144,19 @@ async def test_no_page_of_another_site_changes_anything(
         assert "It came from" in response.text, path
 
 
+async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
+    await sign_in(visitor, key_of(guarded))
+    data = b"no model"
+    digest = hashlib.sha256(data).hexdigest()
+    plan = {"digest": digest, "size_bytes": len(data), "file": "net.pt2", "parts": [digest]}
+    many = await visitor.post("/console/uploads", json={**plan, "parts": [digest] * 1000})
+    assert many.status_code == 422 and "expected 1 parts" in many.text
+    assert (await visitor.post("/console/uploads", json=plan)).json()["missing"] == [digest]
+    part = await visitor.put(f"/console/uploads/parts/{digest}", content=data)
+    assert part.status_code == 204
+    assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
+
+
 async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
     await sign_in(visitor, key_of(guarded, Scope.ADMIN))
     large = {f"{number}": "x" * (1 << 19) for number in range(5)}
