@@ -1,4 +1,7 @@
-"""Reads the reports of compilations, which their jobs wrote."""
+"""Reads the reports of compilations, which their jobs wrote from models that may be hostile."""
+
+import logging
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -8,16 +11,38 @@ from bessemer.contract.job import Compilation
 from bessemer.contract.report import Report
 from bessemer.store.errors import BlobMissingError, DamagedError
 
-MAX_REPORT_BYTES = 4 << 20
-"""A larger report is not read."""
+MAX_REPORT_BYTES = 8 << 20
+"""A larger report is not read, but offered as a download."""
+
+log = logging.getLogger(__name__)
 
 
-def read_report(service: TenantService, job: Compilation) -> Report | None:
-    """A compilation's report; None if there is none yet, or none that can be read. Blocks."""
+@dataclass(frozen=True)
+class StoredReport:
+    """A report, or a sentence that says why there is none; both are empty if none is expected."""
+
+    report: Report | None = None
+    missing: str = ""
+
+
+def read_report(service: TenantService, job: Compilation) -> StoredReport:
+    """The report of a compilation. Blocks.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
     file = next((file for file in job.artifacts if file.name == REPORT), None)
-    if file is None or file.size_bytes > MAX_REPORT_BYTES:
-        return None
+    if file is None:
+        return StoredReport()
+    if file.size_bytes > MAX_REPORT_BYTES:
+        return StoredReport(missing="The report is too large for this page. Download it below.")
     try:
-        return Report.read_json(b"".join(service.data.artifacts.stream(file.digest, 0, file.size_bytes)))
-    except (ValidationError, BlobMissingError, DamagedError):
-        return None
+        data = b"".join(service.data.artifacts.stream(file.digest, 0, file.size_bytes))
+        return StoredReport(Report.read_json(data))
+    except (BlobMissingError, DamagedError) as error:
+        log.warning("the report of %s cannot be read: %s", job.id, error)
+        return StoredReport(
+            missing="The report is missing in the store. The figures below are the service's."
+        )
+    except ValidationError:
+        return StoredReport(missing="The report cannot be read. The figures below are the service's.")

@@ -10,8 +10,13 @@ from starlette.routing import BaseRoute
 
 def console_pages(app: FastAPI) -> tuple[str, ...]:
     """The path of every page, without the static files."""
-    paths = {route.path for route in _flat(app.routes) if "GET" in route.methods}
-    return tuple(sorted(path for path in paths if path.startswith("/console/") and ":path" not in path))
+    return tuple(path for method, path in console_routes(app) if method == "GET" and ":path" not in path)
+
+
+def console_routes(app: FastAPI) -> tuple[tuple[str, str], ...]:
+    """The method and the path of every route of the console."""
+    routes = {(method, route.path) for route in _flat(app.routes) for method in route.methods}
+    return tuple(sorted(each for each in routes if each[1].startswith("/console/")))
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:

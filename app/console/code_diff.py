@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-MAX_CELLS = 3_000_000
-"""The limit of the tables that compare parts without unique lines; later such parts count as replaced."""
+MAX_CELLS = 5_000_000
+"""The limit of the work for all parts of two texts; later parts without unique lines count as replaced."""
 
 MAX_GAP_CELLS = 90_000
 MAX_WORD_CELLS = 6_400
@@ -32,19 +32,22 @@ class Change(NamedTuple):
 
 
 @dataclass
-class _Budget:
-    cells: int
+class Budget:
+    """The work that is left, in lines and in cells of the tables that compare parts without unique lines."""
+
+    cells: int = MAX_CELLS
 
     def takes(self, cells: int) -> bool:
+        """Whether a table still fits; if so, its cells are taken."""
         if cells > min(MAX_GAP_CELLS, self.cells):
             return False
         self.cells -= cells
         return True
 
 
-def changes(before: Sequence[str], after: Sequence[str], max_cells: int = MAX_CELLS) -> tuple[Change, ...]:
+def changes(before: Sequence[str], after: Sequence[str], budget: Budget) -> tuple[Change, ...]:
     """What changed, in order. Equal texts have no changes."""
-    matched = [*_matches(before, after, _Budget(max_cells)), (len(before), len(after))]
+    matched = [*_matches(before, after, budget), (len(before), len(after))]
     found: list[Change] = []
     old = new = 0
     for line, new_line in matched:
@@ -54,7 +57,7 @@ def changes(before: Sequence[str], after: Sequence[str], max_cells: int = MAX_CE
     return tuple(found)
 
 
-def _matches(before: Sequence[str], after: Sequence[str], budget: _Budget) -> Iterator[Pair]:
+def _matches(before: Sequence[str], after: Sequence[str], budget: Budget) -> Iterator[Pair]:
     """Pairs of equal lines, both ascending."""
     waiting: list[tuple[int, int, int, int] | Pair] = [(0, len(before), 0, len(after))]
     while waiting:
@@ -77,7 +80,7 @@ def _matches(before: Sequence[str], after: Sequence[str], budget: _Budget) -> It
 
 
 def _inside(
-    before: Sequence[str], after: Sequence[str], part: tuple[int, int, int, int], budget: _Budget
+    before: Sequence[str], after: Sequence[str], part: tuple[int, int, int, int], budget: Budget
 ) -> list[tuple[int, int, int, int] | Pair]:
     start, end, new_start, new_end = part
     budget.cells -= end - start + new_end - new_start

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
-from app.console.code_diff import CONTEXT, changes
+from app.console.code_diff import CONTEXT, Budget, changes
 
 _DEFINITION = re.compile(r"^    def (\w+)\(")
 _DECORATOR = re.compile(r"^    @([TRI]\.\w+)")
 MAX_NAME = 200
+MAX_FUNCTIONS = 20_000
+"""Of more functions in one text, the first ones."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Text:
                 first, is_kernel = None, False
         ends = [*(start for start, _, _ in starts[1:]), len(self.lines)]
         found: dict[str, Function] = {}
-        for (start, name, kernel), end in zip(starts, ends, strict=False):
+        for (start, name, kernel), end in islice(zip(starts, ends, strict=False), MAX_FUNCTIONS):
             while end > start and not self.lines[end - 1].strip():
                 end -= 1
             found.setdefault(name, _function(self.lines, name, kernel, start, end))
@@ -94,7 +96,7 @@ class Text:
 
 def _function(lines: Sequence[str], name: str, is_kernel: bool, start: int, end: int) -> Function:
     text = "\n".join(lines[start:end])
-    anonymous = re.sub(rf"(?<=def ){name}(?=\()", "", text, count=1)
+    anonymous = text.replace(f"def {name}(", "def (", 1)
     return Function(name, is_kernel, start, end, _digest(text), _digest(anonymous))
 
 
@@ -191,11 +193,12 @@ def compare(before: Text, after: Text) -> Comparison:
     """
     rows: list[Row] = []
     differing: list[FunctionChange] = []
+    budget = Budget()
     pairs = [pair for pair in _paired(before, after) if not _are_equal(*pair)]
     for old, new in pairs:
         first = len(rows)
         rows.append(Row(RowKind.FUNCTION, old.start if old else -1, new.start if new else -1, len(differing)))
-        part = list(_rows(before, after, old, new))
+        part = list(_rows(before, after, old, new, budget))
         rows += part
         removed = sum(row.kind in (RowKind.CHANGED, RowKind.REMOVED) for row in part)
         if old and new is None:
@@ -252,14 +255,16 @@ def _fate(old: Function | None, new: Function | None) -> Fate:
     return Fate.CHANGED if old.name == new.name else Fate.RENAMED
 
 
-def _rows(before: Text, after: Text, old: Function | None, new: Function | None) -> Iterator[Row]:
+def _rows(
+    before: Text, after: Text, old: Function | None, new: Function | None, budget: Budget
+) -> Iterator[Row]:
     """The rows of one function, with long runs of equal lines folded."""
     if old and new is None:
         yield Row(RowKind.FOLD, old.start, -1, old.lines)
         return
     start, end = (old.start, old.end) if old else (0, 0)
     new_start, new_end = (new.start, new.end) if new else (0, 0)
-    found = changes(before.lines[start:end], after.lines[new_start:new_end])
+    found = changes(before.lines[start:end], after.lines[new_start:new_end], budget)
     edges = [(0, 0), *((each.end, each.new_end) for each in found)]
     for number, change in enumerate(found):
         line, new_line = edges[number]

@@ -1,6 +1,7 @@
 """Splits lines of TVMScript, LLVM IR and assembly into tokens, and marks them up. Pure functions.
 
-Each line stands alone, so that a window of a large text needs no other line.
+Each line stands alone, so that a window of a large text needs no other line. A string without
+an end reaches to the line's: a search for the end from each quote would take quadratic time.
 """
 
 import re
@@ -41,7 +42,7 @@ Linker = Callable[[str], str | None]
 
 _SCRIPT = re.compile(
     r"""(?P<comment>\#.*)
-    |(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    |(?P<string>"(?:[^"\\]|\\.)*+(?:"|\\?$)|'(?:[^'\\]|\\.)*+(?:'|\\?$))
     |(?P<type>\b(?:T|R|I)\.(?:Buffer|Tensor|Tuple|Shape|Prim|Object|handle|ptr|void|bool|u?int\d+|float\d\w*|bfloat16)\b)
     |(?P<builtin>@?\b(?:T|R|I)\.[A-Za-z_][\w.]*)
     |(?P<called>\bcls\.\w+)
@@ -54,7 +55,7 @@ _SCRIPT = re.compile(
 _LLVM = re.compile(
     r"""(?P<comment>;.*)
     |(?P<label>^[\w.$-]+(?=:))
-    |(?P<string>c?"(?:[^"\\]|\\.)*")
+    |(?P<string>c?"(?:[^"\\]|\\.)*+(?:"|\\?$))
     |(?P<called>@(?:[\w.$-]+|"[^"]*"))
     |(?P<local>%(?:[\w.$-]+|"[^"]*"))
     |(?P<builtin>![\w.]*|\#\d+)
@@ -67,7 +68,7 @@ _LLVM = re.compile(
 _ASSEMBLY = re.compile(
     r"""(?P<comment>(?:\#(?![\d-])|//|;).*)
     |(?P<label>^[\w.$@]+(?=:))
-    |(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<string>"(?:[^"\\]|\\.)*+(?:"|\\?$))
     |(?P<builtin>(?<![\w%])\.[A-Za-z_][\w.]*)
     |(?P<local>%[a-z]\w*|\b(?:[xwvqdsbhzp]\d{1,2}(?:\.\w+)?|sp|lr|fp|ra|wzr|xzr|zero|[at]\d|f[ast]\d{1,2})\b)
     |(?P<number>[$\#]?-?\b(?:0x[0-9a-fA-F]+|\d+(?:\.\d+)?)\b)

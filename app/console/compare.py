@@ -50,7 +50,7 @@ def show_comparison(
         jobs = tuple(sorted(jobs, key=lambda job: job.created_at))
     if len(jobs) < 2 and not (group and jobs):
         return _offer(request, service, jobs)
-    columns = [Compared(job, read_report(service, job)) for job in jobs]
+    columns = [Compared(job, read_report(service, job).report) for job in jobs]
     base, *others = columns
     verdicts = [(column, outcome) for column in others if (outcome := gate_outcome(column, base)) is not None]
     return page(

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from app.console import words as console_words
 from app.console.rendering import page, render
-from app.console.reports import StoredReport, read_report
 from app.console.result import make_result
 from app.console.timeline import timeline
+from app.http.bodies import DocumentRoute
 from app.http.problems import invalid_problem
+from app.reports import StoredReport, read_report
 from app.routes.compilations import cancel_compilation, list_compilations
 from app.routes.lookup import CompilationDep
 from app.routes.submissions import submit_compilation
@@ -30,7 +31,7 @@ from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import FieldError, Problem
 from bessemer.contract.request import Submission
 from bessemer.figures import words
-from bessemer.store.errors import StoreError
+from bessemer.store.errors import StoreError, StoreUnavailableError
 
 PREFIX = "/console/compilations"
 MAX_LOG_BYTES = 64 << 10
@@ -43,7 +44,7 @@ MORE_TRIALS = 4
 """A compilation with more trials suggests this multiple of the last number."""
 FIRST_TRIALS = 64
 
-router = APIRouter(prefix=PREFIX, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, include_in_schema=False, route_class=DocumentRoute)
 log = logging.getLogger(__name__)
 
 
@@ -140,7 +141,11 @@ def _result(request: Request, service: TenantService, job: Compilation) -> Marku
     """The result as HTML; None before there is one. A report that cannot be shown is not an error."""
     if not job.state.final:
         return None
-    stored = read_report(service, job)
+    try:
+        stored = read_report(service, job)
+    except StoreUnavailableError as error:
+        log.warning("the report of %s cannot be read: %s", job.id, error)
+        stored = StoredReport(missing="The report cannot be read now. The figures below are the service's.")
     try:
         return _rendered(request, job, stored)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # values of no report of ours

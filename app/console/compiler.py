@@ -548,7 +548,7 @@ def _searched(operator: CodeOperator) -> str:
 def _operators(compiler: Compiler, code: CodeFunction | None) -> Sequence[tuple[int, CodeOperator]]:
     if compiler.code is None or code is None:
         return ()
-    return [(number, compiler.code.operators[number]) for number in code.operators]
+    return [(number, compiler.code.operators[number]) for number in dict.fromkeys(code.operators)]
 
 
 def _computed_by(compiler: Compiler) -> dict[int, str]:

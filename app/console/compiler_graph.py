@@ -8,6 +8,8 @@ from bessemer.contract.report import FunctionTime
 
 MAX_BOXES = 600
 MAX_OPERATORS_SHOWN = 5
+MAX_OPERATORS_READ = 200
+MAX_EDGES = 3000
 MAX_COLUMNS = 4
 HEATS = 6
 """Colors for times, the last for the slowest."""
@@ -125,13 +127,13 @@ def _box(
     y: int,
 ) -> Box:
     call = listing.calls[number]
-    operators = [listing.operators[place] for place in call.operators]
+    operators = [listing.operators[place] for place in call.operators[:MAX_OPERATORS_READ]]
     rows = [
         _cut(f"{_short(operator.place.operator or operator.name)} {operator.value}".rstrip())
         for operator in operators[:MAX_OPERATORS_SHOWN]
     ]
-    if len(operators) > MAX_OPERATORS_SHOWN:
-        rows.append(f"and {len(operators) - MAX_OPERATORS_SHOWN} more")
+    if len(call.operators) > MAX_OPERATORS_SHOWN:
+        rows.append(f"and {len(call.operators) - MAX_OPERATORS_SHOWN} more")
     paths = [operator.place.module_path for operator in operators if operator.place.module_path]
     time = each.get(call.function)
     where = _cut(_common(paths)) if paths else ""
@@ -174,7 +176,13 @@ def _edges(calls: Sequence[CodeCall], boxes: dict[int, Box], ranks: Sequence[int
     """Straight curves between rows beside each other; longer ones run beside the boxes, in lanes."""
     edges: list[Edge] = []
     busy: list[int] = []
-    far = [(place, number) for number, call in enumerate(calls) for place in call.inputs if place < number]
+    far = [
+        (place, number)
+        for number, call in enumerate(calls)
+        for place in dict.fromkeys(call.inputs)
+        if place < number
+    ]
+    del far[MAX_EDGES:]
     right = max((box.x + WIDTH for box in boxes.values()), default=0) + COLUMN_GAP // 2
     for place, number in sorted(far, key=lambda pair: (boxes[pair[0]].y, boxes[pair[1]].y)):
         source, target = boxes[place], boxes[number]

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from threading import Lock
-
-from pydantic import ValidationError
 
 from app.console.code_text import Comparison, Text, compare
 from app.http.problems import RefusalError, refuse
+from app.reports import read_report
 from app.routes.code import read_code
 from app.routes.ir import read_listing, read_text
 from app.routes.lookup import named_artifact
 from app.service import TenantService
-from bessemer.contract.code import CODE_TEXTS, CodeFunction, CodeKind, CodeListing
+from bessemer.contract.code import CODE_TEXTS, CodeFunction, CodeKind, CodeListing, CodeOperator
 from bessemer.contract.ir import IR_TEXTS, IrListing, IrStep, IrText
 from bessemer.contract.job import Compilation
-from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import FunctionTime, Report
+from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.report import FunctionTime
 
-REPORT = "report.json"
-MAX_REPORT_BYTES = 1 << 24
+MAX_TEXTS_BYTES = 1 << 26
+"""The limit of a compilation's modules together, as jobs keep it."""
+MAX_PLACE_CHARACTERS = 200
+MAX_COUNT = 1 << 62
 MAX_HELD_CHARACTERS = 1 << 26
 """Texts stay unpacked while they are looked at: all together up to this."""
 
@@ -106,7 +107,11 @@ class Compiler:
 
     def time_of(self, function: str) -> FunctionTime | None:
         """The time of a function; None if it was not measured."""
-        return next((time for time in self.times if time.name == function), None)
+        return self._times_by_name.get(function)
+
+    def calls_of(self, function: str) -> int:
+        """How often a run of the model calls a function."""
+        return self._calls_by_name[function]
 
     def last_module(self) -> tuple[IrStep, Text] | None:
         """The last step with a text; None if there is none."""
@@ -114,6 +119,14 @@ class Compiler:
             if step.text.packed_bytes:
                 return step, self.module(step)
         return None
+
+    @cached_property
+    def _times_by_name(self) -> Mapping[str, FunctionTime]:
+        return {time.name: time for time in reversed(self.times)}
+
+    @cached_property
+    def _calls_by_name(self) -> Counter[str]:
+        return Counter(call.function for call in self.code.calls) if self.code else Counter()
 
     def _text(self, name: str, text: IrText) -> Text:
         if not text.packed_bytes:
@@ -135,25 +148,39 @@ def read_compiler(service: TenantService, job: Compilation) -> Compiler:
         listing = read_listing(service, job)
     except RefusalError as error:
         refusal = error
+    if listing is not None and not _is_sound(listing.items):
+        listing, refusal = (
+            None,
+            refuse(ErrorCode.NOT_FOUND, f"The modules of compilation {job.id} cannot be read."),
+        )
     code: CodeListing | None = None
     with suppress(RefusalError):
         code = read_code(service, job)
+        code = code.model_copy(update={"operators": tuple(map(_clipped, code.operators))})
     if refusal is not None and code is None:
         raise refusal
     return Compiler(service, job, listing.items if listing else (), code, _times(service, job))
 
 
+def _is_sound(steps: Sequence[IrStep]) -> bool:
+    """Whether a job of ours wrote the steps: their numbers are their places, and their texts have a limit."""
+    texts = sum(step.text.text_bytes for step in steps if step.changed)
+    return texts <= MAX_TEXTS_BYTES and all(step.step == place for place, step in enumerate(steps))
+
+
+def _clipped(operator: CodeOperator) -> CodeOperator:
+    """An operator without long texts: pages show the same operator many times."""
+    place = operator.place
+    texts = (place.operator, place.module_path, place.file)
+    if all(text is None or len(text) <= MAX_PLACE_CHARACTERS for text in texts):
+        return operator
+    name, module, file = (text and text[:MAX_PLACE_CHARACTERS] for text in texts)
+    place = SourcePlace(operator=name, module_path=module, file=file, line=place.line)
+    return operator.model_copy(update={"place": place})
+
+
 def _times(service: TenantService, job: Compilation) -> Sequence[FunctionTime]:
-    try:
-        artifact = named_artifact(job, REPORT)
-    except RefusalError:
-        return ()
-    if artifact.size_bytes > MAX_REPORT_BYTES:
-        return ()
-    try:
-        report = Report.read_json(b"".join(service.data.artifacts.stream(artifact.digest)))
-    except ValidationError:
-        return ()
-    if report.benchmark is None:
-        return ()
-    return sorted(report.benchmark.functions, key=lambda time: time.milliseconds, reverse=True)
+    report = read_report(service, job).report
+    times = () if report is None or report.benchmark is None else report.benchmark.functions
+    known = (time for time in times if max(time.calls, time.flops) < MAX_COUNT)  # others are no counts
+    return sorted(known, key=lambda time: time.milliseconds, reverse=True)

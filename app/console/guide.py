@@ -21,6 +21,8 @@ INDEX = "index.html"
 SMALLEST_COMPRESSED = 1024
 CACHE_CONTROL = "no-cache"
 MOST_CACHED = 256
+MAX_NAME = 200
+"""In bytes: longer than any name, and short enough for every file system."""
 POLICY = (
     "default-src 'none'; script-src 'self'{hashes}; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -71,7 +73,7 @@ def show_file(request: Request, name: str) -> Response:
 
 def found(site: Path, name: str) -> Path | None:
     """The file of the site with this name; a folder's is its index. None if the site does not have it."""
-    if "\0" in name or len(name) > 512:
+    if "\0" in name or len(name.encode(errors="replace")) > MAX_NAME:
         return None
     root = site.resolve()
     path = (root / (f"{name}{INDEX}" if not name or name.endswith("/") else name)).resolve()

@@ -61,7 +61,7 @@ def _history(
 ) -> Response:
     jobs = tuple(_newest(service, wanted))
     root = request.scope.get("root_path", "")
-    series = history(jobs, lambda job: read_report(service, job))
+    series = history(jobs, lambda job: read_report(service, job).report)
     return page(
         request,
         "model.html.j2",

@@ -19,6 +19,7 @@ HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cache-Control": "private, no-cache",
     "Referrer-Policy": "same-origin",  # with none, browsers send a form's origin as null
+    "Vary": "HX-Request",  # htmx asks for parts of some pages at their own addresses
 }
 
 

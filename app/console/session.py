@@ -7,6 +7,7 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from app.console.rendering import page
+from app.http.bodies import DocumentRoute
 from app.http.problems import RefusalError
 from app.identity.authentication import Access
 from app.identity.login import COOKIE
@@ -15,7 +16,7 @@ SIGN_IN = "/console/sign-in"
 HOME = "/console/compilations"
 MAX_CREDENTIAL = 8192
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=DocumentRoute)
 
 
 def sign_in_address(root: str, wanted: str) -> str:
@@ -45,7 +46,7 @@ async def sign_in(
         return page(request, "sign_in.html.j2", error.problem.status, next=wanted, problem=error.problem)
     response = RedirectResponse(f"{request.scope.get('root_path', '')}{wanted}", 303)
     response.set_cookie(
-        COOKIE, credential, httponly=True, samesite="lax", secure=request.url.scheme == "https", path="/"
+        COOKIE, credential, httponly=True, samesite="lax", secure=_is_encrypted(request), path="/"
     )
     return response
 
@@ -58,8 +59,16 @@ async def sign_out(request: Request) -> Response:
     return response
 
 
+def _is_encrypted(request: Request) -> bool:
+    """Whether the browser uses https, which ``Origin`` tells behind a proxy that does not pass it on."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
+
+
 def _own_path(wanted: str) -> str:
     """A path of the console, or its first page: never another site."""
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return HOME
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith("/console/")
     return wanted if is_own and "\\" not in wanted else HOME

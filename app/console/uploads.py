@@ -6,10 +6,10 @@ the same request starts, resumes and ends an upload, whichever app process answe
 
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.requests import ClientDisconnect
 
@@ -47,6 +47,13 @@ class Plan(Document):
     size_bytes: int = Field(ge=1)
     file: str = Field(max_length=1024)
     parts: tuple[Digest, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_the_parts_of_its_size(self) -> Self:
+        expected = -(-self.size_bytes // PART_BYTES)
+        if len(self.parts) != expected:
+            raise ValueError(f"expected {expected} parts of {PART_BYTES} bytes, found {len(self.parts)}")
+        return self
 
 
 class Progress(Document):

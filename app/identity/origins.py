@@ -86,7 +86,9 @@ def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) 
     if origin in allowed and origin:
         return None
     if origin:
-        is_own = _netloc(origin) == host.lower()
+        is_own = (
+            _netloc(origin) == host.lower() and site not in FOREIGN_SITES
+        )  # http is another site than https
         shown = f"a page of {origin[:128]}"
     else:
         is_own = site not in FOREIGN_SITES

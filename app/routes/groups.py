@@ -90,7 +90,7 @@ def get_comparison(service: ServiceDep, request: Request, group: GroupDep) -> Re
     if service.settings.console and prefers_html(request.headers.get("accept")):
         address = f"{request.scope.get('root_path', '')}/console/compare?group={group.id}"
         return RedirectResponse(address, 303, headers)
-    found = ((job.id, read_report(service, job)) for job in group.items)
+    found = ((job.id, read_report(service, job).report) for job in group.items)
     comparison = compare(group, {job_id: report for job_id, report in found if report is not None})
     return Response(comparison.model_dump_json(), headers=headers, media_type="application/json")
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from app.console.code_diff import changes, word_marks
-from app.console.code_text import Fate, RowKind, Text, compare, lives, matching
-from app.console.code_tokens import MAX_LINE_CHARACTERS, Language, marked_up, tokens, visible
+from app.console.code_diff import Budget, changes, word_marks
+from app.console.code_text import MAX_FUNCTIONS, Fate, RowKind, Text, compare, lives, matching
+from app.console.code_tokens import MAX_LINE_CHARACTERS, Language, Token, marked_up, tokens, visible
 
 
 def module(**functions: str) -> Text:
@@ -77,10 +77,15 @@ def test_a_long_line_is_cut_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("language", list(Language))
-@pytest.mark.parametrize("unit", ["(", '"', "\\", "a.", "%", "1e", "# ", "@", "<x "])
+@pytest.mark.parametrize("unit", ["(", '"', "\\", "a.", "%", "1e", "# ", "@", "<x ", '\\"', "'\\"])
 def test_tokens_of_hostile_lines_are_linear(language: Language, unit: str) -> None:
     line = visible(unit * 100_000)
     assert "".join(token.text for token in tokens(line, language)) == line
+
+
+def test_a_string_without_an_end_is_one_token() -> None:
+    line = '"' + r"\"a" * 500 + "\\"
+    assert tokens(line, Language.SCRIPT) == [Token("string", line)]
 
 
 def test_marks_and_tokens_may_cross() -> None:
@@ -94,7 +99,7 @@ def test_marks_and_tokens_may_cross() -> None:
 def applied(before: list[str], after: list[str]) -> list[str]:
     """The text after, made from the text before and its changes."""
     result, line = list[str](), 0
-    for change in changes(before, after):
+    for change in changes(before, after, Budget()):
         result += before[line : change.start]
         result += after[change.new_start : change.new_end]
         line = change.end
@@ -110,7 +115,24 @@ def test_changes_turn_one_text_into_the_other(seed: int) -> None:
     for _ in range(source.randrange(10)):
         after.insert(source.randrange(len(after) + 1), source.choice(letters))
     assert applied(before, after) == after
-    assert changes(before, before) == ()
+    assert changes(before, before, Budget()) == ()
+
+
+def test_the_functions_of_two_texts_share_the_limit_of_work() -> None:
+    source = random.Random(1)
+    before, after = (
+        module(**{f"f{number}": "\n".join(source.choices("abcdef", k=290)) for number in range(100)})
+        for _ in range(2)
+    )
+    found = compare(before, after)
+    assert len(found.functions) == 100
+    assert found.functions[0].added < 200
+    assert found.functions[-1].added > 250  # counts as replaced
+
+
+def test_of_very_many_functions_the_first_are_found() -> None:
+    text = Text("".join(f"    def f{number}(x)\n" for number in range(MAX_FUNCTIONS + 9)))
+    assert len(text.functions) == MAX_FUNCTIONS
 
 
 def test_comparing_texts_without_common_lines_ends_early() -> None:

@@ -12,12 +12,13 @@ from fastapi import FastAPI
 
 from app.console.static_files import FILES, FOLDER, address
 from app.identity.login import COOKIE
-from app.identity.scopes import required_scope
+from app.identity.scopes import READING, required_scope
 from app.main import create_app
 from app.service import Service
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
+from tests.console_pages import console_routes, filled
 
 SIGN_IN = "/console/sign-in"
 HOME = "/console/compilations"
@@ -72,6 +73,9 @@ async def test_only_http_reads_the_cookie_and_only_this_site_sends_it(
     assert cookie.startswith(f"{COOKIE}={key};")
     flags = {part.strip().lower() for part in cookie.split(";")[1:]}
     assert flags == {"httponly", "path=/", "samesite=lax"}
+    visitor.headers["Origin"] = "https://bessemer.example"
+    assert "secure" in (await sign_in(visitor, key)).headers["Set-Cookie"].lower()
+    visitor.headers.pop("Origin")
     visitor.base_url = httpx.URL("https://bessemer.example")
     assert "secure" in (await sign_in(visitor, key)).headers["Set-Cookie"].lower()
 
@@ -90,6 +94,8 @@ async def test_only_http_reads_the_cookie_and_only_this_site_sends_it(
         "\thttps://evil.example",
         "/\t/evil.example/console/",
         "http:console/",
+        "//[",
+        "http://\u2100/",
     ],
 )
 async def test_a_sign_in_never_leads_to_another_site(
@@ -116,16 +122,49 @@ async def test_after_signing_out_a_page_asks_again(guarded: FastAPI, visitor: ht
     assert (await visitor.get(HOME)).status_code == 303
 
 
-@pytest.mark.parametrize("path", [SIGN_IN, "/console/sign-out", "/console/compilations/abcd1234/cancel"])
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}]
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://bessemer.example", "Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+    ],
 )
-async def test_a_form_of_another_site_is_refused(
-    path: str, headers: dict[str, str], guarded: FastAPI, visitor: httpx.AsyncClient
+async def test_no_page_of_another_site_changes_anything(
+    headers: dict[str, str], guarded: FastAPI, visitor: httpx.AsyncClient
 ) -> None:
+    await sign_in(visitor, key_of(guarded, Scope.ADMIN))
+    changing = [each for each in console_routes(guarded) if each[0] not in READING]
+    assert len(changing) >= 9
+    for method, path in changing:
+        response = await visitor.request(method, filled(path, {}), headers=headers, data={"key": "x"})
+        assert response.status_code == 403 and "Set-Cookie" not in response.headers, path
+        assert "It came from" in response.text, path
+
+
+async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
     await sign_in(visitor, key_of(guarded))
-    response = await visitor.post(path, headers=headers, data={"key": "x"})
-    assert response.status_code == 403 and "Set-Cookie" not in response.headers
+    data = b"no model"
+    digest = hashlib.sha256(data).hexdigest()
+    plan = {"digest": digest, "size_bytes": len(data), "file": "net.pt2", "parts": [digest]}
+    many = await visitor.post("/console/uploads", json={**plan, "parts": [digest] * 1000})
+    assert many.status_code == 422 and "expected 1 parts" in many.text
+    assert (await visitor.post("/console/uploads", json=plan)).json()["missing"] == [digest]
+    part = await visitor.put(f"/console/uploads/parts/{digest}", content=data)
+    assert part.status_code == 204
+    assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
+
+
+async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
+    await sign_in(visitor, key_of(guarded, Scope.ADMIN))
+    large = {f"{number}": "x" * (1 << 19) for number in range(5)}
+    files = {"file": b"x" * (3 << 20)}
+    for path in (SIGN_IN, "/console/admin/keys", *(f"{HOME}/0/{each}" for each in ("again", "cancel"))):
+        for body in ({"data": large}, {"files": files}):
+            response = await visitor.post(path, **body)  # type: ignore[arg-type]
+            assert response.status_code == 413, path
 
 
 @pytest.mark.parametrize(

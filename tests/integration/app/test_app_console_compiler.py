@@ -2,16 +2,19 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from app_samples import PlayedWorker, request
 from httpx import AsyncClient
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
-from bessemer.contract.ir import IR_INDEX, IR_TEXTS
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES
+from bessemer.contract.report import FunctionTime
 from tests.compiler_files import XSS, kept, module
+from tests.unit.report_samples import minimal_report
 
 PAGES = (
     "",
@@ -109,7 +112,31 @@ async def test_a_query_that_is_none_is_refused(
     assert (await api.get(address + path)).status_code == 422
 
 
+def edited(name: str, change: Callable[[Any], object]) -> dict[str, bytes]:
+    """The files of a job, with a change in one of the lists."""
+    files = kept([module("a = 1"), module("a = 2")])
+    document = json.loads(files[name])
+    change(document)
+    return {**files, name: json.dumps(document).encode()}
+
+
+def report_with(**fields: int) -> dict[str, bytes]:
+    """The files of a job whose report has numbers beyond all that are measured."""
+    report = minimal_report()
+    assert report.benchmark is not None
+    time = FunctionTime(name="add", calls=1, milliseconds=1, share=1).model_copy(update=fields)
+    benchmark = report.benchmark.model_copy(update={"functions": (time,)})
+    content = report.model_copy(update={"benchmark": benchmark}).model_dump_json()
+    return {**kept([module("a = 1"), module("a = 2")]), "report.json": content.encode()}
+
+
 BROKEN = [
+    edited(IR_INDEX, lambda listing: listing["items"][1].update(step=77)),
+    edited(IR_INDEX, lambda listing: listing["items"][0].update(step=1)),
+    edited(IR_INDEX, lambda listing: listing["items"].reverse()),
+    report_with(calls=10**400),
+    report_with(flops=10**400),
+    report_with(calls=-1),
     {IR_INDEX: b"no list", IR_TEXTS: b""},
     {IR_INDEX: json.dumps({"items": []}).encode()},
     {**kept([module("a")]), IR_TEXTS: b"x" * 999},
@@ -120,13 +147,60 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("files", BROKEN, ids=["list", "empty", "texts", "code", "report", "gone", "odd"])
+@pytest.mark.parametrize(
+    "files",
+    BROKEN,
+    ids=[
+        "step",
+        "twice",
+        "order",
+        "calls",
+        "flops",
+        "less",
+        "list",
+        "empty",
+        "texts",
+        "code",
+        "report",
+        "gone",
+        "odd",
+    ],
+)
 async def test_files_that_a_job_wrote_wrongly_fail_no_page(
     api: AsyncClient, played: PlayedWorker, model: str, files: dict[str, bytes]
 ) -> None:
     address = await opened(api, played, files, {"ir": True})
     for page in PAGES:
         assert (await api.get(f"{address}{page}")).status_code in (200, 404), page
+
+
+async def test_texts_beyond_what_a_job_keeps_are_not_unpacked(
+    api: AsyncClient, played: PlayedWorker, model: str
+) -> None:
+    def many(listing: Any) -> None:
+        first = listing["items"][0]
+        first["text"]["text_bytes"] = MAX_TEXT_BYTES
+        listing["items"] = [{**first, "step": step} for step in range(17)]
+
+    address = await opened(api, played, edited(IR_INDEX, many), {"ir": True})
+    assert "TensorIR" not in (await api.get(f"{address}/functions/add")).text
+    assert (await api.get(f"{address}/functions")).status_code == 200
+
+
+async def test_a_long_name_that_many_functions_compute_is_cut(
+    api: AsyncClient, played: PlayedWorker, model: str
+) -> None:
+    def long(listing: Any) -> None:
+        listing["operators"][0]["place"] = dict.fromkeys(("operator", "module_path", "file"), "x.y" * 100_000)
+        function = {**listing["functions"][0], "operators": [0] * 3000}
+        listing["functions"] = [{**function, "name": f"add{number}"} for number in range(40)]
+        listing["calls"] = [{"function": "add1", "inputs": [], "operators": [0] * 3000}] * 40
+
+    address = await opened(api, played, edited(CODE_INDEX, long), {"ir": True})
+    for page in ("/functions", "/functions/add1", "/graph", "/model"):
+        response = await api.get(f"{address}{page}")
+        assert response.status_code == 200
+        assert len(response.content) < 1 << 20, page
 
 
 async def test_a_large_module_comes_in_windows(api: AsyncClient, played: PlayedWorker, model: str) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from app_samples import DIGEST, FIGURES, REPORT, TARGET, PlayedWorker, request
 
-from app.console.reports import MAX_REPORT_BYTES
+from app.reports import MAX_REPORT_BYTES
 from bessemer.contract.job import Artifact, Progress
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import FunctionTime, MemoryPoint, ModelEstimate, RunMemory, RunTimes
