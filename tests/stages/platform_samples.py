@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,7 @@ STACK = {"x86_64": r"\(%r[sb]p", "aarch64": r"\[sp|\[x29", "riscv64": r"\(sp\)"}
 
 @dataclass(frozen=True)
 class Loop:
-    """The innermost loop of some machine code.
+    """A loop, or another basic block, of some machine code.
 
     Attributes:
         multiply_adds: how many of its instructions multiply and add vectors.
@@ -132,14 +133,27 @@ class Loop:
 
 def innermost_loops(assembly: str, kind: str) -> list[Loop]:
     """The loops of one basic block each, those with the most multiply-adds first."""
-    stack = STACK[kind.partition(" ")[0]]
     loops = []
-    assembly = re.sub(r"^(\.Ltmp\d+:|\t\.).*\n", "", assembly, flags=re.MULTILINE)
-    for label, body in re.findall(r"^(\.?L\w+):[^\n]*\n((?:[ \t#/].*\n)*)", assembly, re.MULTILINE):
-        lines = [line for line in body.splitlines() if re.match(r"\t[a-z]", line)]
+    for label, lines in _basic_blocks(assembly):
         ends = [at for at, line in enumerate(lines) if re.search(rf"[\s,]{re.escape(label)}$", line)]
         if ends:
-            lines = lines[: ends[-1] + 1]
-            adds = sum(re.match(MULTIPLY_ADDS[kind], line) is not None for line in lines)
-            loops.append(Loop(adds, len(lines), sum(re.search(stack, line) is not None for line in lines)))
+            loops.append(_counted(lines[: ends[-1] + 1], kind))
     return sorted(loops, key=lambda loop: -loop.multiply_adds)
+
+
+def straight_code(assembly: str, kind: str) -> list[Loop]:
+    """The basic blocks, those with the most multiply-adds first: the taps of a small window are unrolled."""
+    blocks = [_counted(lines, kind) for _, lines in _basic_blocks(assembly)]
+    return sorted(blocks, key=lambda block: -block.multiply_adds)
+
+
+def _basic_blocks(assembly: str) -> Iterator[tuple[str, list[str]]]:
+    assembly = re.sub(r"^(\.Ltmp\d+:|\t\.).*\n", "", assembly, flags=re.MULTILINE)
+    for label, body in re.findall(r"^(\.?L\w+):[^\n]*\n((?:[ \t#/].*\n)*)", assembly, re.MULTILINE):
+        yield label, [line for line in body.splitlines() if re.match(r"\t[a-z]", line)]
+
+
+def _counted(lines: Sequence[str], kind: str) -> Loop:
+    stack = STACK[kind.partition(" ")[0]]
+    adds = sum(re.match(MULTIPLY_ADDS[kind], line) is not None for line in lines)
+    return Loop(adds, len(lines), sum(re.search(stack, line) is not None for line in lines))
