@@ -107,16 +107,25 @@ def loops_of(module: tvm.IRModule, name: str) -> str:
 
 
 def check(apply: Pass, parameters: str, before: str, after: str, **given: Any) -> tvm.IRModule:
-    """Assert what ``main`` becomes, and return the module; ``given`` goes to ``program``."""
+    """Assert what ``main`` becomes, and return the module; ``given`` goes to ``program``.
+
+    The names of variables do not matter.
+    """
     with AVX2.llvm:
         module = apply(program(parameters, before, **given))
-    assert body_of(module) == dedent(after).strip()
+    assert _numbered(body_of(module)) == _numbered(dedent(after).strip())
     return module
 
 
 def check_loops(module: tvm.IRModule, name: str, loops: str) -> None:
     """Assert what a function of TensorIR does."""
     assert loops_of(module, name) == dedent(loops).strip()
+
+
+def _numbered(text: str) -> str:
+    names = dict.fromkeys(re.findall(r"^(\w+) = ", text, re.MULTILINE))
+    numbers = {name: f"v{number}" for number, name in enumerate(names)}
+    return re.sub(r"\w+", lambda word: numbers.get(word[0], word[0]), text)
 
 
 def _shortened(text: str) -> str:

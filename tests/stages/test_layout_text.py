@@ -143,8 +143,8 @@ def test_a_depthwise_convolution_and_a_pool_slide_over_blocks() -> None:
         BLOCK_CONVOLUTIONS,
         "x: (1, 16, 8, 8)",
         before="""
-            c = R.nn.conv2d(x, W, groups=16)
-            out = R.nn.max_pool2d(c, pool_size=[2, 2], strides=[2, 2])
+            slid = R.nn.conv2d(x, W, groups=16)
+            out = R.nn.max_pool2d(slid, pool_size=[2, 2], strides=[2, 2])
         """,
         after="""
             lv = R.call_tir(to_blocks, (x,), (1, 2, 8, 8, 8))
@@ -163,7 +163,7 @@ def test_a_depthwise_convolution_and_a_pool_slide_over_blocks() -> None:
             T.sblock_attr({"bessemer.dilation": [1, 1], "bessemer.dimensions": 2, "bessemer.family": "pooling", "bessemer.padding": [0, 0], "bessemer.strides": [2, 2]})
             with T.init():
                 max_pool[n, c, row, column, lane] = -inf
-            max_pool[n, c, row, column, lane] = T.max(max_pool[n, c, row, column, lane], lv1[n, c, row * 2 + tap, column * 2 + tap_1, lane])
+            max_pool[n, c, row, column, lane] = T.max(max_pool[n, c, row, column, lane], slid[n, c, row * 2 + tap, column * 2 + tap_1, lane])
         """,  # noqa: E501
     )
 

@@ -131,7 +131,7 @@ def test_what_a_search_stores_schedules_a_compilation_without_trials(
     kept = KeptHere()
     searched = run(server, tmp_path / "search", SEARCHES[search], kept)
     assert len(kept.trials) == searched.result.trials == 16
-    assert [message.first for message in kept.told if message.trials] == [0, 8]
+    assert [message.first for message in kept.told if message.trials] == [0, 4, 10, 14]
     assert {digest for message in kept.told for digest in message.workloads} == set(kept.asked[0].functions)
     later = KeptHere(RecordsAnswer(records=won_of(kept.trials)))
     tuned = run(server, tmp_path / "later", TuneOptions(), later)
@@ -260,6 +260,7 @@ def test_a_library_that_fails_with_records_is_built_without_them(
         SimpleNamespace(
             applied=(lost,),
             optimized=None,
+            as_expected=None,
             result=SimpleNamespace(stored=SimpleNamespace(model_copy=lambda update: {**use, **update})),
         ),
     )
