@@ -10,6 +10,7 @@ import torch
 from stage_samples import TARGET, Perceptron
 
 from bessemer.bundle.manifest import LIBRARY, REPORT
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Report
 from bessemer.contract.request import CompilationRequest
@@ -102,8 +103,8 @@ def test_a_model_becomes_a_bundle(tmp_path: Path, context: StageContext) -> None
     ("last", "files", "verified"),
     [
         (Stage.CAPTURE, {REPORT}, None),
-        (Stage.BUILD, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY}, None),
-        (Stage.BENCHMARK, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY}, True),
+        (Stage.BUILD, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY, CODE_INDEX, CODE_TEXTS}, None),
+        (Stage.BENCHMARK, {REPORT, LIBRARY, LLVM_IR, ASSEMBLY, CODE_INDEX, CODE_TEXTS}, True),
     ],
 )
 def test_a_run_stops_after_the_requested_stage_and_keeps_its_results(
