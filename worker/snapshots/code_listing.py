@@ -81,7 +81,7 @@ def _unmarked(symbol: str, names: Container[str]) -> str | None:
 
 
 def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> str:
-    """The code of a function, then of the functions that it calls and that are no functions of the module."""
+    """The code of a function, then of the helpers that it calls, which the module does not name."""
     root = next((each for each in (SYMBOL_PREFIX + name, name) if each in parts), None)
     if root is None:
         return ""

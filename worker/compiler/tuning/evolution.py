@@ -20,7 +20,7 @@ _PARENTS = 8
 _CHILDREN = 8
 """Children for each plan that is measured."""
 _ATTEMPTS = 8
-"""Draws for each child that is wanted: most combinations of numbers are no plan, or were measured."""
+"""Draws for each child that is wanted: most combinations of numbers are not plans, or were measured."""
 _NEIGHBORS = 2
 _ADVISED_SHARE = 0.5
 _EXPLORED_SHARE = 0.25

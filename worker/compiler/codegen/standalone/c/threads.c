@@ -255,7 +255,7 @@ void bessemer_pool_close(bessemer_pool *pool) {
   release_workspaces();
 }
 
-/* A thread that does not start in a fork is no error: the caller runs its tasks. */
+/* A thread that does not start in a fork is not an error: the caller runs its tasks. */
 void bessemer_pool_enter(bessemer_pool *pool) {
   if (pool->process != system_process()) start_workers(pool);
   current_pool = pool;
