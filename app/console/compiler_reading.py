@@ -182,5 +182,5 @@ def _clipped(operator: CodeOperator) -> CodeOperator:
 def _times(service: TenantService, job: Compilation) -> Sequence[FunctionTime]:
     report = read_report(service, job).report
     times = () if report is None or report.benchmark is None else report.benchmark.functions
-    known = (time for time in times if max(time.calls, time.flops) < MAX_COUNT)  # a hostile report has larger ones
+    known = (time for time in times if max(time.calls, time.flops) < MAX_COUNT)  # hostile reports
     return sorted(known, key=lambda time: time.milliseconds, reverse=True)

@@ -38,3 +38,5 @@ def test_equal_blocks_have_their_own_operators(context: StageContext) -> None:
     assert origins.operators[0].value == "float32[1, 16, 16, 16]"
     for number, call in enumerate(origins.calls):
         assert all(place < number for place in call.inputs)
+    of_both = origins.places()["fused_conv2d1_add_relu"]
+    assert [place.module_path for place in of_both] == ["1.conv1", "1", "2.conv1", "2"]

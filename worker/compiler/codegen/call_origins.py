@@ -18,7 +18,9 @@ from bessemer.contract.code import (
     CodeCall,
     CodeOperator,
 )
+from bessemer.contract.problem import SourcePlace
 from worker.compiler.codegen.argument_checks import bindings_of
+from worker.compiler.codegen.origin import MAX_PLACES
 from worker.compiler.source_locations import place_of
 
 if TYPE_CHECKING:
@@ -72,6 +74,14 @@ class Origins:
 
     calls: tuple[CodeCall, ...]
     operators: tuple[CodeOperator, ...]
+
+    def places(self) -> dict[str, tuple[SourcePlace, ...]]:
+        """Up to a hundred distinct places of each function, by its name as calls have it."""
+        found: dict[str, dict[SourcePlace, None]] = {}
+        for call in self.calls:
+            places = (self.operators[number].place for number in call.operators)
+            found.setdefault(call.function, {}).update(dict.fromkeys(places))
+        return {function: tuple(places)[:MAX_PLACES] for function, places in found.items()}
 
 
 def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:

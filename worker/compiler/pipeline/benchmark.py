@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tvm
 
+from bessemer.contract.code import MAX_NAME
 from bessemer.contract.decoder import decoder_tokens
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Baseline, Peer
@@ -24,8 +25,8 @@ from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessS
 from worker.candidates.execute import ProgramFailedError
 from worker.candidates.library import Command, Executor, Run, Time, UseThreads
 from worker.candidates.program import ProgramCall
+from worker.compiler.codegen.call_origins import origins_of
 from worker.compiler.codegen.flops import Product, find_products
-from worker.compiler.codegen.origin import Origins
 from worker.compiler.frontend.ir_modules.reference import open_reference
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.outputs import flatten_outputs
@@ -346,10 +347,10 @@ def _with_products(function: FunctionTime, products: tuple[Product, ...]) -> Fun
 def _with_places(functions: tuple[FunctionTime, ...], built: Built) -> tuple[FunctionTime, ...]:
     """Add the places in the user's model; the parts of a function have its places."""
     optimized = built.tuned.optimized
-    origins = Origins(optimized.module, optimized.nodes)
+    places = origins_of(optimized.module, optimized.nodes).places()
     of_parts = {part: split.places for split in built.splits for part in split.parts}
     return tuple(
-        each.model_copy(update={"places": of_parts.get(each.name) or origins.certain(each.name)})
+        each.model_copy(update={"places": of_parts.get(each.name) or places.get(each.name[:MAX_NAME], ())})
         for each in functions
     )
 
