@@ -29,6 +29,7 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Algorithm, Layer, algorithm_of
+from worker.compiler.tuning import layout_search
 from worker.compiler.tuning.final_comparison import ModelComparison
 from worker.compiler.tuning.given_records import records_of
 from worker.compiler.tuning.stored_records import layout_candidate, trace_text, workload_of
@@ -85,12 +86,13 @@ def expected_badly() -> Iterator[None]:
 
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole models with a search's schedules always win."""
+    """Other algorithms of layers and whole models with a search's schedules always win."""
 
     def compare(*_given: Any) -> ModelComparison:
         return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
 
     monkeypatch.setattr(tuning, "compare_finalists", compare)
+    monkeypatch.setattr(layout_search, "beats", lambda *_given: True)
 
 
 @pytest.mark.parametrize(
