@@ -23,10 +23,11 @@ def test_a_matrix_product_has_two_operations_for_each_pair(tmp_path: Path) -> No
     assert found == [(2 * 5 * 7 * 3, "5x7 · 7x3 → 5x3")]
 
 
-def test_a_convolution_counts_every_tap_of_its_windows(tmp_path: Path) -> None:
-    module = nn.Conv2d(16, 32, 3, padding=1)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution_counts_every_tap_of_its_windows(stride: int, tmp_path: Path) -> None:
+    module = nn.Conv2d(16, 32, 3, padding=1, stride=stride)
     ((flops, _),) = products(module, tmp_path, torch.randn(1, 16, 6, 6))
-    assert flops == 2 * 6 * 6 * 32 * 16 * 9
+    assert flops == 2 * (6 // stride) ** 2 * 32 * 16 * 9
 
 
 def test_a_transposed_convolution_counts_the_taps_that_are_met(tmp_path: Path) -> None:

@@ -212,6 +212,48 @@ def test_projections_with_another_reader_stay_apart() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mask", "added"),
+    [((6, 1, 4, 4), (6, 1, 4, 4)), ((1, 6, 1, 4, 4), (6, 1, 4, 4)), ((2, 4, 4), (1, 2, 4, 4))],
+)
+def test_the_mask_of_windows_is_added_in_place(mask: tuple[int, ...], added: tuple[int, ...]) -> None:
+    check(
+        rewrite("window_masks"),
+        "scores: (6, 2, 4, 4)",
+        before="""
+            windows = R.reshape(scores, [1, 6, 2, 4, 4])
+            out = R.reshape(R.add(windows, M), [6, 2, 4, 4])
+        """,
+        after=f"""
+            lv = R.reshape(const{mask}, R.shape({list(added)}))
+            out = R.add(scores, lv)
+        """,
+        M=array(*mask),
+    )
+
+
+def test_the_mask_of_windows_is_repeated_for_each_image() -> None:
+    check(
+        rewrite("window_masks"),
+        "scores: (12, 2, 4, 4)",
+        before="""
+            windows = R.reshape(scores, [2, 6, 2, 4, 4])
+            out = R.reshape(R.add(windows, M), [12, 2, 4, 4])
+        """,
+        after="out = R.add(scores, const(12, 1, 4, 4))",
+        M=array(1, 6, 1, 4, 4),
+    )
+
+
+def test_a_mask_across_windows_stays() -> None:
+    module = """
+        lv = R.reshape(scores, R.shape([6, 8, 4]))
+        lv1 = R.add(lv, m)
+        out = R.reshape(lv1, R.shape([6, 2, 4, 4]))
+    """
+    check(rewrite("window_masks"), "scores: (6, 2, 4, 4), m: (8, 1)", before=module, after=module)
+
+
 def test_attention_becomes_one_function() -> None:
     check(
         rewrite("attention"),

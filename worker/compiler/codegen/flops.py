@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from worker.compiler.schedules.annotations import STRIDES
+from worker.compiler.schedules.annotations import OUTPUT, STRIDES
 
 _FLOPS_PER_TERM = 2
 _REDUCES = tirx.IterVar.CommReduce
@@ -54,8 +54,8 @@ def _read(block: s_tir.SBlock) -> Product | None:
 
 
 def _gap(block: s_tir.SBlock) -> int:
-    """The number of taps of which a place uses one: the strides of a transposed convolution."""
-    return prod(int(stride) for stride in block.annotations.get(STRIDES, ()))
+    """The number of taps of which a place uses one: the strides of a transposed convolution, else 1."""
+    return prod(map(int, block.annotations[STRIDES])) if OUTPUT in block.annotations else 1
 
 
 def _factors(block: s_tir.SBlock) -> tuple[Any, Any] | None:

@@ -1,4 +1,6 @@
-"""Rewrites of attention: joint projections, and one function for each attention.
+"""Rewrites of attention: masks of windows, joint projections, and one function for each attention.
+
+    window_masks      reshape(add(reshape(s, [B, W, H, T, S]), mask), [B * W, H, T, S])   →   add(s, mask)
 
     projections                                          attention
     q = add(matmul(x, WQ), BQ)                           s = matmul(q, k)
@@ -7,6 +9,9 @@
         ↓                                                    ↓
     lv = add(matmul(x, [WQ WK WV]), [BQ BK BV])          o = call_tir(attention, (q, k, v))
     q, k, v = split(lv, [...], axis=-1)
+
+Swin adds the mask of each of ``W`` windows to scores whose batch and windows it takes apart and joins again.
+``window_masks`` joins the mask's dimensions instead, so that attention sees one addition.
 
 Attention reads its part of a joint result in place, so nothing is copied. ``projections`` takes linear layers
 of one tensor with constant weights, read by nothing but the views in front of attention; others keep their
@@ -17,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,16 +30,59 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import GenericConst
+from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.layout.attention.match_attention import find_attentions
-from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph
+from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph, static_shape
 from worker.compiler.layout.views import read_through
 from worker.compiler.rewrites.grouping import is_primitive
-from worker.compiler.rewrites.rewrite import GraphRewrite
+from worker.compiler.rewrites.rewrite import GraphRewrite, Match, Rewrite, commuted
 
 Array = NDArray[Any]
+
+
+_SCORES, _MASK = wildcard(), wildcard()
+_APART = is_op("relax.reshape")(_SCORES, wildcard())
+_JOINED = is_op("relax.reshape")(commuted("relax.add", _APART, _MASK), wildcard())
+
+
+def _add_joined(match: Match) -> relax.Expr | None:
+    scores, apart, mask = (static_shape(match[one]) for one in (_SCORES, _APART, _MASK))
+    if scores is None or apart is None or mask is None or scores != static_shape(match.root):
+        return None
+    groups = grouped_dimensions(apart, scores)
+    if groups is None or len(mask) > len(apart):
+        return None
+    mask = (1,) * (len(apart) - len(mask)) + mask
+    partial = [group for group in groups if mask[group] not in (apart[group], (1,) * len(apart[group]))]
+    joined, values = [prod(mask[group]) for group in groups], match.array(_MASK)
+    if not partial:
+        return relax.op.add(match[_SCORES], relax.op.reshape(match[_MASK], joined))
+    if values is None:
+        return None
+    whole = list(mask)
+    for group in partial:
+        whole[group] = apart[group]
+    spread = np.broadcast_to(values.reshape(mask), whole)
+    return relax.op.add(
+        match[_SCORES], _const(spread.reshape([prod(whole[group]) for group in groups]).copy())
+    )
+
+
+def grouped_dimensions(apart: tuple[int, ...], joined: tuple[int, ...]) -> list[slice] | None:
+    """For each dimension of ``joined``, the adjacent ones of ``apart`` that it joins; None if it splits one."""
+    groups, start = [], 0
+    for size in joined:
+        end = start
+        while prod(apart[start:end]) < size and end < len(apart):
+            end += 1
+        if prod(apart[start:end]) != size:
+            return None
+        groups.append(slice(start, end))
+        start = end
+    return groups if prod(apart[start:]) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -164,6 +213,13 @@ def _called(value: relax.Expr) -> str:
 
 
 REWRITES = (
+    Rewrite(
+        name="window_masks",
+        summary="a mask is added to scores without taking their windows apart and joining them again",
+        pattern=_JOINED,
+        rewriter=_add_joined,
+        is_default=True,
+    ),
     GraphRewrite(
         name="projections",
         summary="linear layers of one tensor that attention reads (queries, keys, values) become one",

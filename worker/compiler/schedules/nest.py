@@ -118,9 +118,15 @@ def store(buffer: Any, value: Any, *indices: Index) -> tirx.Stmt:
     return tirx.BufferStore(buffer, value, list(indices))
 
 
-def prefetch(buffer: Any, *indices: Index) -> tirx.Stmt:
+NEAR = 3
+"""A prefetch into every cache."""
+FAR = 2
+"""A prefetch into the second-level cache."""
+
+
+def prefetch(buffer: Any, *indices: Index, into: int = NEAR) -> tirx.Stmt:
     """Ask for the cache line of an element that is read soon. The element may lie outside the buffer."""
-    is_write, locality, is_data = (tirx.IntImm("int32", number) for number in (0, 3, 1))
+    is_write, locality, is_data = (tirx.IntImm("int32", number) for number in (0, into, 1))
     address = tirx.address_of(buffer[indices])
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, is_write, locality, is_data))
 

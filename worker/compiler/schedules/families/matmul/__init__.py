@@ -54,6 +54,8 @@ from worker.compiler.schedules.families.matmul.plan import (
     matmul_plans,
     plan_matmul,
     prefetched_bytes,
+    prefetches_panels,
+    visits,
 )
 from worker.compiler.schedules.families.matmul.product import Product, find_product
 from worker.compiler.schedules.plans import PlanChooser
@@ -75,9 +77,12 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
     right = right_operand(product) if dot is None else grouped_operand(product)
 
     ahead = prefetched_bytes(shape, machine, right) if dot is None else 0
+    is_apart = dot is None and not product.is_dynamic and prefetches_panels(shape, machine, right)
 
     def loops(plan: MatmulPlan) -> tirx.Stmt:
-        return (Writer(product, plan, ahead) if dot is None else DotWriter(product, plan, ahead, dot)).tasks()
+        if dot is not None:
+            return DotWriter(product, plan, 0, 0, dot).tasks()
+        return Writer(product, plan, ahead, visits(shape, plan) if is_apart else 0).tasks()
 
     plan = choose(matmul_plans(shape, machine, right), shape, right)
     if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):

@@ -21,22 +21,35 @@ Element = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a tile: first row and column, panel, the batch's variables, the panel's copy if any."""
+    """The origin of a tile: first row and column, panel, the batch's variables, the panel's copy if any.
+
+    ``visit`` counts the tiles of rows that use the panel.
+    """
 
     row: Any
     column: Any
     panel: Any
     batch: Places
     copy: Any
+    visit: Any
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes the loops of one product; ``ahead`` is how far packed weights are prefetched, in bytes."""
+    """Writes the loops of one product.
+
+    Attributes:
+        product: the product.
+        plan: how it is computed.
+        ahead: how far packed weights that are read once are prefetched, in bytes.
+        visits: how many tiles of rows use a panel of packed weights while the next one is prefetched; 0
+            prefetches none.
+    """
 
     product: Product
     plan: MatmulPlan
     ahead: int
+    visits: int
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
@@ -84,12 +97,13 @@ class Writer:
             copy, statement = self._copy_panel(column, places)
             prologue = [nest.declare(copy), statement]
 
-        def tile_at(row: Any) -> tirx.Stmt:
-            return self._tile(Origin(row, column, panel, places, copy))
-
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
-            return self._named((row, "row"), body=tile_at)
+            visit = index if self.plan.chunks_outside else first + index
+            return self._named(
+                (row, "row"),
+                body=lambda row: self._tile(Origin(row, column, panel, places, copy, visit)),
+            )
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):
@@ -198,9 +212,43 @@ class Writer:
         last = tirx.IntImm(self._index, whole * chains) + start
         return nest.sequence(
             *cleared,
-            *([nest.serial(whole, turn, self._index)] if whole else []),
+            *self._turns(whole, turn, start, origin),
             *(step(last + chain, chain) for chain in range(rest)),
         )
+
+    def _turns(
+        self, count: int, turn: Callable[[Any], tirx.Stmt], start: Any, origin: Origin
+    ) -> list[tirx.Stmt]:
+        """The turns from the step ``start`` on.
+
+        After each ``visits`` turns comes the share of the next panel that they prefetch: as many rows as a
+        turn has steps.
+        """
+        between, chains = self.visits, self.plan.tile.chains
+        if not between or count < between:
+            return [nest.serial(count, turn, self._index)] if count else []
+        blocks, rest = divmod(count, between)
+        depth = self.product.depth.size
+        done = origin.visit * (depth // between) + start // between
+
+        def block(index: Any) -> tirx.Stmt:
+            turns = nest.serial(between, lambda number: turn(index * between + number), self._index)
+            return nest.sequence(*self._next_panel(done + index * chains, origin), turns)
+
+        after = nest.serial(rest, lambda number: turn(number + blocks * between), self._index)
+        return [nest.serial(blocks, block, self._index), *([after] if rest else [])]
+
+    def _next_panel(self, row: Any, origin: Origin) -> list[tirx.Stmt]:
+        """Ask for the lines of the next panel's rows from ``row`` on, as many as there are chains."""
+        tile = self.plan.tile
+        (packed,) = nest.loads_of(self.product.right)
+        lanes = max(1, CACHE_LINE * 8 // tvm.DataType(str(packed.source.dtype)).bits)
+        first = row + self.product.depth.size
+        return [
+            nest.prefetch(packed.source, origin.panel, first + chain, column, into=nest.FAR)
+            for chain in range(tile.chains)
+            for column in range(0, tile.columns, lanes)
+        ]
 
     def _prefetches(self, first: Any, origin: Origin) -> list[tirx.Stmt]:
         """Ask for the lines of weights that come ``ahead`` bytes after those of a turn.

@@ -56,6 +56,11 @@ _PREFETCHED = 1024
 page. On an AVX-512 Xeon with two threads, reading the weights of a decoder of 110 million parameters takes
 14.7 ms without and 12.6 ms with it; four times as far is slower."""
 
+_MOST_VISITS = 64
+"""With more tiles of rows than this, the first tile's wait for a panel no longer counts."""
+_FEW_PANELS_OF_L2 = 4
+"""Weights of less than this fraction of L2 are not prefetched."""
+
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
 _FEW_ROWS = 4
@@ -194,6 +199,26 @@ def prefetched_bytes(shape: MatmulShape, machine: Machine, right: RightOperand) 
     weight_bytes = shape.batches * shape.depth * shape.columns * shape.bits // 8
     is_read_once = right.columns is not None and shape.rows <= _FEW_ROWS
     return _PREFETCHED if is_read_once and weight_bytes > machine.l2_bytes else 0
+
+
+def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand) -> bool:
+    """Whether tasks ask for the next panel of packed weights while they compute with one.
+
+    Otherwise the first tile of rows waits for memory at each panel.
+    """
+    weight_bytes = shape.batches * shape.depth * shape.columns * shape.bits // 8
+    return (
+        right.columns is not None
+        and shape.rows > _FEW_ROWS
+        and weight_bytes > machine.l2_bytes // _FEW_PANELS_OF_L2
+    )
+
+
+def visits(shape: MatmulShape, plan: MatmulPlan) -> int:
+    """The tiles of rows that a thread computes with a panel before it takes the next one; 0 if too many."""
+    tiles = ceil(shape.rows / plan.tile.rows)
+    found = min(plan.chunk_tiles, tiles) if plan.chunks_outside else tiles
+    return found if found <= min(_MOST_VISITS, shape.steps) else 0
 
 
 def panels(columns: int, tile: MatmulTile) -> int:
