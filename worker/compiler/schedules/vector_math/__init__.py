@@ -8,8 +8,8 @@ of a reduced argument, whose common terms are vectors in registers::
                                             r[lane] = x[lane] - n[lane] * log(2)
                                             y[lane] = polynomial(r[lane]) * 2 ** n[lane]
 
-Overflow, underflow, infinities and NaN come out as from the library; a denormal number may come out as
-another one or as zero.
+Overflow, infinities and NaN come out as from the library. A denormal number may come out as another one or as
+zero; an exponential comes out as zero.
 
 Greatest errors in units in the last place, which ``tests/stages/test_vector_math.py`` checks:
 

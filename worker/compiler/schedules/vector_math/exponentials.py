@@ -88,7 +88,11 @@ _SMALL_TANH = 0.625
 
 
 def exp(x: Expression, doublings: int = 0) -> Expression:
-    """``e ** x * 2 ** doublings`` as a power of two times ``e ** r``, ``|r|`` at most half of ``log(2)``."""
+    """``e ** x * 2 ** doublings`` as a power of two times ``e ** r``, ``|r|`` at most half of ``log(2)``.
+
+    It is zero where ``e ** x`` is denormal: processors take a hundred times as long for such numbers, which a
+    softmax of masked scores (-100 for the windows of Swin) is full of.
+    """
     form = format_of(x)
     shift = form(float(doublings))
 
@@ -99,7 +103,11 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
     def reduced(x: Expression) -> Expression:
         return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
 
-    return let(x, lambda x: let(clamped(x, form.exp_lowest, form.exp_highest - doublings), reduced))
+    def normal(x: Expression) -> Expression:
+        value = let(clamped(x, form.exp_lowest, form.exp_highest - doublings), reduced)
+        return tirx.Select(x < form(form.exp_lowest), form(0.0), value)
+
+    return let(x, normal)
 
 
 def small_exp(r: Expression) -> Expression:

@@ -15,7 +15,10 @@ Expression = Any
 
 @dataclass(frozen=True)
 class Format:
-    """A floating-point format and its coefficients; polynomials begin with the highest power."""
+    """A floating-point format and its coefficients; polynomials begin with the highest power.
+
+    ``exp_lowest`` is the lowest number whose exponential is a normal number.
+    """
 
     dtype: str
     integer: str
@@ -47,7 +50,7 @@ FLOAT32 = Format(
     bias=127,
     smallest_normal=1.1754943508222875e-38,
     largest=3.4028234663852886e38,
-    exp_lowest=-104.0,
+    exp_lowest=-87.33654022216797,
     exp_highest=89.0,
     log2=(0.693359375, -2.12194440e-4),
     exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
@@ -72,7 +75,7 @@ FLOAT64 = Format(
     bias=1023,
     smallest_normal=2.2250738585072014e-308,
     largest=1.7976931348623157e308,
-    exp_lowest=-746.0,
+    exp_lowest=-708.3964185322641,
     exp_highest=710.0,
     log2=(6.93145751953125e-1, 1.42860682030941723212e-6),
     exp=(

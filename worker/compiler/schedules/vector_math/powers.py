@@ -64,9 +64,9 @@ def power(base: Expression, exponent: Expression) -> Expression | None:
 
 
 def exp2(x: Expression) -> Expression:
-    """A power of two times ``e ** (r * log(2))``, ``|r|`` at most one half."""
+    """A power of two times ``e ** (r * log(2))``, ``|r|`` at most one half; zero where it is denormal."""
     form = format_of(x)
-    lowest, highest = form.exp_lowest / _LOG_2, form.exp_highest / _LOG_2
+    lowest, highest = float(1 - form.bias), form.exp_highest / _LOG_2
 
     def scaled(x: Expression, n: Expression) -> Expression:
         return let((x - n) * form(_LOG_2), lambda r: times_power_of_two(small_exp(r), n))
@@ -74,7 +74,10 @@ def exp2(x: Expression) -> Expression:
     def reduced(x: Expression) -> Expression:
         return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
 
-    return let(x, lambda x: let(clamped(x, lowest, highest), reduced))
+    def normal(x: Expression) -> Expression:
+        return tirx.Select(x < form(lowest), form(0.0), let(clamped(x, lowest, highest), reduced))
+
+    return let(x, normal)
 
 
 def fmod(left: Expression, right: Expression) -> Expression | None:
