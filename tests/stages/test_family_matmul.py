@@ -213,9 +213,7 @@ def test_weights_that_come_from_memory_are_prefetched(
 
 
 @pytest.mark.parametrize("rows", [2, 50])
-def test_a_prefetching_product_agrees_with_numpy(
-    server: CandidateClient, tmp_path: Path, rows: int
-) -> None:
+def test_a_prefetching_product_agrees_with_numpy(server: CandidateClient, tmp_path: Path, rows: int) -> None:
     generator = np.random.default_rng(0)
     data = generator.standard_normal((rows, 1000)).astype("float32")
     weights = generator.standard_normal((1000, 1003)).astype("float32")

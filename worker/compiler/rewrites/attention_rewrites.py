@@ -72,8 +72,9 @@ def _add_joined(match: Match) -> relax.Expr | None:
 
 
 def grouped_dimensions(apart: tuple[int, ...], joined: tuple[int, ...]) -> list[slice] | None:
-    """For each dimension of ``joined``, the adjacent ones of ``apart`` that it joins; None if it splits one."""
-    groups, start = [], 0
+    """The adjacent dimensions of ``apart`` that each one of ``joined`` joins; None if one is split."""
+    groups: list[slice] = []
+    start = 0
     for size in joined:
         end = start
         while prod(apart[start:end]) < size and end < len(apart):
