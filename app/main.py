@@ -113,11 +113,11 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.tracer = open_tracer("app")
     app.add_middleware(Conditional)
     app.add_middleware(Authentication)
-    if app.state.settings.console:
-        console.install(app)
     app.add_middleware(Metering, metrics=app.state.metrics)
     app.add_middleware(Tracing, tracer=app.state.tracer)
     app.add_middleware(Origins)
+    if app.state.settings.console:
+        console.install(app)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestIds)  # the middleware added last runs first
     problems.install(app)

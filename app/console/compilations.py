@@ -24,7 +24,9 @@ from app.routes.lookup import CompilationDep
 from app.routes.submissions import submit_compilation
 from app.service import ServiceDep, TenantService
 from bessemer.contract.base import now
+from bessemer.contract.code import CODE_INDEX
 from bessemer.contract.group import Group
+from bessemer.contract.ir import IR_INDEX
 from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.options import MAX_TRIALS
@@ -78,6 +80,7 @@ def show_compilation(request: Request, service: ServiceDep, job: CompilationDep)
         token=secrets.token_hex(8),
         more_trials=min(max(job.request.tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS),
         max_trials=MAX_TRIALS,
+        keeps_compiler=_keeps_compiler(job),
     )
 
 
@@ -163,9 +166,15 @@ def _rendered(request: Request, job: Compilation, stored: StoredReport) -> Marku
             report=stored.report,
             result=make_result(job, stored.report) if job.state is JobState.SUCCEEDED else None,
             figures=words,
+            keeps_compiler=_keeps_compiler(job),
             clip=console_words.clip,
         )
     )
+
+
+def _keeps_compiler(job: Compilation) -> bool:
+    """Whether there are passes or functions to look at."""
+    return any(artifact.name in (IR_INDEX, CODE_INDEX) for artifact in job.artifacts)
 
 
 def _log_tail(service: TenantService, job: Compilation) -> str:

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from markupsafe import Markup
 from pydantic import BaseModel, Field
 
+from app.console import words
 from app.console.code_diff import word_marks
-from app.console.code_text import Comparison, Life, Row, RowKind, Text, lives, matching
+from app.console.code_text import Comparison, Function, Life, Row, RowKind, Text, lives, matching
 from app.console.code_tokens import Language, Linker, Mark, marked_up, visible
 from app.console.compiler_graph import draw
 from app.console.compiler_reading import Compiler, read_compiler
@@ -21,7 +22,7 @@ from app.routes.code import named_function
 from app.routes.lookup import CompilationDep
 from app.service import ServiceDep
 from bessemer.contract.code import CodeFunction, CodeKind, CodeOperator
-from bessemer.contract.ir import IrStep
+from bessemer.contract.ir import IrStep, IrText
 from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/console/compilations/{id}/compiler", include_in_schema=False)
@@ -33,7 +34,14 @@ MAX_WINDOW = 1000
 MAX_MATCHES = 100
 MAX_FUNCTIONS_FOUND = 50
 PANE_WINDOW = 300
-LANGUAGES = {CodeKind.LLVM_IR: Language.LLVM, CodeKind.ASSEMBLY: Language.ASSEMBLY}
+SCRIPT = "script"
+"""The form of a function in TVMScript, beside those of ``CodeKind``."""
+LANGUAGES = {
+    CodeKind.LLVM_IR: Language.LLVM,
+    CodeKind.ASSEMBLY: Language.ASSEMBLY,
+    CodeKind.PTX: Language.ASSEMBLY,
+}
+TITLES = {CodeKind.LLVM_IR: "LLVM IR", CodeKind.ASSEMBLY: "Assembly", CodeKind.PTX: "PTX"}
 
 Place = Annotated[int, Field(ge=0, le=1 << 31)]
 
@@ -46,6 +54,7 @@ class Asked(BaseModel):
         against: the step to compare it with; by default, the one before.
         view: its changes, or its whole text; by default, its changes if there are any.
         line: a line, from 1, to show and mark.
+        kind: the form of a function's code that the line is of.
         row: the first row of the comparison.
         q: what to search for.
     """
@@ -54,6 +63,7 @@ class Asked(BaseModel):
     against: Place | None = None
     view: Annotated[str, Field(pattern="^(split|unified|text)?$")] = ""
     line: Place | None = None
+    kind: Annotated[str, Field(max_length=20)] = ""
     row: Place = 0
     q: Annotated[str, Field(max_length=200)] = ""
 
@@ -140,7 +150,11 @@ class Pane:
         source: the query that asks for its lines.
         total: how many lines it has.
         lines: some of them.
-        permalink: the query of the page that shows it, without the line.
+        permalink: the address of the page that shows it, to which a line is added.
+        anchor: what the id of a line has before its number.
+        marked: a line to mark, by its number.
+        cut: that the text was cut, and by how much; empty if it is whole.
+        base: the place of its first line in the text that the source has, from 0.
     """
 
     title: str
@@ -148,6 +162,10 @@ class Pane:
     total: int
     lines: Sequence[Line]
     permalink: str
+    anchor: str = "L"
+    marked: int | None = None
+    cut: str = ""
+    base: int = 0
 
     @property
     def start(self) -> int:
@@ -228,7 +246,7 @@ def show_passes(request: Request, compiler: CompilerDep, asked: Annotated[Asked,
         rows=rows,
         next_row=asked.row + WINDOW if comparison and asked.row + WINDOW < len(comparison.rows) else None,
         pane=pane,
-        earlier=compiler.steps[step.step - 1] if step.step else None,
+        cuts=_cuts(compiler, (step,) if view == "text" else (against, step)),
         tab="passes",
     )
 
@@ -290,7 +308,7 @@ def show_lines(request: Request, compiler: CompilerDep, asked: Annotated[Window,
         text, language = compiler.code_of(function, asked.kind), LANGUAGES[asked.kind]
         link = places.linker(None, None)
     lines = _lines(text, language, asked.start, asked.count, link)
-    return _page(request, compiler, "compiler_lines.html.j2", lines=lines, permalink="", marked=None)
+    return _page(request, compiler, "compiler_lines.html.j2", lines=lines)
 
 
 @router.get("/search")
@@ -347,7 +365,7 @@ def show_function(
         code=code,
         step=step,
         life=life,
-        panes=list(_panes(places, function, step, code)),
+        panes=list(_panes(places, function, step, code, asked)),
         operators=_operators(compiler, code),
         readers=_neighbors(compiler, function),
         tab="functions",
@@ -382,6 +400,7 @@ def show_model(request: Request, compiler: CompilerDep, asked: Annotated[Asked, 
             for path, each in groupby(shown, lambda entry: entry[1].place.module_path or "")
         ],
         computed_by=_computed_by(compiler),
+        forms={function.name: _forms(compiler, function) for function in code.functions} if code else {},
         next_row=asked.row + WINDOW if asked.row + WINDOW < len(operators) else None,
         tab="model",
     )
@@ -414,37 +433,92 @@ def _function(compiler: Compiler, name: str) -> CodeFunction:
 
 def _module_pane(places: Places, step: IrStep, line: int | None) -> Pane:
     text = places.compiler.module(step)
-    start = max((line or 1) - 1 - WINDOW // 4, 0)
-    start = min(start, max(len(text.lines) - WINDOW, 0))
+    start = _window_start(len(text.lines), line, WINDOW)
     return Pane(
-        "TVMScript",
-        urlencode({"step": step.step}),
-        len(text.lines),
-        _lines(text, Language.SCRIPT, start, WINDOW, places.linker(step, text)),
-        urlencode({"step": step.step, "view": "text"}),
+        title="TVMScript",
+        source=urlencode({"step": step.step}),
+        total=len(text.lines),
+        lines=_lines(text, Language.SCRIPT, start, WINDOW, places.linker(step, text)),
+        permalink=f"{places.base}?{urlencode({'step': step.step, 'view': 'text'})}",
+        marked=line,
+        cut=_cut_module(places.compiler, step),
     )
 
 
+def _window_start(total: int, line: int | None, size: int) -> int:
+    """The first line of a window, from 0, that shows a line, from 1."""
+    return max(min((line or 1) - 1 - size // 4, total - size), 0)
+
+
+def _cuts(compiler: Compiler, steps: Sequence[IrStep]) -> Sequence[str]:
+    """What is missing of the modules that a page shows, each once."""
+    kept = dict.fromkeys(compiler.kept(step).step for step in steps)
+    notes = ((compiler.step(number), _cut_module(compiler, compiler.step(number))) for number in kept)
+    return [f"Step {step.step}, {step.name}: {note}" for step, note in notes if note]
+
+
+def _cut_module(compiler: Compiler, step: IrStep) -> str:
+    return cut_note(compiler.kept(step).text, len(compiler.module(step).lines))
+
+
+def cut_note(text: IrText, lines: int) -> str:
+    """That a job kept only the start of a text; empty if it kept all of it."""
+    if text.whole_bytes is None:
+        return ""
+    whole = words.size(text.whole_bytes)
+    if not lines:
+        return f"This text of {whole} was not kept: the texts of one compilation exceed their limit."
+    kept = words.size(text.text_bytes)
+    return f"Cut after line {lines:,}: {kept} of {whole} were kept. The rest is not stored."
+
+
 def _panes(
-    places: Places, function: str, step: IrStep | None, code: CodeFunction | None
+    places: Places, function: str, step: IrStep | None, code: CodeFunction | None, asked: Asked
 ) -> Iterator[tuple[str, Pane]]:
     """The forms of a function, each with its key."""
     if step is not None:
         text = places.compiler.module(step)
         part = text.functions.get(function)
         if part is not None:
-            lines = _lines(
-                text, Language.SCRIPT, part.start, min(part.lines, PANE_WINDOW), places.linker(step, text)
-            )
-            query = urlencode({"step": step.step, "view": "text"})
-            title = "TensorIR" if part.is_kernel else "Relax"
-            yield "script", Pane(title, urlencode({"step": step.step}), part.lines, lines, query)
-    for kind, title in ((CodeKind.LLVM_IR, "LLVM IR"), (CodeKind.ASSEMBLY, "Assembly")):
-        if code is not None and code.text(kind).packed_bytes:
+            yield SCRIPT, _script_pane(places, step, text, part, asked)
+    for kind, title in TITLES.items():
+        if code is not None and (code.text(kind).packed_bytes or code.text(kind).whole_bytes):
             text = places.compiler.code_of(code, kind)
-            source = urlencode({"function": function, "kind": kind.value})
-            lines = _lines(text, LANGUAGES[kind], 0, PANE_WINDOW, places.linker(None, None))
-            yield kind.value, Pane(title, source, len(text.lines), lines, "")
+            line = asked.line if asked.kind == kind else None
+            start = _window_start(len(text.lines), line, PANE_WINDOW)
+            yield (
+                kind.value,
+                Pane(
+                    title=title,
+                    source=urlencode({"function": function, "kind": kind.value}),
+                    total=len(text.lines),
+                    lines=_lines(text, LANGUAGES[kind], start, PANE_WINDOW, places.linker(None, None)),
+                    permalink=f"{places.function(function)}?{urlencode({'kind': kind.value})}",
+                    anchor=f"{kind.value}-L",
+                    marked=line,
+                    cut=cut_note(code.text(kind), len(text.lines)),
+                ),
+            )
+
+
+def _script_pane(places: Places, step: IrStep, text: Text, part: Function, asked: Asked) -> Pane:
+    """A function in a module; lines have their numbers in the module."""
+    line = asked.line if asked.kind == SCRIPT else None
+    within = None if line is None else line - part.start
+    start = part.start + _window_start(part.lines, within, PANE_WINDOW)
+    count = min(part.end - start, PANE_WINDOW)
+    query = urlencode({"step": step.step, "kind": SCRIPT})
+    return Pane(
+        title="TensorIR" if part.is_kernel else "Relax",
+        source=urlencode({"step": step.step}),
+        total=part.lines,
+        lines=_lines(text, Language.SCRIPT, start, count, places.linker(step, text)),
+        permalink=f"{places.function(part.name)}?{query}",
+        anchor=f"{SCRIPT}-L",
+        marked=line,
+        cut=_cut_module(places.compiler, step) if part.end == len(text.lines) else "",
+        base=part.start,
+    )
 
 
 def _lines(text: Text, language: Language, start: int, count: int, link: Linker | None) -> Sequence[Line]:
@@ -556,6 +630,13 @@ def _computed_by(compiler: Compiler) -> dict[int, str]:
     if compiler.code is None:
         return {}
     return {number: call.function for call in compiler.code.calls for number in call.operators}
+
+
+def _forms(compiler: Compiler, function: CodeFunction) -> Sequence[tuple[str, str]]:
+    """The forms of a function that are kept, each with its title."""
+    script = [(SCRIPT, "TensorIR")] if compiler.steps else []
+    code = ((kind.value, title) for kind, title in TITLES.items() if function.text(kind).text_bytes)
+    return [*script, *code]
 
 
 def _neighbors(compiler: Compiler, function: str) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,10 +1,11 @@
 """Lays out a model's graph: a box for each call of a function, with its operators, colored by time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bessemer.contract.code import CodeCall, CodeListing
 from bessemer.contract.report import FunctionTime
+from bessemer.figures.words import duration
 
 MAX_BOXES = 600
 MAX_OPERATORS_SHOWN = 5
@@ -144,7 +145,7 @@ def _box(
         title=_cut(call.function, 30),
         rows=tuple(rows),
         where=where,
-        time="" if time is None else f"{time * 1000:.3g} µs" if time < 1 else f"{time:.3g} ms",
+        time="" if time is None else duration(time),
         heat=-1 if time is None else heat(time, slowest),
         address=address(call.function),
         x=x,
@@ -207,10 +208,3 @@ def _beside(source: Box, target: Box, lane: int) -> str:
     return (
         f"M{x} {y}H{lane - 6}Q{lane} {y} {lane} {y + 6}V{end_y - 6}Q{lane} {end_y} {lane - 6} {end_y}H{end}"
     )
-
-
-def legend(slowest: float) -> Iterator[tuple[int, str]]:
-    """The colors and what they mean."""
-    bounds = (0.0, 0.05, 0.15, 0.3, 0.55, 0.8)
-    for number, bound in enumerate(bounds):
-        yield number, f"from {bound * slowest * 1000:.3g} µs"

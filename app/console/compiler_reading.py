@@ -92,13 +92,17 @@ class Compiler:
         return self.steps[place]
 
     def module(self, step: IrStep) -> Text:
-        """The module after a step. A step that changed nothing shares the text of the one before."""
+        """The module after a step."""
+        return self._text(IR_TEXTS, self.kept(step).text)
+
+    def kept(self, step: IrStep) -> IrStep:
+        """The step with a step's text: one that changed nothing shares the text of the one before."""
         while not step.changed and step.step in range(1, len(self.steps)):
             step = self.steps[step.step - 1]
-        return self._text(IR_TEXTS, step.text)
+        return step
 
     def code_of(self, function: CodeFunction, kind: CodeKind) -> Text:
-        """A function's LLVM IR or assembly."""
+        """A function's code in one form."""
         return self._text(CODE_TEXTS, function.text(kind))
 
     def compare(self, before: IrStep, after: IrStep) -> Comparison:

@@ -12,6 +12,7 @@ from bessemer.contract.group import TargetResult
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.names import shown_labels
 from bessemer.contract.report import BenchmarkResult, FunctionTime, Report
+from bessemer.figures.words import baseline_name, duration, three_digits
 from bessemer.gate.policy import WARN_PERCENT, Bounds, Outcome, judge
 from bessemer.gate.summary import complaints
 
@@ -175,17 +176,17 @@ def _share(value: float) -> str:
 
 
 FIGURES = (
-    Figure("Median latency", _latency("p50_ms"), words.duration, -1),
-    Figure("Fastest run", _latency("min_ms"), words.duration, -1),
-    Figure("90th percentile", _latency("p90_ms"), words.duration, -1),
+    Figure("Median latency", _latency("p50_ms"), duration, -1),
+    Figure("Fastest run", _latency("min_ms"), duration, -1),
+    Figure("90th percentile", _latency("p90_ms"), duration, -1),
     Figure("Tokens a second", _tokens, lambda value: f"{value:.4g}", 1),
-    Figure("Fastest baseline", _peer, words.duration),
-    Figure("Library / fastest baseline", _against_peer, lambda value: f"{value:.3g}", -1),
+    Figure("Fastest baseline", _peer, duration),
+    Figure("Library / fastest baseline", _against_peer, three_digits, -1),
     Figure("Estimate of a run, in cycles", _cycles, lambda value: f"{value:,.0f}", -1),
     Figure("Size of the library", lambda column: column.result.library_bytes, _size, -1),
     Figure("Size of the bundle", lambda column: column.result.bundle_bytes, _size),
     Figure("Peak memory", _memory, _size, -1),
-    Figure("Largest error", lambda column: column.result.max_absolute_error, lambda value: f"{value:.3g}"),
+    Figure("Largest error", lambda column: column.result.max_absolute_error, three_digits),
     Figure("Error as share of its bound", lambda column: column.result.error_share, _share),
     Figure("Time of the compilation", lambda column: column.result.seconds, words.seconds),
 )
@@ -199,7 +200,10 @@ TEXTS = (
     _text("Target", lambda column: column.result.target),
     _text("Processor", lambda column: column.result.processor or ""),
     _text("Threads", lambda column: str(column.result.threads or "")),
-    _text("Fastest baseline is", lambda column: column.result.peer.name if column.result.peer else ""),
+    _text(
+        "Fastest baseline is",
+        lambda column: baseline_name(column.result.peer.name) if column.result.peer else "",
+    ),
     _text("Doubt", lambda column: column.result.unsteady),
 )
 
@@ -268,7 +272,7 @@ def _function_row(name: str, functions: Sequence[FunctionTime | None]) -> Row:
     def cell(index: int, function: FunctionTime | None) -> Cell:
         if function is None:
             return Cell(MISSING, "not there" if index else "", QUIET)
-        text = words.duration(function.milliseconds)
+        text = duration(function.milliseconds)
         if not index:
             return Cell(text)
         factor = None if base is None else ratio(function.milliseconds, base.milliseconds)
@@ -379,12 +383,12 @@ def _medians(column: Compared) -> Iterator[tuple[str, float, bool]]:
     if figures is None:
         return
     ours = (("library", figures.latency.p50_ms, False),)
-    peers = ((peer.name, peer.latency.p50_ms, True) for peer in figures.baselines)
+    peers = ((baseline_name(peer.name), peer.latency.p50_ms, True) for peer in figures.baselines)
     yield from (each for each in (*ours, *peers) if math.isfinite(each[1]) and each[1] >= 0)
 
 
 def _bar(name: str, time: float, longest: float, is_peer: bool) -> Bar:
-    return Bar(name, words.duration(time), 100 * (ratio(time, longest) or 0.0), is_peer)
+    return Bar(name, duration(time), 100 * (ratio(time, longest) or 0.0), is_peer)
 
 
 def same_reference(columns: Iterable[Compared], name: str) -> bool | None:

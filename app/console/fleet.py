@@ -71,10 +71,10 @@ def _meters(tenant: TenantService) -> tuple[Meter, ...]:
     usage = usage_of(tenant)
     return (
         Meter("Running compilations", usage.running_jobs, ""),
-        Meter("Waiting", usage.queued_jobs, ""),
-        Meter("Uploads", usage.uploads, ""),
+        Meter("Queued compilations", usage.queued_jobs, ""),
+        Meter("Uploads in progress", usage.uploads, ""),
         Meter("Stored files", usage.stored_bytes, "bytes"),
-        Meter("Time of workers today", usage.worker_seconds, "seconds"),
+        Meter("Worker time today", usage.worker_seconds, "seconds"),
     )
 
 

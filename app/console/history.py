@@ -10,6 +10,7 @@ from bessemer.contract.group import shown_target
 from bessemer.contract.job import Compilation, Figures
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import BaselineResult, Latency, Report
+from bessemer.figures.words import duration
 from bessemer.gate.policy import WARN_PERCENT, Outcome, Verdict
 
 MOST_POINTS = 400
@@ -71,7 +72,7 @@ class Series:
             return None
         ours = tuple(_point(step, address(step.job)) for step in self.steps)
         peers = tuple(_peer_point(step) for step in self.steps)
-        return chart((Line("peer", "fastest baseline", peers), Line("ours", "library", ours)), words.duration)
+        return chart((Line("peer", "fastest baseline", peers), Line("ours", "library", ours)), words.tick)
 
 
 def history(jobs: Iterable[Compilation], report: Reports) -> tuple[Series, ...]:
@@ -141,7 +142,7 @@ MARKS = {
 def _point(step: Step, address: str) -> Point | None:
     p50 = step.figures.latency.p50_ms
     labels = ", ".join(f"{key}={value}" for key, value in step.job.request.labels.items())
-    title = (words.moment(step.job.created_at), labels, words.duration(p50), step.change, *step.reasons)
+    title = (words.moment(step.job.created_at), labels, duration(p50), step.change, *step.reasons)
     return _drawable(
         Point(
             p50, f"{step.job.created_at:%b %d}", ": ".join(filter(None, title)), address, MARKS[step.verdict]

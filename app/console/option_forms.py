@@ -1,5 +1,6 @@
 """Forms made from the API's own schema: the options of a compilation in groups of fields. Pure functions."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,6 +8,9 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 _REFERENCE = "#/components/schemas/"
+_NULL = re.compile(r"\b[Nn]ull(?=: )")
+"""What descriptions call the value of a field that is empty in a form."""
+
 REQUEST = "Submission"
 
 ELSEWHERE = frozenset({"model", "target", "inputs", "dimensions", "constants"})
@@ -141,7 +145,9 @@ def _field(schemas: Schema, path: str, given: Schema) -> OptionField:
         path=path,
         kind=kind,
         title=_title(path.rpartition(".")[2]),
-        help=given.get("description", ""),
+        help=_NULL.sub(
+            lambda found: "Empty" if found[0] == "Null" else "empty", given.get("description", "")
+        ),
         default=given.get("default"),
         choices=choices,
         minimum=schema.get("exclusiveMinimum") if least is None else least,

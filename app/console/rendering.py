@@ -4,12 +4,13 @@ from pathlib import Path
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.console import words
 from app.console.static_files import address
 from app.identity.caller import Caller
 from bessemer.contract.access import Scope
+from bessemer.figures.templates import open_templates
+from bessemer.figures.words import duration
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -23,26 +24,16 @@ HEADERS = {
 }
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        auto_reload=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+TEMPLATES = open_templates(
+    Path(__file__).parent / "templates",
+    {
         "moment": words.moment,
-        "duration": words.duration,
+        "duration": duration,
         "seconds": words.seconds,
         "size": words.size,
         "short": words.short,
-    }
-    return environment
-
-
-ENVIRONMENT = _environment()
+    },
+)
 
 
 def page(request: Request, template: str, status: int = 200, **values: object) -> HTMLResponse:
@@ -60,7 +51,7 @@ def render(request: Request, template: str, **values: object) -> str:
     """
     root = request.scope.get("root_path", "")
     caller: Caller | None = getattr(request.state, "caller", None)
-    return ENVIRONMENT.get_template(template).render(
+    return TEMPLATES.get_template(template).render(
         root=root,
         static=lambda name: f"{root}{address(name)}",
         caller=caller,

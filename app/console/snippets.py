@@ -48,6 +48,11 @@ class Model:
         """What a client submits."""
         return self.file or self.digest or "model.pt2"
 
+    @property
+    def path(self) -> str:
+        """The same for a shell, where a leading dash would make it an option or standard input."""
+        return f"./{self.source}" if self.source.startswith("-") else self.source
+
 
 @dataclass(frozen=True)
 class Snippets:
@@ -81,10 +86,10 @@ def _curl(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bo
     if asks_for_keys:
         parts.append('-H "Authorization: Bearer $BESSEMER_API_KEY"')
     if model.file or not model.digest:
-        escaped = model.source.replace("\\", "\\\\").replace('"', '\\"')
+        escaped = model.path.replace("\\", "\\\\").replace('"', '\\"')
         form = f'model=@"{escaped}"'
-        plain = shlex.quote(model.source) == model.source
-        parts.append(f"-F model=@{model.source}" if plain else f"-F {shlex.quote(form)}")
+        plain = shlex.quote(model.path) == model.path
+        parts.append(f"-F model=@{model.path}" if plain else f"-F {shlex.quote(form)}")
         parts.append(f"--form-string {shlex.quote('request=' + _json(document))}")
     else:
         parts.append(f"--json {shlex.quote(_json({'model': model.digest, **document}))}")
@@ -93,7 +98,7 @@ def _curl(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bo
 
 
 def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
-    parts = [f"bessemer compile {shlex.quote(model.source)}"]
+    parts = [f"bessemer compile {shlex.quote(model.path)}"]
     target = document.get("target")
     for name, value in _targets(target):
         parts.append(f"{name} {shlex.quote(value)}")

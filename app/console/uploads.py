@@ -4,7 +4,7 @@ The browser sends the digests of a file's parts. The answer names those that are
 the same request starts, resumes and ends an upload, whichever app process answers.
 """
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated, Self
 
@@ -23,6 +23,7 @@ from bessemer.contract.model import Model
 from bessemer.contract.names import name_of_file
 from bessemer.contract.problem import ErrorCode
 from bessemer.store.blobs.hashing import Blob
+from bessemer.store.errors import BlobMissingError
 
 PART_BYTES = 8 << 20
 """The size of every part but the last."""
@@ -60,7 +61,7 @@ class Progress(Document):
     """What an upload needs next.
 
     Attributes:
-        missing: the parts to send; empty at the end.
+        missing: the parts to send, before the client asks again.
         model: the model at the end.
     """
 
@@ -70,24 +71,39 @@ class Progress(Document):
 
 @plans.post("/console/uploads")
 async def upload(service: ServiceDep, plan: Plan) -> Progress:
-    """Say which parts are missing. If none is, store the model."""
+    """Say which parts are missing. If none is, store the model.
+
+    Requests for the same file may run at once: the first that has stored the model deletes the parts,
+    and the others find the model.
+    """
     name = name_of_file(plan.file)
-    known = await run_in_threadpool(service.data.models.get, plan.digest)
+    known = await run_in_threadpool(_stored, service, plan, name)
     if known is not None:
-        blob = Blob(known.digest, known.size_bytes)
-        return Progress(model=(await run_in_threadpool(register_model, service, blob, name))[0])
+        return Progress(model=known)
     if plan.size_bytes > service.settings.max_upload_bytes:
         detail = f"The file has {plan.size_bytes} bytes; the limit is {service.settings.max_upload_bytes}."
         raise refuse(ErrorCode.MODEL_TOO_LARGE, detail)
     parts = service.data.parts
     missing = await run_in_threadpool(parts.missing, plan.parts)
-    if missing:
-        await run_in_threadpool(partial(require_room, service, WORKER, STORED, more_bytes=plan.size_bytes))
-        return Progress(missing=missing)
-    chunks = iterate_in_threadpool(parts.joined(plan.parts))
-    model, _ = await receive_model(service, chunks, plan.digest, name, plan.size_bytes)
-    await run_in_threadpool(parts.delete, plan.parts)
-    return Progress(model=model)
+    if not missing:
+        chunks = iterate_in_threadpool(parts.joined(plan.parts))
+        with suppress(BlobMissingError):  # another request was first
+            await receive_model(service, chunks, plan.digest, name, plan.size_bytes)
+    known = await run_in_threadpool(_stored, service, plan, name)
+    if known is not None:
+        return Progress(model=known)
+    await run_in_threadpool(partial(require_room, service, WORKER, STORED, more_bytes=plan.size_bytes))
+    return Progress(missing=missing)
+
+
+def _stored(service: TenantService, plan: Plan, name: str | None) -> Model | None:
+    """The model if the tenant has stored it; parts that another request still sent are deleted."""
+    known = service.data.models.get(plan.digest)
+    if known is None:
+        return None
+    model, _ = register_model(service, Blob(known.digest, known.size_bytes), name)
+    service.data.parts.delete(plan.parts)
+    return model
 
 
 @router.put("/console/uploads/parts/{digest}")

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+from bessemer.figures import words
 
 
 def moment(value: datetime | None) -> str:
@@ -10,8 +10,8 @@ def moment(value: datetime | None) -> str:
     return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
 
 
-def duration(milliseconds: float) -> str:
-    """A latency with three or four digits."""
+def tick(milliseconds: float) -> str:
+    """A latency at an axis, without zeros at its end."""
     return f"{milliseconds * 1000:.3g} µs" if milliseconds < 1 else f"{milliseconds:.4g} ms"
 
 
@@ -22,12 +22,8 @@ def seconds(value: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes."""
-    known = min(count, 1 << 80)  # jobs write sizes: any number occurs
-    if known < 1 << 10:
-        return f"{known} bytes"
-    unit, name = next(each for each in UNITS if known >= each[0])
-    return f"{known / unit:.1f} {name}"
+    """A number of bytes. Jobs write sizes, so any number occurs."""
+    return words.size(min(count, 1 << 80))
 
 
 def short(digest: str) -> str:

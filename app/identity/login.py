@@ -14,6 +14,7 @@ from app.identity.addresses import is_loopback
 from app.identity.caller import ANONYMOUS, Caller
 from app.identity.failed_logins import FailedLogins
 from app.identity.oidc import IssuerUnavailableError, TokenError, TokenRefusedError, TokenVerifier
+from app.identity.scopes import READING
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.base import now
 from bessemer.contract.keys import ApiKey
@@ -54,11 +55,15 @@ class Login:
         """The caller of a request.
 
         Raises:
-            RefusalError: 401, the caller is unknown; 403, no rule covers its token; 429, it fails often.
+            RefusalError: 401, the caller is unknown; 403, no rule covers its token, or a change has the
+                cookie and no origin; 429, it fails often.
             StoreUnavailableError: the database is away.
         """
         if not await self.asks_for_keys():
             return ANONYMOUS
+        if _lacks_origin(request):
+            detail = "It changes something with the console's cookie, without `Origin` or `Sec-Fetch-Site`."
+            raise RefusalError(make_problem(ErrorCode.ORIGIN_MISSING, detail))
         return await self.caller_of(request, _credential(request))
 
     async def caller_of(self, request: Request, credential: str) -> Caller:
@@ -150,3 +155,15 @@ def _credential(request: Request) -> str:
         return request.cookies.get(COOKIE, "")
     scheme, _, credential = header.partition(" ")
     return credential.strip() if scheme.lower() == "bearer" else ""
+
+
+def _lacks_origin(request: Request) -> bool:
+    """Whether a request changes something with the cookie only, and does not say which page sent it."""
+    headers = request.headers
+    return (
+        request.method not in READING
+        and "authorization" not in headers
+        and COOKIE in request.cookies
+        and not headers.get("origin")
+        and not headers.get("sec-fetch-site")
+    )

@@ -1,4 +1,4 @@
-"""What each function of a library computes, and its LLVM IR and assembly."""
+"""What each function of a library computes, and its LLVM IR, assembly or PTX."""
 
 from __future__ import annotations
 
@@ -51,14 +51,17 @@ def list_code(service: ServiceDep, job: CompilationDep) -> CodeListing:
 
 @router.get(
     "/{id}/code/{function}/{kind}",
-    summary="Get a function's LLVM IR or assembly",
+    summary="Get a function's LLVM IR, assembly or PTX",
     response_class=Response,
     responses=described(200, "The function, then the functions that only it calls.", PLAIN) | REFUSALS,
 )
 def get_code(
     service: ServiceDep, job: CompilationDep, function: FunctionName, kind: FunctionKind
 ) -> Response:
-    """Return a function's code; empty without `inspect.assembly` in the request."""
+    """Return a function's code; empty without `inspect.assembly` in the request.
+
+    A function of a CPU has LLVM IR and assembly, and a function of a GPU the PTX of its kernels.
+    """
     entry = named_function(job, read_code(service, job), function)
     data = read_text(service, job, entry.text(kind), CODE_TEXTS)
     return Response(data, headers=HEADERS, media_type=MEDIA_TYPE)

@@ -406,7 +406,8 @@ def ir(
 def code(
     job_id: NameArgument,
     function: Annotated[
-        str | None, typer.Argument(metavar="FUNCTION", help="A function in the list, to print its assembly.")
+        str | None,
+        typer.Argument(metavar="FUNCTION", help="A function in the list, to print its assembly or PTX."),
     ] = None,
     llvm: Annotated[bool, typer.Option("--llvm", help="Print LLVM IR instead of assembly.")] = False,
     json: JsonOption = False,
@@ -414,7 +415,7 @@ def code(
 ) -> None:
     """List a library's functions with the operators that they compute, or print the code of one.
 
-    Compile with --option inspect.assembly=true to keep LLVM IR and assembly.
+    Compile with --option inspect.assembly=true to keep LLVM IR and assembly, or PTX for a GPU.
     """
     with connected(url) as client:
         job = _read(client, job_id)
@@ -426,7 +427,8 @@ def code(
             return
         if json:
             raise InvalidArgumentError("--json works only for the list; remove the function")
-        text = job.code_text(function, CodeKind.LLVM_IR if llvm else CodeKind.ASSEMBLY)
+        kinds = (CodeKind.LLVM_IR,) if llvm else (CodeKind.ASSEMBLY, CodeKind.PTX)
+        text = next(filter(None, (job.code_text(function, kind) for kind in kinds)), "")
         if not text:
             print_lines(errors, "no code was kept: compile with --option inspect.assembly=true")
         _print_module(text)
@@ -444,7 +446,7 @@ def function_lines(listing: CodeListing) -> Iterator[str]:
         ]
         first = str(places[0]) if places else ""
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        size = str(function.assembly.text_bytes or "")
+        size = str(function.code_bytes or "")
         rows.append((function.name, str(calls[function.name]), size, first + more))
     return aligned(rows)
 

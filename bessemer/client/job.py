@@ -126,11 +126,12 @@ class JobOperations:
 
     @operation
     def code_text(self, function: str, kind: CodeKind | str = CodeKind.ASSEMBLY) -> Flow[str]:
-        """Get a function's assembly or LLVM IR. Raises the same errors as ``code``.
+        """Get a function's assembly, LLVM IR or PTX. Raises the same errors as ``code``.
 
         Args:
             function: the function's name in the module.
-            kind: ``assembly`` or ``llvm-ir``; empty unless the request asked for ``inspect.assembly``.
+            kind: ``assembly``, ``llvm-ir``, or ``ptx`` for a GPU; empty unless the request asked for
+                ``inspect.assembly``.
         """
         return operations.get_code_text(self.id, function, CodeKind(kind))
 

@@ -174,7 +174,7 @@ def get_ir_text(job_id: str, step: int | str, diff: bool) -> Flow[str]:
 
 
 def get_code_text(job_id: str, function: str, kind: CodeKind) -> Flow[str]:
-    """Get a function's LLVM IR or assembly."""
+    """Get a function's code."""
     path = f"{compilation_path(job_id)}/code/{quote(function, safe='')}/{kind.value}"
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from bessemer.contract.base import Document
-from bessemer.contract.ir import IrText
+from bessemer.contract.ir import NO_TEXT, IrText
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import SourcePlace
 
@@ -15,7 +15,7 @@ CODE_INDEX = "code.json"
 """The artifact that lists functions, calls and operators: a ``CodeListing``."""
 
 CODE_TEXTS = "code.zst"
-"""The artifact with LLVM IR and assembly, one zstandard frame for each function and kind."""
+"""The artifact with LLVM IR, assembly and PTX, one zstandard frame for each function and kind."""
 
 MAX_CODE_INDEX_BYTES = 1 << 23
 MAX_OPERATORS = 20_000
@@ -29,6 +29,7 @@ class CodeKind(StrEnum):
 
     LLVM_IR = "llvm-ir"
     ASSEMBLY = "assembly"
+    PTX = "ptx"
 
 
 class CodeOperator(Document):
@@ -65,13 +66,25 @@ class CodeFunction(Document):
     operators: tuple[int, ...] = Field(
         description="The operators that its calls compute, by their places in `operators`."
     )
-    llvm_ir: IrText = Field(description="LLVM IR after LLVM's passes; empty without `inspect.assembly`.")
-    assembly: IrText = Field(description="Assembly; empty without `inspect.assembly`.")
+    llvm_ir: IrText = Field(
+        description="LLVM IR after LLVM's passes; empty for a GPU, and without `inspect.assembly`."
+    )
+    assembly: IrText = Field(description="Assembly; empty for a GPU, and without `inspect.assembly`.")
+    ptx: IrText = Field(
+        default=NO_TEXT,
+        description="PTX of the kernels that it starts on a GPU; empty without `inspect.assembly`.",
+    )
     truncated: bool = Field(default=False, description="Whether a text is truncated or missing.")
 
     def text(self, kind: CodeKind) -> IrText:
         """Where a form of its code is."""
-        return self.llvm_ir if kind is CodeKind.LLVM_IR else self.assembly
+        forms = {CodeKind.LLVM_IR: self.llvm_ir, CodeKind.ASSEMBLY: self.assembly, CodeKind.PTX: self.ptx}
+        return forms[kind]
+
+    @property
+    def code_bytes(self) -> int:
+        """Size of its assembly, or of its PTX."""
+        return self.assembly.text_bytes or self.ptx.text_bytes
 
 
 class CodeListing(Document):

@@ -10,6 +10,7 @@ class ErrorCode(GrowingEnum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     ORIGIN_REFUSED = "origin-refused"
+    ORIGIN_MISSING = "origin-missing"
     HOST_REFUSED = "host-refused"
     QUOTA_EXCEEDED = "quota-exceeded"
     LOGINS_LIMITED = "logins-limited"

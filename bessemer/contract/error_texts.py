@@ -31,6 +31,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "A web page of another site sent this request",
         "Send it from a program, or add the page's origin to `BESSEMER_ALLOWED_ORIGINS`.",
     ),
+    ErrorCode.ORIGIN_MISSING: ErrorText(
+        403,
+        "The request does not say which page sent it",
+        "Send the key in the `Authorization` header instead of the console's cookie, or use a browser that "
+        "sends `Origin`.",
+    ),
     ErrorCode.HOST_REFUSED: ErrorText(
         421,
         "The server does not serve this host name",

@@ -43,6 +43,17 @@ class IrText(Document):
         ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 if there is no text."
     )
     text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Size of the unpacked text.")
+    whole_bytes: Count | None = Field(
+        default=None, description="Size before the text was truncated; null if it was not."
+    )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was cut off."""
+        return self.whole_bytes is None
+
+
+NO_TEXT = IrText(offset=0, packed_bytes=0, text_bytes=0)
 
 
 class IrStep(Document):

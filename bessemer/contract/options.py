@@ -95,8 +95,8 @@ class InspectOptions(Document):
     assembly: bool = Field(
         strict=True,
         default=False,
-        description="Keep the kernels' LLVM IR and assembly: `model.ll`, `model.s`, and by function: "
-        "`GET /v1/compilations/{id}/code`.",
+        description="Keep the kernels' LLVM IR and assembly as `model.ll` and `model.s`, and by function; "
+        "for a GPU, their PTX by function: `GET /v1/compilations/{id}/code`.",
     )
     images: dict[TensorName, ImageSize] = Field(
         default={},

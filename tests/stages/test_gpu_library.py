@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import zstandard
 from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, make_context, optimized
 
+from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeListing
 from bessemer.contract.target import PresetTarget, resolve_target
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
@@ -31,7 +33,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Two linear layers."""
     context = make_context(tmp_path_factory.mktemp("built"))
-    captured = capture_module(Perceptron(), torch.randn(3, 16), target=SM_90)
+    captured = capture_module(Perceptron(), torch.randn(3, 16), target=SM_90, inspect={"assembly": True})
     return build(tune(optimized(captured, context), context), context)
 
 
@@ -61,6 +63,17 @@ def test_the_report_has_what_each_kernel_uses(built: Built) -> None:
     assert {kernel.arch for kernel in built.gpu_kernels} == {"sm_90"}
     assert all(0 < kernel.registers <= 255 for kernel in built.gpu_kernels)
     assert not any(kernel.spilled_bytes for kernel in built.gpu_kernels)
+
+
+def test_each_function_has_the_ptx_of_its_kernels(built: Built) -> None:
+    listing = CodeListing.read_json((built.library.parent / CODE_INDEX).read_bytes())
+    texts = (built.library.parent / CODE_TEXTS).read_bytes()
+    for function in built.gpu_functions:
+        found = listing.named(function.name)
+        assert found is not None
+        frame = texts[found.ptx.offset :][: found.ptx.packed_bytes]
+        ptx = zstandard.decompress(frame).decode()
+        assert all(f".entry {kernel}(" in ptx for kernel in function.kernels)
 
 
 def test_a_run_copies_inputs_starts_kernels_and_copies_outputs(

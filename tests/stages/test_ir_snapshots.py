@@ -22,6 +22,7 @@ from worker.compiler.pipeline.translate import translate
 from worker.compiler.target import compile_target
 from worker.compiler.values import StageContext, Translated
 from worker.errors import JobError
+from worker.snapshots import frames
 from worker.snapshots import recorder as recording
 from worker.snapshots.constants import constant_lines, constant_values, describe
 from worker.snapshots.counts import count_module
@@ -151,17 +152,17 @@ def test_a_pass_that_fails_leaves_the_snapshots_from_before(
 def test_a_long_text_is_cut_at_a_line_and_marked_as_cut(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "MAX_TEXT_BYTES", 300)
+    monkeypatch.setattr(frames, "MAX_TEXT_BYTES", 300)
     translated(context)
     (step,) = listing(context).items
     assert step.truncated
-    assert step.text.text_bytes <= 300
+    assert step.text.text_bytes <= 300 < (step.text.whole_bytes or 0)
     assert text(context, step.text).endswith("\n")
 
 
 def test_all_texts_together_are_bounded(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = IrRecorder(context.output)
-    monkeypatch.setattr(recorder, "_left_bytes", 5000)
+    monkeypatch.setattr(recorder._frames, "_left_bytes", 5000)
     bounded = replace(context, observer=recorder)
     optimize(translated(bounded), bounded)
     steps = listing(context).items

@@ -2,8 +2,18 @@
 
 from pathlib import Path
 
+import zstandard
+
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, MAX_NAME, CodeCall, CodeKind, CodeListing
-from worker.snapshots.code_listing import assembly_functions, llvm_functions, sources_of, write_code
+from worker.snapshots.code_listing import (
+    assembly_functions,
+    llvm_functions,
+    ptx_entries,
+    ptx_sources,
+    sources_of,
+    write_code,
+)
+from worker.snapshots.frames import FrameWriter
 
 LLVM = """; ModuleID = 'TVMMod'
 define dllexport i32 @__tvm_ffi_add(ptr %args) {
@@ -68,7 +78,10 @@ def test_functions_of_assembly_end_at_their_last_label() -> None:
 def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> None:
     (tmp_path / "kernels0000.ll").write_text(LLVM)
     (tmp_path / "kernels0000.s").write_text(ASSEMBLY)
-    found = {name: (llvm, assembly) for name, llvm, assembly in sources_of(tmp_path, ["add", "mul", "gone"])}
+    found = {
+        name: (texts[CodeKind.LLVM_IR], texts[CodeKind.ASSEMBLY])
+        for name, texts in sources_of(tmp_path, ["add", "mul", "gone"])
+    }
     assert list(found) == ["add", "mul"]
     assert "@add_compute_(ptr %x)" in found["add"][0]
     assert "jne" in found["add"][1]
@@ -91,8 +104,60 @@ def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> No
 
 def test_long_names_are_cut(tmp_path: Path) -> None:
     name = "fused_" + "add_multiply_" * 30
-    sources = [(name, "llvm", "assembly")]
+    sources = [(name, {CodeKind.LLVM_IR: "llvm", CodeKind.ASSEMBLY: "assembly"})]
     write_code(tmp_path, [CodeCall(function=name[:MAX_NAME], inputs=(), operators=())], [], [name], sources)
     (function,) = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes()).functions
     assert function.name == name[:MAX_NAME]
     assert function.text(CodeKind.ASSEMBLY).text_bytes == len("assembly")
+
+
+PTX = """//
+.version 9.0
+.target sm_90
+.extern .shared .align 16 .b8 bessemer_shared[];
+
+\t// .globl\tadd_kernel
+.visible .entry add_kernel(
+\t.param .u64 .ptr .align 1 add_kernel_param_0
+)
+.maxntid 128
+{
+\t.reg .b32 \t%r<3>;
+\tret;
+
+}
+\t// .globl\tadd_kernel_1
+.visible .entry add_kernel_1(
+\t.param .u64 .ptr .align 1 add_kernel_1_param_0
+)
+{
+\tret;
+}
+"""
+
+
+def test_a_function_of_a_gpu_has_the_ptx_of_its_kernels(tmp_path: Path) -> None:
+    assert list(ptx_entries(PTX)) == ["add_kernel", "add_kernel_1"]
+    kernels = {"add": ("add_kernel", "add_kernel_1", "add_kernel"), "mul": ("gone",), "view": ()}
+    found = dict(ptx_sources(PTX, kernels))
+    assert found["add"][CodeKind.PTX].count(".entry") == 2
+    assert found["add"][CodeKind.PTX].startswith(".visible .entry add_kernel(\n")
+    assert ".version" not in found["add"][CodeKind.PTX]
+    write_code(tmp_path, [], [], list(kernels), ptx_sources(PTX, kernels))
+    listing = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes())
+    assert [function.code_bytes > 0 for function in listing.functions] == [True, False, False]
+    assert not any(function.truncated for function in listing.functions)
+
+
+def test_a_cut_text_says_how_long_it_was(tmp_path: Path) -> None:
+    frames = FrameWriter(tmp_path / "texts", 10)
+    first, second, third = (frames.append(text) for text in ("12345\n", "12\n456\n", "1234\n"))
+    assert (first.text_bytes, first.whole_bytes, first.is_whole) == (6, None, True)
+    assert (second.text_bytes, second.whole_bytes) == (3, 7)
+    assert (third.text_bytes, third.packed_bytes, third.whole_bytes) == (0, 0, 5)
+    assert frames.append("").is_whole
+    unpacked = [
+        zstandard.decompress((tmp_path / "texts").read_bytes()[each.offset :][: each.packed_bytes])
+        for each in (first, second)
+    ]
+    assert unpacked == [b"12345\n", b"12\n"]

@@ -87,13 +87,21 @@ def test_the_python_code_compiles_and_names_what_the_package_has(case: str) -> N
     assert all(hasattr(bessemer, name) for name in names)
 
 
-@pytest.mark.parametrize("name", ['a"b.pt2', "a;type=x,b.pt2", "a\\b.pt2", "$(reboot).pt2", "a b.pt2", "-x"])
-def test_a_files_name_is_one_word_of_a_shell(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        *((name, name) for name in ('a"b.pt2', "a;type=x,b.pt2", "a\\b.pt2", "$(reboot).pt2", "a b.pt2")),
+        ("-x.pt2", "./-x.pt2"),
+        ("--help", "./--help"),
+        ("-", "./-"),
+    ],
+)
+def test_a_files_name_is_one_word_of_a_shell_and_no_option(name: str, path: str) -> None:
     made = snippets({"target": "host"}, Model(name, ""), URL, True)
     words = shlex.split(made.curl.replace("\\\n", ""))
     form = words[words.index("-F") + 1].removeprefix("model=@")
-    assert form.strip('"').replace('\\"', '"').replace("\\\\", "\\") == name
-    assert shlex.split(made.command.replace("\\\n", ""))[2] == name
+    assert form.strip('"').replace('\\"', '"').replace("\\\\", "\\") == path
+    assert shlex.split(made.command.replace("\\\n", ""))[2] == path
 
 
 def test_every_option_of_a_request_has_a_field_with_help() -> None:

@@ -1,14 +1,15 @@
 """Renders the report as one self-contained HTML page: no scripts, and no fonts or pictures from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.report import Report
 from bessemer.figures import charts, words
+from bessemer.figures.templates import open_templates
 from worker.report.pictures import Picture
 from worker.report.view import make_view
 
@@ -21,15 +22,7 @@ MAX_GRAPH_LETTERS = 1 << 18
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        auto_reload=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., object]] = {
         "duration": words.duration,
         "size": words.size,
         "count": words.count,
@@ -52,6 +45,7 @@ def _environment() -> Environment:
         "records_used": words.records_used,
         "rankers_used": words.rankers_used,
     }
+    environment = open_templates(Path(__file__).parent / "templates", filters)
     environment.globals |= {
         "CURVE_WIDTH": charts.CURVE_WIDTH,
         "CURVE_HEIGHT": charts.CURVE_HEIGHT,

@@ -1,4 +1,4 @@
-"""Writes what each function computes, and its LLVM IR and assembly, for the console and the API."""
+"""Writes what each function computes, and its code by form, for the console and the API."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import zstandard
-
 from bessemer.contract.code import (
     CODE_INDEX,
     CODE_TEXTS,
     MAX_NAME,
     CodeCall,
     CodeFunction,
+    CodeKind,
     CodeListing,
     CodeOperator,
 )
-from bessemer.contract.ir import MAX_TEXT_BYTES, IrText
+from bessemer.contract.ir import NO_TEXT, IrText
+from worker.snapshots.frames import FrameWriter
+
+Source = tuple[str, Mapping[CodeKind, str]]
+"""The name of a function, and its code in each form that it has."""
 
 MAX_TOTAL_BYTES = 1 << 26
 """The limit of all texts before compression. Later functions have none."""
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
-_LEVEL = 3
-_NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 _DEFINE = re.compile(r'^define .*?@("[^"]+"|[\w.$-]+)\(')
 _CALLED = re.compile(r'@("[^"]+"|[\w.$-]+)')
 _LABEL = re.compile(r'("[^"]+"|[A-Za-z_.][\w.$]*):')
@@ -34,6 +35,7 @@ _UNSEEN_ASSEMBLY = re.compile(r"\t\.(?:cfi_|loc\b|file\b|seh_)|\.?L(?:tmp|func_b
 _UNSEEN_LLVM = re.compile(r"\s+#dbg_|\s+call void @llvm\.dbg\.")
 _DEBUG_NOTE = re.compile(r",? !dbg !\d+")
 _WORD = re.compile(r"[\w.$]+")
+_ENTRY = re.compile(r"(?:\.visible |\.weak )?\.entry (\w+)\(")
 _MARKS = ("", "_", ".L", "L_", "l_")
 """What assembly has before a name: macOS marks every name, and each format marks private ones."""
 
@@ -94,35 +96,46 @@ def with_helpers(parts: Mapping[str, str], name: str, word: re.Pattern[str]) -> 
     return "\n".join(parts[each] for each in ordered)
 
 
-def sources_of(objects: Path, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Name, LLVM IR and assembly of each function that has sources beside the objects."""
+def sources_of(objects: Path, names: Sequence[str]) -> Iterator[Source]:
+    """LLVM IR and assembly of each function that has sources beside the objects."""
     wanted = set(names)
     for path in sorted(objects.glob("*.ll")):
         llvm = llvm_functions(path.read_text("utf-8", "replace"))
         assembly = assembly_functions(path.with_suffix(".s").read_text("utf-8", "replace"), llvm.keys())
         for name in sorted({symbol.removeprefix(SYMBOL_PREFIX) for symbol in llvm} & wanted):
-            yield name, with_helpers(llvm, name, _CALLED), with_helpers(assembly, name, _WORD)
+            texts = {
+                CodeKind.LLVM_IR: with_helpers(llvm, name, _CALLED),
+                CodeKind.ASSEMBLY: with_helpers(assembly, name, _WORD),
+            }
+            yield name, texts
 
 
-class _Writer:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._left_bytes = MAX_TOTAL_BYTES
+def ptx_sources(text: str, kernels: Mapping[str, Sequence[str]]) -> Iterator[Source]:
+    """PTX of each function.
 
-    def append(self, text: str) -> tuple[IrText, bool]:
-        """Write a text; whether it is whole."""
-        data = text.encode()
-        kept = _cut(data, min(MAX_TEXT_BYTES, self._left_bytes))
-        self._left_bytes -= len(kept)
-        if not kept:
-            return _NOTHING, not data
-        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(kept)
-        with self._path.open("ab") as file:
-            file.write(packed)
-        offset, self._offset = self._offset, self._offset + len(packed)
-        frame = IrText(offset=offset, packed_bytes=len(packed), text_bytes=len(kept))
-        return frame, len(kept) == len(data)
+    Args:
+        text: the PTX of a module.
+        kernels: the kernels that each function starts.
+    """
+    entries = ptx_entries(text)
+    for name, started in kernels.items():
+        found = [entries[kernel] for kernel in dict.fromkeys(started) if kernel in entries]
+        yield name, {CodeKind.PTX: "\n".join(found)}
+
+
+def ptx_entries(text: str) -> dict[str, str]:
+    """The kernels of a module in PTX by name."""
+    found: dict[str, str] = {}
+    lines: list[str] = []
+    name: str | None = None
+    for line in text.splitlines(keepends=True):
+        match = _ENTRY.match(line) if name is None else None
+        name = match[1] if match else name
+        if name is not None:
+            lines.append(line)
+        if name is not None and line.startswith("}"):
+            found[name], name, lines = "".join(lines), None, []
+    return found
 
 
 def write_code(
@@ -130,7 +143,7 @@ def write_code(
     calls: Sequence[CodeCall],
     operators: Sequence[CodeOperator],
     names: Sequence[str],
-    sources: Iterable[tuple[str, str, str]],
+    sources: Iterable[Source],
 ) -> None:
     """Write ``code.json``, and ``code.zst`` if there are sources.
 
@@ -139,34 +152,27 @@ def write_code(
         calls: the calls of a run.
         operators: the operators of the exported program.
         names: the functions that the library has.
-        sources: name, LLVM IR and assembly of functions.
+        sources: code of functions.
     """
     listed = (*(call.function for call in calls), *(name[:MAX_NAME] for name in names))
     computed: dict[str, set[int]] = {name: set() for name in listed}
     for call in calls:
         computed[call.function].update(call.operators)
-    writer = _Writer(folder / CODE_TEXTS)
-    texts = {name[:MAX_NAME]: (writer.append(llvm), writer.append(code)) for name, llvm, code in sources}
-    nothing = ((_NOTHING, True), (_NOTHING, True))
-    functions = (
-        _function(name, sorted(numbers), *texts.get(name, nothing)) for name, numbers in computed.items()
-    )
+    frames = FrameWriter(folder / CODE_TEXTS, MAX_TOTAL_BYTES)
+    texts = {
+        name[:MAX_NAME]: {kind: frames.append(text) for kind, text in code.items()} for name, code in sources
+    }
+    functions = (_function(name, sorted(numbers), texts.get(name, {})) for name, numbers in computed.items())
     listing = CodeListing(functions=tuple(functions), calls=tuple(calls), operators=tuple(operators))
     (folder / CODE_INDEX).write_text(listing.model_dump_json(exclude_defaults=True), encoding="utf-8")
 
 
-def _function(
-    name: str, operators: Sequence[int], llvm: tuple[IrText, bool], assembly: tuple[IrText, bool]
-) -> CodeFunction:
+def _function(name: str, operators: Sequence[int], texts: Mapping[CodeKind, IrText]) -> CodeFunction:
     return CodeFunction(
         name=name,
         operators=tuple(operators),
-        llvm_ir=llvm[0],
-        assembly=assembly[0],
-        truncated=not (llvm[1] and assembly[1]),
+        llvm_ir=texts.get(CodeKind.LLVM_IR, NO_TEXT),
+        assembly=texts.get(CodeKind.ASSEMBLY, NO_TEXT),
+        ptx=texts.get(CodeKind.PTX, NO_TEXT),
+        truncated=not all(text.is_whole for text in texts.values()),
     )
-
-
-def _cut(data: bytes, limit: int) -> bytes:
-    """At most ``limit`` bytes, in whole lines."""
-    return data if len(data) <= limit else data[: data.rfind(b"\n", 0, limit) + 1]

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import zstandard
 
-from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES, IrListing, IrStep, IrText
+from bessemer.contract.ir import IR_INDEX, IR_TEXTS, IrListing, IrStep
 from bessemer.contract.stage import Stage
 from worker.protocol.observer import JobObserver
 from worker.snapshots.constants import constant_lines, constant_values
 from worker.snapshots.counts import count_module
+from worker.snapshots.frames import FrameWriter
 
 MAX_TOTAL_BYTES = 1 << 26
 """The limit of all texts and diffs of a job before compression. Later steps keep only counts and times."""
@@ -24,9 +24,7 @@ MAX_STEPS = 500
 MAX_COMPARED_LINES = 40_000
 """The limit of two texts together: comparing takes up to the product of their lengths."""
 
-_LEVEL = 3
 _OMITTED = "# Metadata omitted."
-_NOTHING = IrText(offset=0, packed_bytes=0, text_bytes=0)
 
 
 class IrRecorder(JobObserver):
@@ -41,9 +39,7 @@ class IrRecorder(JobObserver):
         self._constants: dict[Any, str] = {}
         self._steps: list[IrStep] = []
         self._lines: list[str] = []
-        self._offset = 0
-        self._left_bytes = MAX_TOTAL_BYTES
-        self._whole = True
+        self._frames = FrameWriter(folder / IR_TEXTS, MAX_TOTAL_BYTES)
 
     def snapshot(self, stage: Stage, phase: str, name: str, seconds: float, module: tvm.IRModule) -> None:
         """Write the module's text, its diff and its counts."""
@@ -55,7 +51,7 @@ class IrRecorder(JobObserver):
             self._constants = constant_values(module, script, self._constants)
             lines += constant_lines(script, self._constants)
         difference = unified_diff(self._lines, lines) if self._steps else ""
-        self._whole = True
+        text, diff = self._frames.append("".join(lines)), self._frames.append(difference)
         step = IrStep(
             step=len(self._steps),
             stage=stage,
@@ -64,26 +60,13 @@ class IrRecorder(JobObserver):
             seconds=seconds,
             changed=lines != self._lines,
             counts=count_module(module),
-            text=self._append("".join(lines)),
-            diff=self._append(difference),
-            truncated=not self._whole,
+            text=text,
+            diff=diff,
+            truncated=not (text.is_whole and diff.is_whole),
         )
         self._lines = lines
         self._steps.append(step)
         self._write_index()
-
-    def _append(self, text: str) -> IrText:
-        data = text.encode()
-        kept = _cut(data, min(MAX_TEXT_BYTES, self._left_bytes))
-        self._whole = self._whole and len(kept) == len(data)
-        self._left_bytes -= len(kept)
-        if not kept:
-            return _NOTHING
-        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(kept)
-        with (self._folder / IR_TEXTS).open("ab") as file:
-            file.write(packed)
-        offset, self._offset = self._offset, self._offset + len(packed)
-        return IrText(offset=offset, packed_bytes=len(packed), text_bytes=len(kept))
 
     def _write_index(self) -> None:
         fresh = self._folder / f"{IR_INDEX}.new"
@@ -104,8 +87,3 @@ def unified_diff(before: list[str], after: list[str]) -> str:
     if len(before) + len(after) > MAX_COMPARED_LINES:
         return f"# {len(before)} lines became {len(after)}: too many to compare\n"
     return "".join(difflib.unified_diff(before, after, "before", "after"))
-
-
-def _cut(data: bytes, limit: int) -> bytes:
-    """At most ``limit`` bytes, in whole lines."""
-    return data if len(data) <= limit else data[: data.rfind(b"\n", 0, limit) + 1]

@@ -197,8 +197,8 @@
         cursor: { drag: { x: false, y: false } },
         scales: { x: { time: false, range: (_c, _min, max) => [0, Math.max(max, 1)] }, y: { range: (_c, _min, max) => [0, max * 1.12] } },
         axes: [
-          { ...axis, space: 96, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick * 1000) : "0")) },
-          { ...axis, size: 66, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick) : "0")) },
+          { ...axis, space: 96, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick * 1000, trimmed) : "0")) },
+          { ...axis, size: 66, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick, trimmed) : "0")) },
         ],
         series: [
           { label: "time", value: (_c, value) => (value === null || value === undefined ? "–" : duration(value * 1000)) },
@@ -245,8 +245,11 @@
     }
   }
 
-  function duration(milliseconds) {
-    const digits = (value) => Number(value.toPrecision(3)).toString();
+  function trimmed(value) { return Number(value.toPrecision(3)).toString(); }
+
+  function threeDigits(value) { return value >= 100 ? Math.round(value).toString() : value.toPrecision(3); }
+
+  function duration(milliseconds, digits = threeDigits) {
     if (milliseconds < 1) return `${digits(milliseconds * 1000)} µs`;
     if (milliseconds < 1000) return `${digits(milliseconds)} ms`;
     if (milliseconds < 120000) return `${digits(milliseconds / 1000)} s`;

@@ -7,13 +7,12 @@
     constructor(box) {
       this.box = box;
       this.lines = box.querySelector(".code-lines");
-      this.total = Number(box.dataset.total);
+      this.base = Number(box.dataset.base);
+      this.total = this.base + Number(box.dataset.total);
       this.first = Number(box.dataset.start);
-      this.base = box.closest("[data-base]") ? Number(box.closest("[data-base]").dataset.base) : 0;
-      this.chunks = new Map();
       this.top = document.createElement("div");
       this.bottom = document.createElement("div");
-      this.whole = this.lines.children.length >= this.total;
+      this.whole = this.lines.children.length >= this.total - this.base;
       if (this.whole) return;
       this.rows = [...this.lines.children];
       this.lines.prepend(this.top);
@@ -25,18 +24,19 @@
       box.addEventListener("scroll", () => this.look(), { passive: true });
     }
     pad() {
-      this.top.style.height = `${this.start * LINE}px`;
+      this.top.style.height = `${(this.start - this.base) * LINE}px`;
       this.bottom.style.height = `${Math.max(this.total - this.end, 0) * LINE}px`;
     }
     look() {
       if (this.waiting) return;
-      const from = Math.floor(this.box.scrollTop / LINE);
+      const from = this.base + Math.floor(this.box.scrollTop / LINE);
       const to = from + Math.ceil(this.box.clientHeight / LINE);
-      if (from < this.start - CHUNK || to > this.end + CHUNK) this.load(Math.max(from - CHUNK / 2, 0), 2 * CHUNK, "replace");
-      else if (from < this.start + 40 && this.start > 0) this.load(Math.max(this.start - CHUNK, 0), Math.min(CHUNK, this.start), "before");
+      if (from < this.start - CHUNK || to > this.end + CHUNK) this.load(Math.max(from - CHUNK / 2, this.base), 2 * CHUNK, "replace");
+      else if (from < this.start + 40 && this.start > this.base) this.load(Math.max(this.start - CHUNK, this.base), Math.min(CHUNK, this.start - this.base), "before");
       else if (to > this.end - 40 && this.end < this.total) this.load(this.end, CHUNK, "after");
     }
-    async load(start, count, where) {
+    async load(start, most, where) {
+      const count = Math.min(most, this.total - start);
       this.waiting = start;
       try {
         const reply = await fetch(`${this.box.dataset.source}&start=${start}&count=${count}`, { headers: { "HX-Request": "true" } });
@@ -44,7 +44,7 @@
         const part = new DOMParser().parseFromString(await reply.text(), "text/html");
         const rows = [...part.body.children];
         if (!rows.length) return;
-        if (this.box.dataset.permalink) for (const row of rows) this.number(row);
+        for (const row of rows) this.number(row);
         if (where === "replace") {
           while (this.top.nextSibling !== this.bottom) this.top.nextSibling.remove();
           this.start = start;
@@ -75,23 +75,24 @@
       const old = row.querySelector(".n"), line = old.textContent;
       const link = document.createElement("a");
       link.className = "n";
-      link.href = `${this.box.dataset.permalink}&line=${line}#L${line}`;
+      const id = `${this.box.dataset.anchor}${line}`;
+      link.href = `${this.box.dataset.permalink}&line=${line}#${id}`;
       link.textContent = line;
       old.replaceWith(link);
-      row.id = `L${line}`;
+      row.id = id;
       if (line === this.box.dataset.marked) row.classList.add("marked");
     }
   }
 
   function start() {
     for (const box of document.querySelectorAll(".code[data-source]")) {
-      if (!box.closest("#script")) new Scroller(box);
+      new Scroller(box);
       const marked = box.querySelector(".marked");
       if (marked) box.scrollTop = marked.offsetTop - box.clientHeight / 3;
     }
     const current = document.querySelector(".passes [aria-current]");
     const passes = document.querySelector(".passes");
-    if (current && passes && passes.scrollHeight > passes.clientHeight) passes.scrollTop = current.offsetTop - passes.clientHeight / 2;
+    if (current && passes && passes.scrollHeight > passes.clientHeight) passes.scrollTop += current.getBoundingClientRect().top - passes.getBoundingClientRect().top - passes.clientHeight / 2;
   }
 
   // A line's number is its address: show it without loading the page again.

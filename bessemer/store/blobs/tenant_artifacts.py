@@ -176,7 +176,7 @@ class TenantArtifacts:
         last = size if end is None else end
         if not 0 <= start <= last <= size:
             raise ValueError(f"bytes {start} to {last} lie outside a blob of {size} bytes")
-        chunks = self._range(self._key(digest), start, last) if start < last else iter(())
+        chunks = self._range(digest, start, last) if start < last else iter(())
         return _checked(digest, chunks) if (start, last) == (0, size) else chunks
 
     def _put(self, meter: Meter, chunks: Iterator[bytes], require: Callable[[Blob], None]) -> Blob:
@@ -199,14 +199,20 @@ class TenantArtifacts:
             raise
         return blob
 
-    def _range(self, key: str, start: int, end: int) -> Iterator[bytes]:
+    def _range(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:
         with mapped_errors():
-            if isinstance(self._store, LocalStore):
-                yield from _read_range(Path(str(self._store.prefix)) / key, start, end)
-                return
-            result = obstore.get(self._store, key, options={"range": (start, end)})
-            for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
-                yield bytes(chunk)
+            try:
+                yield from self._chunks(self._key(digest), start, end)
+            except FileNotFoundError as error:  # deleted since its size was read
+                raise BlobMissingError(digest) from error
+
+    def _chunks(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        if isinstance(self._store, LocalStore):
+            yield from _read_range(Path(str(self._store.prefix)) / key, start, end)
+            return
+        result = obstore.get(self._store, key, options={"range": (start, end)})
+        for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
+            yield bytes(chunk)
 
     def _restore_if_trashed(self, key: BlobKey) -> None:
         """Move a blob back if it is in the trash."""

@@ -47,14 +47,20 @@ class UploadParts:
         return sum(size for _, size in self._stored())
 
     def joined(self, digests: Collection[Digest]) -> Iterator[bytes]:
-        """The bytes of several parts, in order. Blocks. Raises as ``TenantArtifacts.stream`` does."""
+        """The bytes of several parts, in order. Blocks.
+
+        Raises:
+            BlobMissingError: a part is not stored, perhaps no longer.
+            DamagedError: the content of a part does not match its digest.
+        """
         for digest in digests:
             yield from self._blobs.stream(digest)
 
     def delete(self, digests: Collection[Digest]) -> None:
         """Delete parts, if they are stored. Blocks."""
-        for digest in set(digests):
-            delete_key(self._store, f"{self._prefix}{digest}")
+        wanted = {f"{self._prefix}{digest}" for digest in digests}
+        for key in [key for key, _ in self._stored() if key in wanted]:
+            delete_key(self._store, key)
 
     def _stored(self) -> Iterator[tuple[str, int]]:
         for entries in listed(self._store, INCOMING):

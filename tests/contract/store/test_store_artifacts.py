@@ -384,3 +384,28 @@ def test_an_upload_of_128_mib_takes_little_memory(tmp_path: Path) -> None:
     script = [sys.executable, "-m", "tests.contract.store.upload_memory", str(tmp_path)]
     grown_bytes = int(subprocess.check_output(script, cwd=ROOT, text=True))
     assert grown_bytes < 64 << 20
+
+
+async def test_parts_that_another_request_deletes_while_they_are_joined_are_missing(
+    artifacts: Artifacts,
+) -> None:
+    parts = artifacts.parts_for_tenant(DEFAULT_TENANT)
+    contents = (b"first", b"second")
+    digests = [digest_of(content) for content in contents]
+    for content, digest in zip(contents, digests, strict=True):
+        await parts.put_stream(chunks_of(content), digest, LIMIT)
+    joining = parts.joined(digests)
+    assert next(joining) == b"first"
+    parts.delete(digests)
+    assert parts.missing(digests) == tuple(digests)
+    with pytest.raises(BlobMissingError):
+        list(joining)
+
+
+async def test_a_blob_that_is_deleted_before_it_is_read_is_missing(artifacts: Artifacts) -> None:
+    own = artifacts.for_tenant(DEFAULT_TENANT)
+    blob = await own.put_stream(chunks_of(b"content"), None, LIMIT)
+    reading = own.stream(blob.digest)
+    artifacts._store.delete(f"{DEFAULT_TENANT}/{blob.digest}")
+    with pytest.raises(BlobMissingError):
+        list(reading)

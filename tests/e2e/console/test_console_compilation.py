@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import LiveApp, watched
+from pictures import SCHEMES, SIZE, WRITES, save
 from playwright.sync_api import Browser, Page, Route, expect
 from saved_models import Saved
 
@@ -162,3 +163,24 @@ def test_a_real_compilation_is_followed_and_another_cancelled(
         expect(page.locator("#curve canvas")).to_be_visible(timeout=WHOLE_MS)
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#state")).to_have_text("cancelled", timeout=WHOLE_MS)
+
+
+@pytest.mark.skipif(not WRITES, reason="writes pictures of the guide")
+def test_pictures_of_a_real_compilation(browser: Browser, service: str, saved: Saved, tmp_path: Path) -> None:
+    wanted = {"target": "host", "tune": {"trials": 64}, "inspect": {"ir": True, "assembly": True}}
+    with httpx.Client(base_url=service) as client:
+        job = client.post(
+            "/v1/compilations",
+            files={"model": saved.path("cnn", SavedAs.PT2).read_bytes()},
+            data={"request": json.dumps({**wanted, "name": "cnn"})},
+        ).json()["id"]
+        for scheme in SCHEMES:
+            for page in watched(browser, service, viewport=SIZE, color_scheme=scheme):
+                page.goto(f"/console/compilations/{job}")
+                expect(page.locator("#state")).to_have_text("succeeded", timeout=WHOLE_MS)
+                save(page, "result", scheme, tmp_path)
+                steps = client.get(f"/v1/compilations/{job}/ir").json()["items"]
+                changed = next(step["step"] for step in steps[1:] if step["changed"])
+                page.goto(f"/console/compilations/{job}/compiler?step={changed}")
+                expect(page.locator(".diff")).to_be_visible()
+                save(page, "compiler", scheme, tmp_path)

@@ -1,23 +1,16 @@
 """Comparing, a model's history, the fleet and the guide in a browser, and the pictures of the guide."""
 
-import os
 import re
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 from conftest import LiveApp
-from PIL import Image
+from pictures import SCHEMES, SIZE, WRITES, save
 from playwright.sync_api import Browser, Page, expect
 from sample_data import MEDIANS, REGRESSION, Shown, fill
 
 from app.console.guide import SITE, found
-
-PICTURES = Path(__file__).parents[3] / "docs" / "console"
-WRITES = "CONSOLE_PICTURES"
-"""With this variable, the pictures of the guide are written again."""
-MOST_BYTES = 2 << 20
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +28,7 @@ def test_compilations_are_chosen_by_keyboard_and_compared(page: Page, shown: Sho
     expect(page.get_by_role("row", name="optimize.fusion")).to_be_visible()
     expect(page.get_by_role("row", name="fuse: FuseTIR")).to_be_visible()
     expect(page.locator(".verdict")).to_have_text("slower")
-    page.get_by_role("link", name="Compare with this one").click()
+    page.get_by_role("link", name="Make this the base").click()
     expect(page.locator(".card-head a").first).to_have_attribute("href", re.compile(shown.jobs[-1]))
 
 
@@ -101,14 +94,12 @@ ADDRESSES = {
     "compare": "/console/compare?id={0}&id={1}",
     "history": "/console/models/named?name=resnet18",
     "fleet": "/console/fleet",
-}
+} | ({"submit": "/console/submit?from={1}"} if WRITES else {})
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=SCHEMES)
 def themed(browser: Browser, live: LiveApp, request: pytest.FixtureRequest) -> Iterator[tuple[Page, str]]:
-    context = browser.new_context(
-        base_url=live.url, viewport={"width": 1200, "height": 860}, color_scheme=request.param
-    )
+    context = browser.new_context(base_url=live.url, viewport=SIZE, color_scheme=request.param)
     yield context.new_page(), request.param
     context.close()
 
@@ -121,10 +112,4 @@ def test_pictures_of_the_console(
     shown.beat(live.store)
     page.goto(ADDRESSES[name].format(shown.jobs[len(MEDIANS) - 1], shown.jobs[-1]))
     page.wait_for_load_state("networkidle") if name != "fleet" else page.wait_for_load_state("load")
-    picture = Image.open(BytesIO(page.screenshot()))
-    folder = PICTURES if os.environ.get(WRITES) else tmp_path
-    folder.mkdir(exist_ok=True)
-    picture.convert("RGB").quantize(128).save(folder / f"{name}-{scheme}.png", optimize=True)
-    corner = picture.convert("L").getpixel((4, picture.height - 4))
-    assert isinstance(corner, int) and (corner < 64) is (scheme == "dark")
-    assert sum(file.stat().st_size for file in PICTURES.glob("*.png")) < MOST_BYTES
+    save(page, name, scheme, tmp_path)

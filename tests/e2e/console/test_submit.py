@@ -145,7 +145,7 @@ def test_a_model_without_shapes_asks_for_them(page: Page, live: LiveApp, tmp_pat
     expect(page.locator("#problems .error")).to_contain_text("takes, in this order: x")
     page.get_by_label("Shape of x").fill("batchx784")
     expect(page.locator("[data-error=dimensions]")).to_contain_text("batch")
-    page.get_by_text("Other inputs and sizes").click()
+    page.get_by_text("Other inputs and dynamic sizes").click()
     page.get_by_label("Ranges of named sizes").fill("batch=1..64")
     expect(page.locator("#problems .error")).to_have_count(0)
     page.get_by_role("button", name="Compile").click()

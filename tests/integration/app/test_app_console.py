@@ -1,5 +1,6 @@
 """The console's session, its problem pages and its static files."""
 
+import asyncio
 import gzip
 import hashlib
 import json
@@ -11,6 +12,7 @@ from app_samples import request
 from fastapi import FastAPI
 
 from app.console.static_files import FILES, FOLDER, address
+from app.console.uploads import PART_BYTES
 from app.identity.login import COOKIE
 from app.identity.scopes import READING, required_scope
 from app.main import create_app
@@ -36,9 +38,11 @@ async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
 
 @pytest.fixture
 async def visitor(guarded: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser, as far as cookies go."""
+    """A browser, as far as cookies and origins go."""
     transport = httpx.ASGITransport(guarded, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://bessemer.example") as client:
+    own = {"Sec-Fetch-Site": "same-origin"}
+    base = "http://bessemer.example"
+    async with httpx.AsyncClient(transport=transport, base_url=base, headers=own) as client:
         yield client
 
 
@@ -144,6 +148,24 @@ async def test_no_page_of_another_site_changes_anything(
         assert "It came from" in response.text, path
 
 
+async def test_a_change_with_only_the_cookie_names_its_page(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    key = key_of(guarded, Scope.ADMIN)
+    await sign_in(visitor, key)
+    visitor.headers.pop("Sec-Fetch-Site")
+    changing = [each for each in console_routes(guarded) if each[0] not in READING]
+    asked = [each for each in changing if required_scope(*each) is not None]
+    for method, path in [*asked, ("POST", "/v1/models"), ("DELETE", f"/v1/models/{'0' * 64}")]:
+        response = await visitor.request(method, filled(path, {}))
+        assert response.status_code == 403 and "origin-missing" in response.text, path
+    assert (await visitor.get(HOME)).status_code == 200
+    named = {"Origin": "http://bessemer.example"}
+    assert (await visitor.post("/v1/models", headers=named, content=b"x")).status_code == 201
+    by_key = {"Authorization": f"Bearer {key}"}
+    assert (await visitor.post("/v1/models", headers=by_key, content=b"y")).status_code == 201
+
+
 async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
     await sign_in(visitor, key_of(guarded))
     data = b"no model"
@@ -155,6 +177,43 @@ async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx
     part = await visitor.put(f"/console/uploads/parts/{digest}", content=data)
     assert part.status_code == 204
     assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
+
+
+async def test_requests_that_join_the_same_parts_at_once_all_get_the_model(
+    settings: AppSettings,
+) -> None:
+    app = create_app(settings.model_copy(update={"max_upload_bytes": 4 * PART_BYTES}))
+    data = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"
+    pieces = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+    digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
+    digest = hashlib.sha256(data).hexdigest()
+    plan = {"digest": digest, "size_bytes": len(data), "file": "net.pt2", "parts": digests}
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            for piece, each in zip(pieces, digests, strict=True):
+                sent = await client.put(f"/console/uploads/parts/{each}", content=piece)
+                assert sent.status_code == 204
+            answers = await asyncio.gather(*(client.post("/console/uploads", json=plan) for _ in range(6)))
+            assert [answer.status_code for answer in answers] == [200] * 6, [each.text for each in answers]
+            assert {answer.json()["model"]["digest"] for answer in answers} == {digest}
+            assert len((await client.get("/v1/models")).json()["items"]) == 1
+            own = app.state.service.store.for_tenant("default")
+            assert own.parts.stored_bytes() == 0
+            assert b"".join(own.artifacts.stream(digest)) == data
+
+
+async def test_parts_that_are_sent_after_the_model_is_stored_are_deleted(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    await sign_in(visitor, key_of(guarded))
+    data = b"sent twice"
+    digest = hashlib.sha256(data).hexdigest()
+    plan = {"digest": digest, "size_bytes": len(data), "file": "net.pt2", "parts": [digest]}
+    for _ in range(2):
+        await visitor.put(f"/console/uploads/parts/{digest}", content=data)
+        assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
+    assert guarded.state.service.store.for_tenant("vision").parts.stored_bytes() == 0
 
 
 async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
@@ -199,6 +258,26 @@ async def test_problems_are_pages_below_the_console_and_documents_elsewhere(api:
     assert "<h1>" in page.text
     document = await api.get("/v1/compilations/abcd1234")
     assert document.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_defect_is_a_page_with_the_requests_id_below_the_console(
+    app: FastAPI, api: httpx.AsyncClient
+) -> None:
+    app.state.service = None
+    response = await api.get("/console/compilations", headers={"X-Request-Id": "asked-for"})
+    assert (response.status_code, response.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert response.headers["X-Request-Id"] == "asked-for" and "asked-for" in response.text
+    assert "NoneType" not in response.text
+
+
+async def test_a_refused_host_is_a_page_below_the_console(api: httpx.AsyncClient) -> None:
+    response = await api.get("/console/compilations", headers={"Host": "evil.example"})
+    assert (response.status_code, response.headers["Content-Type"]) == (421, "text/html; charset=utf-8")
+
+
+async def test_a_script_that_asks_for_json_gets_the_problem(api: httpx.AsyncClient) -> None:
+    response = await api.post("/console/uploads", json={}, headers={"Accept": "application/json"})
+    assert (response.status_code, response.json()["code"]) == (422, "request-invalid")
 
 
 async def test_a_switched_off_console_has_no_pages(settings: AppSettings) -> None:

@@ -13,7 +13,7 @@ from httpx import AsyncClient
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_TEXT_BYTES
 from bessemer.contract.report import FunctionTime
-from tests.compiler_files import XSS, kept, module
+from tests.compiler_files import NOTHING, XSS, kept, module
 from tests.unit.report_samples import minimal_report
 
 PAGES = (
@@ -218,3 +218,64 @@ async def test_a_compilation_without_snapshots_says_what_to_ask_for(api: AsyncCl
     response = await api.get(f"/console/compilations/{job}/compiler")
     assert response.status_code == 404
     assert "inspect.ir" in response.text
+
+
+async def test_a_text_that_was_cut_says_where_and_by_how_much(
+    api: AsyncClient, played: PlayedWorker, model: str
+) -> None:
+    def cut(listing: Any) -> None:
+        listing["items"][1]["text"]["whole_bytes"] = 11 << 20
+
+    def cut_code(listing: Any) -> None:
+        listing["functions"][0]["assembly"]["whole_bytes"] = 5 << 20
+        listing["functions"][0]["llvm_ir"] = {**NOTHING, "whole_bytes": 6 << 20}
+
+    files = {**edited(IR_INDEX, cut), CODE_INDEX: edited(CODE_INDEX, cut_code)[CODE_INDEX]}
+    address = await opened(api, played, files, {"ir": True, "assembly": True})
+    for page in ("?step=1", "?step=1&view=text", "/functions/add"):
+        assert "of 11.0 MiB were kept" in (await api.get(f"{address}{page}")).text, page
+    assert "were kept" not in (await api.get(f"{address}?step=0&view=text")).text
+    function = (await api.get(f"{address}/functions/add")).text
+    assert "of 5.00 MiB were kept" in function and "This text of 6.00 MiB was not kept" in function
+
+
+async def test_a_function_of_a_gpu_shows_its_ptx(api: AsyncClient, played: PlayedWorker, model: str) -> None:
+    def on_a_gpu(listing: Any) -> None:
+        function = listing["functions"][0]
+        function |= {"ptx": function["assembly"], "llvm_ir": NOTHING, "assembly": NOTHING}
+
+    files = edited(CODE_INDEX, on_a_gpu)
+    address = await opened(api, played, files, {"ir": True, "assembly": True})
+    page = (await api.get(f"{address}/functions/add")).text
+    assert 'id="ptx"' in page and "LLVM IR" not in page
+    text = await api.get(f"{address.replace('/console/', '/v1/').replace('/compiler', '/code')}/add/ptx")
+    assert text.text.startswith("add:")
+    assert (await api.get(f"{address}/lines?function=add&kind=ptx")).text.count('class="l"') == 1
+    assert 'functions/add#ptx"' in (await api.get(f"{address}/model")).text
+
+
+@pytest.mark.parametrize(
+    ("query", "marked"),
+    [
+        ("kind=assembly&line=1", "assembly-L1"),
+        ("kind=llvm-ir&line=1", "llvm-ir-L1"),
+        ("kind=script&line=5", "script-L5"),
+    ],
+)
+async def test_a_line_of_a_function_has_an_address(
+    api: AsyncClient, played: PlayedWorker, model: str, query: str, marked: str
+) -> None:
+    address = await opened(api, played, kept([module("a = 1")]), {"ir": True, "assembly": True})
+    page = (await api.get(f"{address}/functions/add?{query}")).text
+    assert re.findall(r'class="l marked" id="([^"]+)"', page) == [marked]
+    assert f"line={marked.rpartition('L')[2]}#{marked}" in page
+
+
+async def test_a_line_in_the_middle_of_a_long_function_is_shown(
+    api: AsyncClient, played: PlayedWorker, model: str
+) -> None:
+    long = module("\n".join(f"        a{number} = {number}" for number in range(5000)))
+    address = await opened(api, played, kept([long]), {"ir": True})
+    page = (await api.get(f"{address}/functions/add?kind=script&line=3000")).text
+    assert 'class="l marked" id="script-L3000"' in page
+    assert len(page) < 1 << 18

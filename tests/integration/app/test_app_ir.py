@@ -15,12 +15,13 @@ FRAMES = [zstandard.compress(text) for text in (*TEXTS, DIFF)]
 COUNTS = dict.fromkeys(
     ("functions", "kernels", "operators", "calls", "blocks", "loops", "constants", "constant_bytes"), 1
 )
-NOTHING = {"offset": 0, "packed_bytes": 0, "text_bytes": 0}
+NOTHING = {"offset": 0, "packed_bytes": 0, "text_bytes": 0, "whole_bytes": None}
 
 
-def part(number: int, text: bytes) -> dict[str, int]:
+def part(number: int, text: bytes) -> dict[str, int | None]:
     offset = sum(map(len, FRAMES[:number]))
-    return {"offset": offset, "packed_bytes": len(FRAMES[number]), "text_bytes": len(text)}
+    frame = {"offset": offset, "packed_bytes": len(FRAMES[number]), "text_bytes": len(text)}
+    return {**frame, "whole_bytes": None}
 
 
 def step(number: int, **fields: object) -> dict[str, object]:

@@ -31,7 +31,7 @@ from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError, failure_of
-from worker.snapshots.code_listing import sources_of, write_code
+from worker.snapshots.code_listing import Source, ptx_sources, sources_of, write_code
 from worker.snapshots.machine_code import join_sources
 
 
@@ -108,7 +108,9 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     program = library.parent / program_name(target.resolved.triple)
     write_runner(library, target.resolved.triple, objects, program)
     (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
-    _write_code(tuned, context, ())
+    ptx = linked.binary.ptx.read_text("utf-8", "replace")
+    keeps_code = tuned.captured.upload.request.inspect.assembly
+    _write_code(tuned, context, ptx_sources(ptx, linked.kernels) if keeps_code else ())
     return Built(
         tuned=tuned,
         library=library,
@@ -120,7 +122,7 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     )
 
 
-def _write_code(tuned: Tuned, context: StageContext, sources: Iterable[tuple[str, str, str]]) -> None:
+def _write_code(tuned: Tuned, context: StageContext, sources: Iterable[Source]) -> None:
     """Write what each function computes, and its code, if the request asks to inspect them."""
     kept = tuned.captured.upload.request.inspect
     if kept.ir or kept.assembly:

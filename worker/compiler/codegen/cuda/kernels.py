@@ -83,6 +83,11 @@ class GpuFunction:
     launches: tuple[Launch, ...]
     workspaces: tuple[int, ...] = ()
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels, in the order of the launches."""
+        return tuple(launch.kernel for launch in self.launches)
+
 
 @dataclass(frozen=True)
 class GpuCode:

@@ -36,9 +36,16 @@ from worker.errors import JobError, failure_of
 
 @dataclass(frozen=True)
 class GpuLinked:
-    """A linked library for a GPU: the functions that the first entry point calls, and the machine code."""
+    """A linked library for a GPU.
+
+    Attributes:
+        functions: those that the first entry point calls.
+        kernels: the kernels that each function starts, in order.
+        binary: the machine code.
+    """
 
     functions: tuple[GpuFunction, ...]
+    kernels: Mapping[str, tuple[str, ...]]
     binary: GpuBinary
 
 
@@ -92,7 +99,11 @@ def build_gpu_library(
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-    return GpuLinked(tuple(_described(interface.entries[0].plan, code, flops_of_functions(plain))), binary)
+    return GpuLinked(
+        functions=tuple(_described(interface.entries[0].plan, code, flops_of_functions(plain))),
+        kernels={name: function.kernels for name, function in code.functions.items()},
+        binary=binary,
+    )
 
 
 def _described(plan: CallPlan, code: GpuCode, flops: Mapping[str, int]) -> Iterator[GpuFunction]:
@@ -104,7 +115,7 @@ def _described(plan: CallPlan, code: GpuCode, flops: Mapping[str, int]) -> Itera
         tensors = arguments[: len(arguments) - len(function.workspaces)]
         yield GpuFunction(
             name=name,
-            kernels=tuple(launch.kernel for launch in function.launches),
+            kernels=function.kernels,
             calls=count,
             flops=flops.get(name, 0),
             moved_bytes=sum(bytes_of(plan.tensors[tensor]) for tensor in tensors),
