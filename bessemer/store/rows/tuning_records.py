@@ -19,12 +19,15 @@ from bessemer.contract.records import (
     MAX_OF_A_KEY,
     JudgedTrial,
     MeasuredTrial,
+    NearTrial,
     SearchScope,
+    SizedFunction,
     StoredTrial,
 )
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt
+from bessemer.store.rows.near_records import find_near
 from bessemer.store.rows.tables import (
     JOB_KEYS,
     JOB_TRIALS,
@@ -169,6 +172,22 @@ class TuningRecords:
             if row.id in traces
         )
 
+    def find_near(
+        self, tenant: Tenant, scope: SearchScope, functions: Sequence[SizedFunction], others: bool
+    ) -> tuple[NearTrial, ...]:
+        """For each function, the best records of those that are similar to it, the most similar first.
+
+        Args:
+            tenant: whose records.
+            scope: what the records must be about.
+            functions: the functions.
+            others: whether the shared records of other tenants count, too.
+        """
+        mine = _R.tenant == tenant
+        visible = sa.or_(mine, _R.shared) if others else mine
+        with self._database.read() as connection:
+            return find_near(connection, scope, functions, visible)
+
     def note_read(self, job_id: JobId, attempt: Attempt, keys: Collection[Digest]) -> None:
         """Note that a job's result depends on the records with these keys, as they are after this.
 
@@ -301,9 +320,11 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
         return
     insert = _insert(database, TUNING_RECORDS)
     renewed = ("seconds", "failure", "shared", "compilation", "created_at", "size_bytes")
+    known = ("default_seconds", "kind_key", "extents")
     upsert = insert.on_conflict_do_update(
         index_elements=["tenant", "key", "trace_digest"],
-        set_={name: insert.excluded[name] for name in renewed},
+        set_={name: insert.excluded[name] for name in renewed}
+        | {name: sa.func.coalesce(insert.excluded[name], _R[name]) for name in known},
     )
     connection.execute(upsert, ordered)
     _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))
@@ -344,6 +365,9 @@ def record_row(
         "arguments": trial.arguments,
         "tvm_target": scope.tvm_target,
         "seconds": trial.seconds,
+        "default_seconds": trial.default_seconds,
+        "kind_key": None if trial.kind is None else scope.key_of_kind(trial.kind),
+        "extents": list(trial.extents) or None,
         "failure": failure,
         "won": False,
         "shared": shared,

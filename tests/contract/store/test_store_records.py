@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from bessemer.contract.records import (
     JudgedTrial,
     MeasuredTrial,
     RecordFilter,
+    SizedFunction,
 )
 from bessemer.store.errors import FencedError
 from bessemer.store.rows import tenant_records, tuning_records
@@ -144,6 +146,74 @@ def test_tenants_share_records_only_if_both_agree(
     judge(store, "one")
     assert found(store, OTHER, others) == [("one", False)] * seen
     assert store.for_tenant(OTHER).records.page(9).items == ()
+
+
+KIND = "ab" * 32
+NEAR = SizedFunction(workload="9", kinds=(KIND,), extents=(64, 56))
+
+
+def sized(name: str, workload: str, *extents: int, **changed: Any) -> MeasuredTrial:
+    """A trial of a function of this kind."""
+    return a_trial(name, workload=workload).model_copy(
+        update={"kind": KIND, "extents": extents, "default_seconds": 2e-3, **changed}
+    )
+
+
+def near(store: Store, tenant: str = DEFAULT_TENANT, others: bool = False) -> list[tuple[str, str]]:
+    found = store.records.find_near(tenant, SCOPE, [NEAR], others)
+    return [(trial.workload, trial.trace[3:-6]) for trial in found]
+
+
+def test_the_best_records_of_the_most_similar_functions_are_found(store: Store) -> None:
+    trials = [
+        sized("slow", "3", 128, 56, seconds=1.5e-3),
+        sized("fast", "3", 128, 56),
+        sized("nearer", "4", 64, 50),
+        sized("third", "5", 512, 56),
+        sized("far", "6", 1 << 20, 56),
+        sized("own", "9", 64, 56),
+        sized("failed", "7", 64, 56, seconds=None, failure="it crashed"),
+        sized("no gain", "8", 64, 56, seconds=3e-3),
+        sized("another kind", "10", 64, 56, kind="cd" * 32),
+        sized("other loops", "11", 64, 56, 1),
+        a_trial("unknown sizes", workload="12"),
+    ]
+    add(store, running(store), *trials)
+    assert near(store) == [("9", "nearer"), ("9", "fast")]
+
+
+def test_of_a_similar_function_the_record_that_won_counts(store: Store) -> None:
+    add(store, running(store), sized("fast", "1", 64, 50), sized("won", "1", 64, 50, seconds=1.5e-3))
+    judge(store, "won")
+    assert near(store) == [("9", "won")]
+
+
+@pytest.mark.parametrize("changed", [{"threads": 8}, {"target": "x86_64 znver3"}, {"compiler": "tvm 0.28"}])
+def test_similar_functions_are_those_of_the_same_target_threads_and_compiler(
+    store: Store, changed: dict[str, Any]
+) -> None:
+    add(store, running(store), sized("near", "1", 64, 50))
+    scope = SCOPE.model_copy(update=changed)
+    assert store.records.find_near(DEFAULT_TENANT, scope, [NEAR], others=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("shared", "others", "seen"), [(True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)]
+)
+def test_tenants_share_records_of_similar_functions_only_if_both_agree(
+    store: Store, shared: bool, others: bool, seen: int
+) -> None:
+    add(store, running(store), sized("near", "1", 64, 50), shared=shared)
+    assert near(store, OTHER, others) == [("9", "near")] * seen
+
+
+def test_a_record_that_is_measured_again_keeps_its_kind(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, sized("near", "1", 64, 50))
+    add(store, attempt, sized("near", "1", kind=None, default_seconds=None), first=1)
+    assert near(store) == [("9", "near")]
+    (record,) = own(store).records.page(9).items
+    assert record.default_seconds == 2e-3
 
 
 def test_many_writers_of_the_same_keys_lose_nothing(store: Store) -> None:

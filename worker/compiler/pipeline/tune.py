@@ -95,7 +95,7 @@ from worker.compiler.tuning.session import (
     tuning_logger,
 )
 from worker.compiler.tuning.stored_records import Function, SearchJournal, find_schedules, scope_of
-from worker.compiler.tuning.stored_search import judge_tasks, open_journal
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal, with_near_misses
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
@@ -285,7 +285,7 @@ def _search_and_apply(
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": unused,
-        "stored": _with_restored(stored, model),
+        "stored": with_near_misses(_with_restored(stored, model), tasks),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),

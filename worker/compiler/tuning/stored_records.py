@@ -27,12 +27,15 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.schedule import Trace
 
+from bessemer.contract.base import Digest
 from bessemer.contract.records import (
     MAX_PACKED_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     JudgedTrial,
     MeasuredTrial,
+    NearTrial,
     SearchScope,
+    SizedFunction,
     StoredTrial,
     record_target,
     trace_digest,
@@ -45,10 +48,18 @@ from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.families.convolution.layers import algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
 from worker.compiler.tuning.foreign_code import refuse_foreign_code
+from worker.compiler.tuning.function_kinds import heaviest_nest, kinds_of
 from worker.compiler.tuning.session import tuning_logger
 from worker.errors import ran_out_of_memory, short_message, without_server_details
 from worker.measure.records import Records
-from worker.protocol.messages import MAX_FUNCTIONS, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import (
+    MAX_FUNCTIONS,
+    MAX_SIZED_FUNCTIONS,
+    NearRecordsRequested,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import RecordsAnswer
 
 MAX_TOLD_CHARACTERS = 1 << 25
@@ -62,10 +73,11 @@ _MAX_NAME = 200
 
 
 class Function(NamedTuple):
-    """A function of this compilation, and its name."""
+    """A function of this compilation, its name, and the family that claims it, if that is known."""
 
     name: str
     module: tvm.IRModule
+    family: str | None = None
 
 
 def workload_of(module: tvm.IRModule) -> str:
@@ -240,6 +252,12 @@ class SearchJournal:
         self.searched_seconds = answer.elapsed_seconds
         return answer
 
+    def near(self, functions: Sequence[SizedFunction]) -> Iterator[NearTrial]:
+        """Ask for records of functions that are similar to these."""
+        for start in range(0, len(functions), MAX_SIZED_FUNCTIONS):
+            some = tuple(functions[start : start + MAX_SIZED_FUNCTIONS])
+            yield from self.stored.ask(NearRecordsRequested(functions=some)).near
+
     def begin(self, started: float) -> float:
         """Let this attempt begin to search at a moment by the monotonic clock.
 
@@ -255,11 +273,13 @@ class SearchJournal:
         space: str,
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],
+        default_seconds: float | None = None,
     ) -> None:
-        """Store the trials of one round; returns when they are stored."""
-        workload = workload_of(function.module)
+        """Store the trials of one round beside the time of the default schedule; returns when they are stored."""
+        described = _Described.of(function, space, default_seconds)
+        workload = described.workload
         trials = [
-            _trial(workload, function, space, candidate, result)
+            _trial(described, candidate, result)
             for candidate, result in zip(candidates, results, strict=True)
         ]
         kept = [trial for trial in trials if trial is not None]
@@ -350,8 +370,32 @@ def _skip(error: BaseException) -> int:
     return 1
 
 
+class _Described(NamedTuple):
+    """What the trials of one round have in common."""
+
+    workload: str
+    function: str
+    space: str
+    default_seconds: float | None
+    kind: Digest | None
+    extents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, function: Function, space: str, default_seconds: float | None) -> _Described:
+        nest = heaviest_nest(function.module)
+        kind = None if nest is None else kinds_of(nest, function.family).get(space)
+        return cls(
+            workload_of(function.module),
+            _printable(function.name),
+            _printable(space),
+            default_seconds or None,
+            kind,
+            () if nest is None or kind is None else nest.extents,
+        )
+
+
 def _trial(
-    workload: str, function: Function, space: str, candidate: MeasureCandidate, result: RunnerResult
+    described: _Described, candidate: MeasureCandidate, result: RunnerResult
 ) -> MeasuredTrial | None:
     trace = trace_text(candidate.sch)
     arguments = json.dumps(_plain([info.as_json() for info in candidate.args_info]), separators=(",", ":"))
@@ -362,9 +406,7 @@ def _trial(
         seconds = None
     reason = without_server_details(str(result.error_msg or "it has no time"))
     return MeasuredTrial(
-        workload=workload,
-        function=_printable(function.name),
-        space=_printable(space),
+        **described._asdict(),
         trace=trace,
         arguments=arguments,
         seconds=seconds,
