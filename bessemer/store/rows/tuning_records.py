@@ -63,7 +63,7 @@ class Batch:
         workloads: the packed modules of functions that the job names for the first time.
         elapsed_seconds: how long the search has taken until now, over all attempts.
         shared: whether other tenants' searches may measure the records.
-        limit_bytes: the size that the tenant's records may have; the oldest make room. None: unlimited.
+        limit_bytes: the size that the tenant's records may have; others make room. None: unlimited.
     """
 
     first: int
@@ -116,7 +116,8 @@ class TuningRecords:
     ) -> None:
         """Store a batch within the tenant's limit.
 
-        The oldest records make room for new ones. A module that does not fit is left out; exports need it.
+        Others make room for new records, see ``_make_room``. A module that does not fit is left out; exports need
+        it.
         """
         rows = [_row(tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
         limit, new_bytes = batch.limit_bytes, sum(len(packed) for packed in batch.workloads.values())
@@ -124,7 +125,7 @@ class TuningRecords:
             add_workloads(self._database, connection, tenant, batch.workloads)
         add_records(self._database, connection, rows)
         if limit is not None and rows:
-            _make_room(connection, tenant, limit)
+            _make_room(connection, tenant, job_id, limit)
 
     def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
         """What the earlier attempts at a job have measured; only trials of this scope can be used."""
@@ -242,12 +243,16 @@ class TuningRecords:
             return connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
 
     def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
-        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
+        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0.
+
+        Those that won go last.
+        """
         counted = sa.select(_R.tenant, sa.func.count().label("total")).group_by(_R.tenant)
         deleted = 0
         with self._database.write() as connection:
             for row in connection.execute(counted.having(sa.func.count() > limit)).all():
-                oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
+                oldest = sa.select(_R.id).where(_R.tenant == row.tenant)
+                oldest = oldest.order_by(_R.won, _R.created_at, _R.id)
                 some = oldest.limit(min(BATCH, row.total - limit))
                 deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
         return deleted
@@ -294,19 +299,29 @@ def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
     return int(connection.execute(sa.select(sum(sums, sa.literal(0)))).scalar_one())
 
 
-def _make_room(connection: sa.Connection, tenant: Tenant, limit_bytes: int) -> None:
-    """Delete the oldest records of a tenant until the others have no more bytes than this."""
+def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_bytes: int) -> None:
+    """Delete records of a tenant until the others have no more bytes than this.
+
+    Failures go first, then what lost, then the rest: records that won, and the fastest ones of the functions
+    that this job searches, as they may still win. Of each, the oldest go first.
+    """
     excess = record_bytes(connection, tenant) - limit_bytes
-    oldest = sa.select(_R.id, _R.size_bytes).where(_R.tenant == tenant).order_by(_R.created_at, _R.id)
-    while excess > 0:
-        some: list[str] = []
-        for row in connection.execute(oldest.limit(BATCH)):
-            if excess > 0:
-                some.append(row.id)
-                excess -= row.size_bytes
-        if not some:
-            return
-        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some)))
+    ran = _R.seconds.is_not(None)
+    faster = TUNING_RECORDS.alias("faster")
+    is_beaten = sa.exists().where(
+        faster.c.tenant == tenant, faster.c.key == _R.key, faster.c.seconds < _R.seconds
+    )
+    may_win = sa.and_(_R.compilation.is_not_distinct_from(job_id), ~is_beaten)
+    for condition in (~ran, sa.and_(ran, ~_R.won, ~may_win), sa.true()):
+        oldest = sa.select(_R.id, _R.size_bytes).where(_R.tenant == tenant, condition)
+        oldest = oldest.order_by(_R.created_at, _R.id).limit(BATCH)
+        while excess > 0 and (rows := connection.execute(oldest).all()):
+            some: list[str] = []
+            for row in rows:
+                if excess > 0:
+                    some.append(row.id)
+                    excess -= row.size_bytes
+            connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some)))
 
 
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:

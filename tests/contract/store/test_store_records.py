@@ -341,6 +341,13 @@ def test_the_oldest_records_of_a_tenant_with_too_many_go(store: Store) -> None:
     assert len(own(store).records.page(9).items) == 3
 
 
+def test_of_too_many_records_those_that_won_go_last(store: Store) -> None:
+    add(store, running(store), a_trial("won"), *(a_trial(f"{number}", workload="2") for number in range(4)))
+    judge(store, "won")
+    assert store.records.trim(1) == 4
+    assert found(store) == [("won", True)]
+
+
 def test_new_records_replace_the_oldest_of_a_tenant_at_its_limit(store: Store) -> None:
     attempt = running(store)
     add(store, attempt, a_trial("first"))
@@ -355,6 +362,48 @@ def test_new_records_replace_the_oldest_of_a_tenant_at_its_limit(store: Store) -
     assert [each.workload for each in own(store).records.page(9).items] == ["3"]
     assert usage.record_bytes() <= limit
     assert store.for_tenant(OTHER).usage.record_bytes() == 0
+
+
+def padded(name: str, seconds: float | None = 1.0, workload: str = "1") -> MeasuredTrial:
+    """A trial of a function of this name, as large as others."""
+    trial = a_trial(name.ljust(12), seconds, workload)
+    return trial.model_copy(update={"function": name, "failure": None})
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (0, []),
+        (1, ["new best"]),
+        (2, ["new best", "other won"]),
+        (3, ["new best", "other won", "own won"]),
+        (4, ["new best", "new slow", "other won", "own won"]),
+        (5, ["lost", "new best", "new slow", "other won", "own won"]),
+        (6, ["lost", "new best", "new failed", "new slow", "other won", "own won"]),
+    ],
+)
+def test_losers_make_room_before_winners(store: Store, room: int, kept: list[str]) -> None:
+    earlier, attempt = running(store, LATER), running(store)
+    add(
+        store,
+        earlier,
+        padded("own won", 3.0),
+        padded("lost", 4.0),
+        padded("other won", 5.0, "2"),
+        padded("failed", None),
+        job=LATER,
+    )
+    judged = [(padded("own won"), "1"), (padded("other won"), "2")]
+    store.records.judge(
+        DEFAULT_TENANT,
+        SCOPE,
+        [JudgedTrial(workload=workload, digest=trial.digest, won=True) for trial, workload in judged],
+    )
+    new = (padded("new best", 1.0), padded("new slow", 2.0), padded("new failed", None))
+    size = len(padded("any").trace) + len(padded("any").arguments) + len(SCOPE.tvm_target)
+    limit = 2 * len(PACKED) + room * size
+    store.records.add(JOB, attempt, SCOPE, Batch(0, new, {}, 1.0, False, limit_bytes=limit))
+    assert sorted(record.function for record in own(store).records.page(9).items) == kept
 
 
 def _size(name: str) -> int:
