@@ -42,7 +42,14 @@ from bessemer.contract.records import (
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, CHAINED, LAID_OUT, SIDE_WANTED
+from worker.compiler.schedules.annotations import (
+    ACTIVATES,
+    BLOCK_BITS,
+    CHAINED,
+    LAID_OUT,
+    LAID_OUT_MODEL,
+    SIDE_WANTED,
+)
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.families.convolution.layers import algorithm_of
@@ -83,6 +90,11 @@ class Function(NamedTuple):
 def workload_of(module: tvm.IRModule) -> str:
     """The structural hash of a function's module without its constants, in decimal as in TVM's databases."""
     return str(tvm_ffi.structural_hash(module, skip_tensor_content=True) % (1 << 64))
+
+
+def model_of(modules: Iterable[tvm.IRModule]) -> str:
+    """What models have in common whose functions, without their constants, are the same."""
+    return sha256(" ".join(sorted(set(map(workload_of, modules)))).encode()).hexdigest()[:32]
 
 
 def scope_of(
@@ -139,6 +151,7 @@ def find_schedules(
     followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
     may_lay_out: bool = False,
+    expected: Sequence[Function] = (),
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
 
@@ -154,6 +167,7 @@ def find_schedules(
         followed: what the layout phase has chosen already because of records.
         laid_out: the functions before it did.
         may_lay_out: whether the layout phase can do what records want; else these are passed over.
+        expected: the functions that the layout phase makes without records.
     """
     answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
@@ -162,6 +176,7 @@ def find_schedules(
             by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], 0
     choices = followed
+    model = model_of(function.module for function in expected)
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
@@ -171,7 +186,7 @@ def find_schedules(
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
-            if wanted and (not may_lay_out or followed >= wanted):
+            if wanted and (not may_lay_out or followed >= wanted or not is_about(schedule.mod, model)):
                 continue
             judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
             if wanted:
@@ -186,8 +201,11 @@ def find_schedules(
     return StoredSchedules(tuple(records), tuple(judged), use, choices)
 
 
-def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCandidate:
-    """What a record says of a function with which the model is faster if it is laid out otherwise."""
+def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices, model: str) -> MeasureCandidate:
+    """What a record says of a function with which a model is faster if it is laid out otherwise.
+
+    What concerns the whole model is about this one alone: others may share the function.
+    """
     schedule, current = s_tir.Schedule(module), algorithm_of(module["main"])
     root = schedule.get_sblock("root")
     if current is not None and current.layer in wanted.sides:
@@ -198,13 +216,14 @@ def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCand
         schedule.annotate(root, ACTIVATES, 0)
     if not wanted.chains:
         schedule.annotate(root, CHAINED, 0)
+    if wanted.is_about_model:
+        schedule.annotate(root, LAID_OUT_MODEL, model)
     return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
 
 
 def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
     """What a record wants from the layout phase; nothing if it is a schedule."""
-    body = module["main"].body
-    root = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
+    root = _root_annotations(module)
     current = algorithm_of(module["main"]) if SIDE_WANTED in root else None
     return LayoutChoices(
         {} if current is None else {current.layer: int(root[SIDE_WANTED])},
@@ -214,13 +233,27 @@ def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
     )
 
 
+def is_about(module: tvm.IRModule, model: str) -> bool:
+    """Whether what a record wants from the layout phase is about a model, or about a layer of any."""
+    return not wanted_layout(module).is_about_model or _root_annotations(module).get(LAID_OUT_MODEL) == model
+
+
+def _root_annotations(module: tvm.IRModule) -> Mapping[str, Any]:
+    body = module["main"].body
+    return dict(body.block.annotations) if isinstance(body, s_tir.SBlockRealize) else {}
+
+
 @dataclass(frozen=True)
 class RestoredTrial:
-    """A trial of an earlier attempt; ``candidate`` is None if its trace no longer applies."""
+    """A trial of an earlier attempt, and what the default schedule took beside it.
+
+    ``candidate`` is None if its trace no longer applies.
+    """
 
     space: str
     candidate: MeasureCandidate | None
     result: RunnerResult
+    default_seconds: float | None = None
 
 
 @dataclass
@@ -344,7 +377,7 @@ def restored(module: tvm.IRModule, trials: Sequence[MeasuredTrial]) -> Iterator[
         except REFUSALS as error:
             _skip(error)
         failure = None if seconds else trial.failure or "it failed in an earlier attempt"
-        yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure))
+        yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure), trial.default_seconds)
 
 
 def judged_record(record: TuningRecord, won: bool, default_seconds: float | None) -> JudgedTrial:
