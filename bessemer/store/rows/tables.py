@@ -232,6 +232,7 @@ DEVICE_TASKS = sa.Table(
     sa.Column("tenant", sa.String(64), nullable=False),
     sa.Column("platform", sa.String(64), nullable=False),
     sa.Column("device_name", sa.String(64)),
+    sa.Column("kind", sa.String(64)),
     sa.Column("features", _document(), nullable=False),
     sa.Column("document", _document(), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
