@@ -123,9 +123,20 @@ class TuningRecords:
         limit, new_bytes = batch.limit_bytes, sum(len(packed) for packed in batch.workloads.values())
         if limit is None or record_bytes(connection, tenant) + new_bytes <= limit:
             add_workloads(self._database, connection, tenant, batch.workloads)
+        self._name_again(connection, tenant, {trial.workload for trial in batch.trials})
         add_records(self._database, connection, rows)
         if limit is not None and rows:
             _make_room(connection, tenant, job_id, limit)
+
+    def _name_again(self, connection: sa.Connection, tenant: Tenant, workloads: Collection[str]) -> None:
+        """Note that a search still adds records of functions.
+
+        Who deletes modules without records waits for this transaction, and then sees that they were named.
+        """
+        for workload in sorted(workloads):
+            named = sa.and_(TUNING_WORKLOADS.c.tenant == tenant, TUNING_WORKLOADS.c.workload == workload)
+            values = {"named_at": self._database.clock}
+            connection.execute(sa.update(TUNING_WORKLOADS).where(named).values(values))
 
     def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
         """What the earlier attempts at a job have measured; only trials of this scope can be used."""
@@ -258,11 +269,15 @@ class TuningRecords:
         return deleted
 
     def delete_unused(self) -> None:
-        """Delete the modules of functions that have no records, and revisions that nothing refers to."""
+        """Delete the modules of functions that have no records, and revisions that nothing refers to.
+
+        A job that reads a revision writes to ``JOB_KEYS`` first. So this sees what it has read, or comes before.
+        """
         recorded = sa.exists().where(_R.key == TUNING_KEYS.c.key, _R.tenant == TUNING_KEYS.c.tenant)
         read = sa.exists().where(JOB_KEYS.c.key == TUNING_KEYS.c.key)
         with self._database.write() as connection:
             delete_unused_workloads(self._database, connection, sa.true())
+            self._database.lock_table(connection, JOB_KEYS)
             connection.execute(sa.delete(TUNING_KEYS).where(~recorded, ~read))
 
     def _require_owned(

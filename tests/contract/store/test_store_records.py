@@ -1,7 +1,9 @@
 """Tuning records, the trials of running jobs, and results that depend on records."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,8 +24,8 @@ from bessemer.contract.records import (
 from bessemer.store.errors import FencedError
 from bessemer.store.rows import tenant_records, tuning_records
 from bessemer.store.rows.lifecycle import Attempt
-from bessemer.store.rows.tables import JOB_TRIALS
-from bessemer.store.rows.tuning_records import Batch
+from bessemer.store.rows.tables import JOB_KEYS, JOB_TRIALS, TUNING_KEYS, TUNING_WORKLOADS
+from bessemer.store.rows.tuning_records import Batch, add_records
 from bessemer.store.store import Store
 from tests.tenant_data import own, started
 
@@ -442,6 +444,60 @@ def test_a_record_may_change_sides_while_a_job_asks_for_it(
     monkeypatch.setattr(tuning_records, "now", lambda: now() - timedelta(days=1))
     judge(store, "one", won=False)
     assert not submit_later(store).cached
+
+
+def while_unused_is_deleted(store: Store, begun: Event, go: Event, write: Callable[[], object]) -> None:
+    """Delete what is unused while another transaction is between its first write and its end."""
+    with ThreadPoolExecutor(2) as pool:
+        writing = pool.submit(write)
+        assert begun.wait(20)
+        deleting = pool.submit(store.records.delete_unused)
+        wait([deleting], 0.5)
+        go.set()
+        writing.result()
+        deleting.result()
+
+
+def test_a_module_is_not_deleted_while_a_search_adds_a_record_of_its_function(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, begun, go = running(store), Event(), Event()
+    add(store, attempt, a_trial("one"))
+    own(store).records.delete()
+    with store.database.write() as connection:
+        connection.execute(sa.update(TUNING_WORKLOADS).values(named_at=now() - timedelta(days=1)))
+
+    def add_slowly(*given: Any) -> None:
+        add_records(*given)
+        begun.set()
+        go.wait(20)
+
+    monkeypatch.setattr(tuning_records, "add_records", add_slowly)
+    batch = Batch(1, (a_trial("two"),), {}, 1.0, False)
+    while_unused_is_deleted(store, begun, go, lambda: store.records.add(JOB, attempt, SCOPE, batch))
+    assert [each.packed for each in own(store).records.export()] == [PACKED]
+
+
+def test_a_revision_is_not_deleted_while_a_job_reads_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, begun, go = running(store), Event(), Event()
+    add(store, attempt, a_trial("one"))
+    judge(store, "one")
+    own(store).records.delete()
+
+    def read_slowly(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+        yield keys
+        begun.set()
+        go.wait(20)
+
+    monkeypatch.setattr(tuning_records, "_batches", read_slowly)
+    keys = [SCOPE.key("1")]
+    while_unused_is_deleted(store, begun, go, lambda: store.records.note_read(JOB, attempt, keys))
+    same = TUNING_KEYS.c.key == JOB_KEYS.c.key
+    revisions = sa.select(TUNING_KEYS.c.revision, JOB_KEYS.c.revision).where(same)
+    with store.database.read() as connection:
+        assert [tuple(row) for row in connection.execute(revisions)] == [(1, 1)]
 
 
 def test_old_records_expire(store: Store) -> None:
