@@ -11,11 +11,11 @@ import zstandard
 from bessemer.contract.code import (
     CODE_INDEX,
     CODE_TEXTS,
-    MAX_NAME,
     CodeCall,
     CodeFunction,
     CodeListing,
     CodeOperator,
+    listed_name,
 )
 from bessemer.contract.ir import MAX_TEXT_BYTES, IrText
 
@@ -141,12 +141,12 @@ def write_code(
         names: the functions that the library has.
         sources: name, LLVM IR and assembly of functions.
     """
-    listed = (*(call.function for call in calls), *(name[:MAX_NAME] for name in names))
+    listed = (*(call.function for call in calls), *map(listed_name, names))
     computed: dict[str, set[int]] = {name: set() for name in listed}
     for call in calls:
         computed[call.function].update(call.operators)
     writer = _Writer(folder / CODE_TEXTS)
-    texts = {name[:MAX_NAME]: (writer.append(llvm), writer.append(code)) for name, llvm, code in sources}
+    texts = {listed_name(name): (writer.append(llvm), writer.append(code)) for name, llvm, code in sources}
     nothing = ((_NOTHING, True), (_NOTHING, True))
     functions = (
         _function(name, sorted(numbers), *texts.get(name, nothing)) for name, numbers in computed.items()
