@@ -116,8 +116,8 @@ class TuningRecords:
     ) -> None:
         """Store a batch within the tenant's limit.
 
-        Others make room for new records, see ``_make_room``. A module that does not fit is left out; exports need
-        it.
+        Others make room for new records, see ``_make_room``. A module that does not fit is left out;
+        exports need it.
         """
         rows = [_row(tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
         limit, new_bytes = batch.limit_bytes, sum(len(packed) for packed in batch.workloads.values())
@@ -271,7 +271,7 @@ class TuningRecords:
     def delete_unused(self) -> None:
         """Delete the modules of functions that have no records, and revisions that nothing refers to.
 
-        A job that reads a revision writes to ``JOB_KEYS`` first. So this sees what it has read, or comes before.
+        A job that reads a revision writes to ``JOB_KEYS`` first, so this sees what it read or comes before.
         """
         recorded = sa.exists().where(_R.key == TUNING_KEYS.c.key, _R.tenant == TUNING_KEYS.c.tenant)
         read = sa.exists().where(JOB_KEYS.c.key == TUNING_KEYS.c.key)
