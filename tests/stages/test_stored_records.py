@@ -18,14 +18,21 @@ from torch import nn
 
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.records import JudgedTrial, MeasuredTrial, NearTrial, SizedFunction, StoredTrial, trace_digest
+from bessemer.contract.records import (
+    JudgedTrial,
+    MeasuredTrial,
+    NearTrial,
+    SizedFunction,
+    StoredTrial,
+    trace_digest,
+)
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline import without_records
 from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.pipeline.tune import known_tasks, tune
 from worker.compiler.pipeline.without_records import build_or_drop_records
 from worker.compiler.target import compile_target
-from worker.compiler.tuning.stored_records import workload_of
+from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workload_of
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
@@ -315,3 +322,13 @@ class BuiltHere:
     """What the second ``build`` returns."""
 
     tuned: Any
+
+
+def test_a_search_that_asks_again_counts_its_time_once() -> None:
+    kept = KeptHere(RecordsAnswer(count=3, elapsed_seconds=5.0))
+    scope = scope_of(compile_target(HOST).llvm, 2)
+    journal = SearchJournal(kept, scope)
+    journal.open([])
+    kept.found = RecordsAnswer(count=4, elapsed_seconds=60.0, stop=True)
+    journal.open([])
+    assert (journal.searched_seconds, journal.count, journal.stopped) == (5.0, 4, True)

@@ -464,17 +464,17 @@ def _lay_out_better(
     if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
         choices = search.search_model(tasks, whole, compared, course.untuned_seconds)
     searched = (_continued(tasks, search, choices) if choices else None) or tasks
+    known = [*tasks, *_opened(searched, tasks, search)]
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     choices = search.search_layers(searched, choices, left_seconds)
     course.laid_out_trials = len(search.trials)
     model = replace(model, layouts=search)
     if not choices:
         return model, tasks
-    searched = _continued(tasks, search, choices)
+    searched = _continued(known, search, choices)
     if not searched:
         return model, tasks
-    stored = open_journal([task for task in searched if task not in tasks], session)
-    search.restored_trials = 0 if stored is None else stored.restored_trials
+    _opened(searched, known, search)
     course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
     better = lay_out(optimized, choices, context)
     return replace(model, choices=choices, laid_out=better), searched
@@ -485,6 +485,16 @@ def _continued(tasks: Sequence[TaskSearch], search: LayoutSearch, choices: Layou
     searched = carried_over(tasks, search.known(list(search.lay_out(choices))))
     measure_defaults([task for task in searched if task.default_seconds is None], search.session)
     return searched
+
+
+def _opened(
+    searched: Sequence[TaskSearch], known: Sequence[TaskSearch], search: LayoutSearch
+) -> list[TaskSearch]:
+    """The functions that only another layout makes, with their records and the trials of earlier attempts."""
+    fresh = [task for task in searched if task not in known]
+    stored = open_journal(fresh, search.session) if fresh else None
+    search.restored_trials += 0 if stored is None else stored.restored_trials
+    return fresh
 
 
 def _affords_models(count: int, seconds: float, left_seconds: float, session: TuningSession) -> bool:

@@ -276,13 +276,18 @@ class SearchJournal:
     searched_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
     _told: int = 0
+    _is_open: bool = False
     _known: set[str] = field(default_factory=set)
 
     def open(self, functions: Sequence[Function]) -> RecordsAnswer:
-        """Ask for the records of functions, and for the trials of earlier attempts."""
+        """Ask for the records of functions, and for the trials of earlier attempts.
+
+        A search asks again for functions that only another layout of the model makes.
+        """
         answer = self.stored.ask(_question(functions, self.scope, applies=False))
-        self.stopped, self.count = answer.stop, answer.count
-        self.searched_seconds = answer.elapsed_seconds
+        self.stopped, self.count = answer.stop or self.stopped, max(answer.count, self.count)
+        if not self._is_open:
+            self._is_open, self.searched_seconds = True, answer.elapsed_seconds
         return answer
 
     def near(self, functions: Sequence[SizedFunction]) -> Iterator[NearTrial]:
@@ -308,7 +313,7 @@ class SearchJournal:
         results: Sequence[RunnerResult],
         default_seconds: float | None = None,
     ) -> None:
-        """Store the trials of one round beside the time of the default schedule; returns when they are stored."""
+        """Store the trials of one round, and the default schedule's time; returns when they are stored."""
         described = _Described.of(function, space, default_seconds)
         workload = described.workload
         trials = [
@@ -427,9 +432,7 @@ class _Described(NamedTuple):
         )
 
 
-def _trial(
-    described: _Described, candidate: MeasureCandidate, result: RunnerResult
-) -> MeasuredTrial | None:
+def _trial(described: _Described, candidate: MeasureCandidate, result: RunnerResult) -> MeasuredTrial | None:
     trace = trace_text(candidate.sch)
     arguments = json.dumps(_plain([info.as_json() for info in candidate.args_info]), separators=(",", ":"))
     if max(len(trace), len(arguments)) > MAX_TRACE_CHARACTERS:
