@@ -151,7 +151,7 @@ def _lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a finite number")
 
 
 def _is_deep(value: Any) -> bool:

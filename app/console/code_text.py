@@ -10,10 +10,10 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from app.console.code_diff import CONTEXT, Budget, changes
+from bessemer.contract.code import listed_name
 
 _DEFINITION = re.compile(r"^    def (\w+)\(")
 _DECORATOR = re.compile(r"^    @([TRI]\.\w+)")
-MAX_NAME = 200
 MAX_FUNCTIONS = 20_000
 """Of more functions in one text, the first ones."""
 
@@ -70,7 +70,7 @@ class Text:
                 continue
             definition = _DEFINITION.match(line)
             if definition is not None:
-                starts.append((number if first is None else first, definition[1][:MAX_NAME], is_kernel))
+                starts.append((number if first is None else first, listed_name(definition[1]), is_kernel))
                 first, is_kernel = None, False
         ends = [*(start for start, _, _ in starts[1:]), len(self.lines)]
         found: dict[str, Function] = {}

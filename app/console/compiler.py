@@ -21,7 +21,7 @@ from app.http.problems import refuse
 from app.routes.code import named_function
 from app.routes.lookup import CompilationDep
 from app.service import ServiceDep
-from bessemer.contract.code import CodeFunction, CodeKind, CodeOperator
+from bessemer.contract.code import CodeFunction, CodeKind, CodeOperator, listed_name
 from bessemer.contract.ir import IrStep, IrText
 from bessemer.contract.problem import ErrorCode
 
@@ -204,7 +204,7 @@ class Places:
         known = {function.name for function in self.compiler.code.functions} if self.compiler.code else set()
 
         def link(name: str) -> str | None:
-            plain = name.removeprefix("__tvm_ffi_")
+            plain = listed_name(name.removeprefix("__tvm_ffi_"))
             if step is not None and text is not None and plain in text.functions:
                 return self.line(step.step, text.functions[plain].start + 1)
             return self.function(plain) if plain in known else None
@@ -324,7 +324,7 @@ def search(request: Request, compiler: CompilerDep, asked: Annotated[Asked, Quer
 def show_functions(request: Request, compiler: CompilerDep) -> Response:
     """The library's functions, slowest first."""
     known = compiler.code.functions if compiler.code else ()
-    order = {time.name: number for number, time in enumerate(compiler.times)}
+    order = {listed_name(time.name): number for number, time in enumerate(compiler.times)}
     functions = sorted(known, key=lambda function: order.get(function.name, len(order)))
     last = compiler.last_module()
     return _page(

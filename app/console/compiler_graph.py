@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bessemer.contract.code import CodeCall, CodeListing
+from bessemer.contract.code import CodeCall, CodeListing, listed_name
 from bessemer.contract.report import FunctionTime
 from bessemer.figures.words import duration
 
@@ -78,7 +78,7 @@ def draw(listing: CodeListing, times: Sequence[FunctionTime], address: Callable[
         address: the page of a function.
     """
     calls = listing.calls[:MAX_BOXES]
-    each = {time.name: time.milliseconds / max(time.calls, 1) for time in times}
+    each = {listed_name(time.name): time.milliseconds / max(time.calls, 1) for time in times}
     slowest = max((each.get(call.function, 0.0) for call in calls), default=0.0)
     ranks = _ranks(calls)
     rows: list[list[int]] = []

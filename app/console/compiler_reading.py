@@ -16,7 +16,14 @@ from app.routes.code import read_code
 from app.routes.ir import read_listing, read_text
 from app.routes.lookup import named_artifact
 from app.service import TenantService
-from bessemer.contract.code import CODE_TEXTS, CodeFunction, CodeKind, CodeListing, CodeOperator
+from bessemer.contract.code import (
+    CODE_TEXTS,
+    CodeFunction,
+    CodeKind,
+    CodeListing,
+    CodeOperator,
+    listed_name,
+)
 from bessemer.contract.ir import IR_TEXTS, IrListing, IrStep, IrText
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, SourcePlace
@@ -126,7 +133,7 @@ class Compiler:
 
     @cached_property
     def _times_by_name(self) -> Mapping[str, FunctionTime]:
-        return {time.name: time for time in reversed(self.times)}
+        return {listed_name(time.name): time for time in reversed(self.times)}
 
     @cached_property
     def _calls_by_name(self) -> Counter[str]:

@@ -12,7 +12,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.client.inputs import validated
 from bessemer.client.steps import Call, Flow, Work, exchange, fetch
 from bessemer.client.unpacking import unpack
-from bessemer.contract.code import CodeKind
+from bessemer.contract.code import CodeKind, listed_name
 from bessemer.contract.device import DeviceList, platforms_of
 from bessemer.contract.extension import ExtensionPage
 from bessemer.contract.group import Comparison, Group
@@ -175,7 +175,7 @@ def get_ir_text(job_id: str, step: int | str, diff: bool) -> Flow[str]:
 
 def get_code_text(job_id: str, function: str, kind: CodeKind) -> Flow[str]:
     """Get a function's code."""
-    path = f"{compilation_path(job_id)}/code/{quote(function, safe='')}/{kind.value}"
+    path = f"{compilation_path(job_id)}/code/{quote(listed_name(function), safe='')}/{kind.value}"
     reply = yield from exchange(Call("GET", path))
     return reply.body.decode(errors="replace")
 

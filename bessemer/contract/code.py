@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from hashlib import sha256
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -22,6 +23,13 @@ MAX_OPERATORS = 20_000
 MAX_CALLS = 20_000
 MAX_NAME = 200
 MAX_INPUTS = 64
+
+
+def listed_name(function: str) -> str:
+    """The name by which a function is listed: its own, or a long one's start and a digest of all of it."""
+    if len(function) <= MAX_NAME:
+        return function
+    return f"{function[: MAX_NAME - 9]}~{sha256(function.encode()).hexdigest()[:8]}"
 
 
 class CodeKind(StrEnum):
@@ -62,7 +70,10 @@ class CodeCall(Document):
 class CodeFunction(Document):
     """A function of the library."""
 
-    name: str = Field(max_length=MAX_NAME, description="The function, as in the module.")
+    name: str = Field(
+        max_length=MAX_NAME,
+        description="The function, as in the module; a longer name is cut and ends with a digest of it.",
+    )
     operators: tuple[int, ...] = Field(
         description="The operators that its calls compute, by their places in `operators`."
     )

@@ -4,8 +4,10 @@ A device calls the service, never the other way round. It registers, asks for a 
 runs the bundle's own program and sends what it found. For a search, it times candidates.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, StringConstraints
@@ -81,11 +83,12 @@ class DeviceRequest(Document):
         return frozenset(self.features).union(*map(code_features, self.gpus[:1]))
 
     @property
-    def kind(self) -> tuple[object, ...]:
+    def kind(self) -> Digest:
         """What devices have in common whose times can be compared. Unknown hardware is like no other."""
         known = self.processor or self.name
-        gpus = tuple((gpu.name, gpu.arch) for gpu in self.gpus[:1])
-        return self.platform, known, frozenset(self.features), self.cores, gpus, self.emulated
+        gpus = [(gpu.name, gpu.arch) for gpu in self.gpus[:1]]
+        parts = (self.platform, known, sorted(set(self.features)), self.cores, gpus, self.emulated)
+        return sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Device(DeviceRequest):

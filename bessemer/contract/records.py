@@ -21,6 +21,9 @@ MAX_PACKED_CHARACTERS = 1 << 17
 MAX_WORKLOAD_BYTES = 1 << 23
 """The JSON of one function's module, unpacked."""
 
+MAX_EXTENTS = 32
+"""How many loops a function may have for similar ones to be found."""
+
 MAX_DATABASE_BYTES = 1 << 24
 MAX_IMPORTED = 20_000
 MAX_EXPORTED = 2_000
@@ -46,6 +49,12 @@ Packed = Annotated[Printable, Field(max_length=MAX_PACKED_CHARACTERS)]
 """A module's JSON, deflated by zlib, in base64."""
 
 
+Extents = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=1 << 53)], ...], Field(max_length=MAX_EXTENTS)
+]
+"""How often each loop of a function's heaviest block runs."""
+
+
 class SearchScope(Document):
     """What the records of one search have in common.
 
@@ -61,13 +70,21 @@ class SearchScope(Document):
         """The key of this search's records of a function."""
         return record_key(workload, self.target, self.threads, self.compiler)
 
+    def key_of_kind(self, kind: Digest) -> Digest:
+        """The key of this search's records of functions of a kind."""
+        return record_key(kind, self.target, self.threads, self.compiler)
+
     def key_of_imports(self, workload: str) -> Digest:
         """The key of imported records of a function."""
         return record_key(workload, self.target, self.threads, ANY_COMPILER)
 
 
 class MeasuredTrial(Document):
-    """A candidate that a search measured: its trace and argument types in TVM's JSON, and what came of it."""
+    """A candidate that a search measured: its trace and argument types in TVM's JSON, and what came of it.
+
+    ``kind`` is what functions have in common for which the schedule may be good, besides the number of their
+    loops, whose ``extents`` differ. ``default_seconds`` is the default schedule's time in the same search.
+    """
 
     workload: WorkloadHash
     function: FunctionName
@@ -76,6 +93,9 @@ class MeasuredTrial(Document):
     arguments: TraceText
     seconds: Annotated[FiniteFloat, Field(gt=0)] | None
     failure: Annotated[Readable, Field(max_length=400)] | None = None
+    default_seconds: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    kind: Digest | None = None
+    extents: Extents = ()
 
     @property
     def digest(self) -> Digest:
@@ -99,6 +119,21 @@ class StoredTrial(Document):
     trace: TraceText
     seconds: float
     won: bool = Field(description="Whether it won in a compilation of the same tenant.")
+
+
+class SizedFunction(Document):
+    """A function without records; similar ones are of one of its ``kinds``, and have other extents."""
+
+    workload: WorkloadHash
+    kinds: Annotated[tuple[Digest, ...], Field(max_length=2)]
+    extents: Extents
+
+
+class NearTrial(Document):
+    """A record of a function that is similar to ``workload``."""
+
+    workload: WorkloadHash
+    trace: TraceText
 
 
 class TuningRecord(Document):

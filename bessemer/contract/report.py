@@ -646,6 +646,13 @@ class StoredRecordsUse(Document):
         default=0,
         description="Records whose traces or plans do not apply to their function; they were skipped.",
     )
+    near: int = Field(
+        default=0,
+        description="Functions without a record whose search began with schedules of similar functions.",
+    )
+    near_trials: int = Field(
+        default=0, description="Candidates that the search measured because of similar functions."
+    )
     restored_trials: int = Field(
         default=0, description="Trials that an earlier attempt at the compilation had measured."
     )

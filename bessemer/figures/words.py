@@ -252,12 +252,18 @@ def records_used(use: StoredRecordsUse) -> str:
     total = use.hits + use.misses
     served = f"The service's tuning records had schedules for {use.hits} of {total} functions."
     misfits = f"{use.misfits} records do not apply and were skipped." if use.misfits else ""
+    near = (
+        f"For {use.near} of the others, the search began with schedules of similar functions: "
+        f"{use.near_trials} trials."
+        if use.near
+        else ""
+    )
     restored = (
         f"{use.restored_trials} trials had been measured by an earlier attempt."
         if use.restored_trials
         else ""
     )
-    return " ".join(filter(None, (served, misfits, restored)))
+    return " ".join(filter(None, (served, near, misfits, restored)))
 
 
 def rankers_used(result: TuneResult) -> str:

@@ -503,14 +503,22 @@ def test_a_device_times_candidates_and_a_crash_costs_one(world: World) -> None:
 
 
 def shared_out(
-    world: World, offer: Offer, count: int, together: bool = False
+    world: World,
+    offer: Offer,
+    count: int,
+    together: bool = False,
+    last: Device | None = None,
+    wait_seconds: float = 60.0,
 ) -> tuple[CandidatesTimed, list[str]]:
     """Have the devices of the job's kind time candidates; what was said, too."""
     said: list[str] = []
     tasks, jobs, retry = world.store.device_tasks, world.store.jobs, StoreRetry(5.0)
     limits = SimpleNamespace(limit_disk_bytes=1 << 24, limit_memory_bytes=1 << 30)
     runner = SimpleNamespace(
-        store=world.store, store_retry=retry, settings=limits, devices=DeviceRunner(tasks, jobs, retry, 60.0)
+        store=world.store,
+        store_retry=retry,
+        settings=limits,
+        devices=DeviceRunner(tasks, jobs, retry, wait_seconds),
     )
     output = world.folder / offer.task.id / "output"
     output.mkdir(parents=True)
@@ -522,6 +530,7 @@ def shared_out(
         offer.attempt,
         JobFolder(output.parent),
         cast(CompilationRecord, SimpleNamespace(waits=said.append)),
+        last=last,
     )
     built = CandidatesBuilt(
         platform="aarch64",
@@ -565,6 +574,17 @@ def test_the_share_of_a_lost_device_goes_to_another_of_its_kind(world: World) ->
     assert [len(candidate.seconds) for candidate in timed.candidates] == [3] * 4
 
 
+def test_a_search_ends_rather_than_go_on_with_devices_of_another_kind(world: World) -> None:
+    offer = world.batch(f"{counted(world)}{FINDS}", count=2)
+    with world.device("board"):
+        timed, said = shared_out(world, offer, 2, last=a_device("gone", "A53"), wait_seconds=0.5)
+    kind = "need a device of the platform aarch64 of the kind that the search began on, and none is live"
+    assert timed.devices == ()
+    assert kind in timed.reason
+    assert kind.removeprefix("need ") in said[0]
+    assert runs_of(world, 2) == [0, 0]
+
+
 def a_device(name: str, processor: str = "A72", busy: bool = False) -> Device:
     board = DeviceRequest(name=name, platform="aarch64", processor=processor, cores=4, memory_bytes=1)
     facts = {"id": "0", "shared": False, "busy": busy, "registered_at": now(), "seen_at": now()}
@@ -579,7 +599,6 @@ def a_device(name: str, processor: str = "A72", busy: bool = False) -> Device:
         ((a_device("a"), a_device("b")), None, True, ("a",)),
         ((a_device("a"), a_device("b")), a_device("b"), True, ("b",)),
         ((a_device("a", "A53"), a_device("b"), a_device("c")), None, False, ("b", "c")),
-        ((a_device("a", "A53"), a_device("b"), a_device("c")), a_device("a", "A53"), False, ("a",)),
         ((a_device("a"), a_device("b", busy=True)), None, False, ("a",)),
         ((a_device("a", busy=True), a_device("b", busy=True)), None, False, ("a",)),
         ((a_device("b"), a_device("c")), a_device("a"), False, ("b", "c")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -15,6 +15,7 @@ from test_stored_records import KeptHere
 from torch import nn
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.records import MeasuredTrial, StoredTrial, trace_digest
@@ -27,12 +28,14 @@ from worker.compiler.pipeline.optimize import lay_out
 from worker.compiler.pipeline.recompile import uses_winograd
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
+from worker.compiler.schedules.annotations import LAID_OUT_MODEL
 from worker.compiler.schedules.default import schedule_rest, unclaimed_functions
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Algorithm, Layer, algorithm_of
+from worker.compiler.spaces.space import LAYOUT
 from worker.compiler.tuning import layout_search
 from worker.compiler.tuning.final_comparison import ModelComparison
 from worker.compiler.tuning.given_records import records_of
-from worker.compiler.tuning.stored_records import layout_candidate, trace_text, workload_of
+from worker.compiler.tuning.stored_records import layout_candidate, model_of, trace_text, workload_of
 from worker.compiler.values import Captured, StageContext
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
@@ -215,9 +218,10 @@ def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext)
     function = next(each for each in functions if algorithm_of(each) is not None)
     task = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     workload = ms.database.Workload(task)
+    wanting = layout_candidate(task, LayoutChoices(block_bits=256), "any")
     given = [
         ms.database.TuningRecord(schedule.trace, workload, [1e-3], target, None)
-        for schedule in (s_tir.Schedule(task), layout_candidate(task, LayoutChoices(block_bits=256)).sch)
+        for schedule in (s_tir.Schedule(task), wanting.sch)
     ]
 
     assert records_of(task, given) == given[:1]
@@ -226,8 +230,9 @@ def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext)
 def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(context: StageContext) -> None:
     expected = optimized(captured(), context)
     target = expected.captured.upload.target.llvm
-    task = max(tuning.known_tasks(expected.module, target), key=lambda each: each.weight).dispatched[0]
-    trace = trace_text(layout_candidate(task, LayoutChoices(block_bits=128)).sch)
+    tasks = [each.dispatched[0] for each in tuning.known_tasks(expected.module, target)]
+    task, model = tasks[0], model_of(tasks)
+    trace = trace_text(layout_candidate(task, LayoutChoices(block_bits=128), model).sch)
     won = StoredTrial(workload=workload_of(task), trace=trace, seconds=1e-3, won=True)
     following = replace(context, stored=KeptHere(RecordsAnswer(records=(won,))))
 
@@ -236,3 +241,74 @@ def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(con
     hits = [tuned.result.stored.hits for tuned in found if tuned.result.stored is not None]
     assert hits == [1, 0]
     assert found[1].optimized.module.same_as(expected.module)
+
+
+@pytest.mark.parametrize(
+    ("choices", "followed"),
+    [(LayoutChoices(block_bits=128), [True, False]), (LayoutChoices(activates=False), [True, False])],
+)
+def test_a_choice_about_a_whole_model_is_not_followed_by_another_that_shares_a_function(
+    choices: LayoutChoices, followed: list[bool], context: StageContext
+) -> None:
+    expected = optimized(captured(), context)
+    target = expected.captured.upload.target.llvm
+    tasks = [each.dispatched[0] for each in tuning.known_tasks(expected.module, target)]
+    found = []
+    for model in (model_of(tasks), model_of(tasks[1:])):
+        trace = trace_text(layout_candidate(tasks[0], choices, model).sch)
+        won = StoredTrial(workload=workload_of(tasks[0]), trace=trace, seconds=1e-3, won=True)
+        tuned = tune(expected, replace(context, stored=KeptHere(RecordsAnswer(records=(won,)))))
+        found.append(not tuned.optimized.module.same_as(expected.module))
+        assert tuned.result.stored is not None
+        assert tuned.result.stored.hits == int(found[-1])
+    assert found == followed
+
+
+def test_models_are_the_same_if_their_functions_are() -> None:
+    one, two = (tvm.IRModule({"main": each}) for each in (tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0)),) * 2)
+    other = tvm.IRModule({"main": tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(1))})
+    assert model_of([one]) == model_of([two, one])
+    assert model_of([one, other]) == model_of([other, one])
+    assert model_of([one]) != model_of([one, other])
+
+
+def equally_fast(modules: Sequence[Any], *_given: Any, **_named: Any) -> list[RunnerResult]:
+    """Nothing is measured: each candidate takes as long as any other."""
+    return [RunnerResult([1e-3], None) for _ in modules]
+
+
+def test_another_attempt_does_not_measure_the_whole_model_again(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[Any] = []
+
+    def compare(finalists: Any, *_given: Any) -> ModelComparison:
+        compared.append(finalists)
+        return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
+
+    monkeypatch.setattr(tuning, "compare_finalists", compare)
+    for module in ("search", "record_selection", "layout_search"):
+        monkeypatch.setattr(f"worker.compiler.tuning.{module}.measure", equally_fast)
+    options = TuneOptions(trials=128)
+    kept = KeptHere(stops_after=3)
+    searching = replace(context, stored=kept)
+    searched = tune(optimized(captured(tune=options), searching), searching)
+    told = [trial for trial in kept.trials if LAID_OUT_MODEL in trial.trace]
+    measured = [trial for trial in searched.result.layouts if trial.layer == "model"]
+    assert measured
+    assert len(compared) > len(measured)
+    compared.clear()
+
+    again = KeptHere(RecordsAnswer(trials=tuple(kept.trials), count=len(kept.trials), stop=True))
+    restarted = replace(context, stored=again)
+    found = tune(optimized(captured(tune=options), restarted), restarted)
+
+    assert len(compared) == 1
+    assert [trial for trial in again.trials if trial.space == LAYOUT] == []
+    assert len(told) == len(measured)
+    restored = [trial for trial in found.result.layouts if trial.layer == "model"]
+    assert [(each.choice, each.kept) for each in restored] == [(each.choice, each.kept) for each in measured]
+    for trial in restored:
+        assert trial.found_ms is not None
+        assert trial.default_ms is not None
+        assert trial.found_ms == pytest.approx(trial.default_ms / 2)

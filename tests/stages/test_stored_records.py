@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,18 +18,25 @@ from torch import nn
 
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.records import JudgedTrial, MeasuredTrial, StoredTrial, trace_digest
+from bessemer.contract.records import (
+    JudgedTrial,
+    MeasuredTrial,
+    NearTrial,
+    SizedFunction,
+    StoredTrial,
+    trace_digest,
+)
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline import without_records
 from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.pipeline.tune import known_tasks, tune
 from worker.compiler.pipeline.without_records import build_or_drop_records
 from worker.compiler.target import compile_target
-from worker.compiler.tuning.stored_records import workload_of
+from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workload_of
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
-from worker.protocol.messages import RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import NearRecordsRequested, RecordsRequested, TrialsJudged, TrialsMeasured
 from worker.protocol.order import RecordsAnswer
 
 __all__ = ["server"]
@@ -37,20 +44,34 @@ __all__ = ["server"]
 
 @dataclass
 class KeptHere:
-    """Records in this process, which says stop after some answers."""
+    """Records in this process, which says stop after some answers.
+
+    ``similar`` are the trials of other functions, which advise all functions of their kind.
+    """
 
     found: RecordsAnswer = field(default_factory=RecordsAnswer)
+    similar: Sequence[MeasuredTrial] = ()
     stops_after: int = 1 << 30
     asked: list[RecordsRequested] = field(default_factory=list)
+    sized: list[SizedFunction] = field(default_factory=list)
     told: list[TrialsMeasured] = field(default_factory=list)
     judged: list[JudgedTrial] = field(default_factory=list)
 
-    def ask(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+    def ask(self, message: RecordsRequested | NearRecordsRequested | TrialsMeasured) -> RecordsAnswer:
+        if isinstance(message, NearRecordsRequested):
+            self.sized += NearRecordsRequested.model_validate_json(message.model_dump_json()).functions
+            return RecordsAnswer(near=tuple(self.near(message.functions)))
         if isinstance(message, RecordsRequested):
             self.asked.append(RecordsRequested.model_validate_json(message.model_dump_json()))
             return self.found
         self.told.append(TrialsMeasured.model_validate_json(message.model_dump_json()))
         return RecordsAnswer(stop=len(self.told) >= self.stops_after)
+
+    def near(self, functions: Sequence[SizedFunction]) -> Iterator[NearTrial]:
+        for function in functions:
+            for trial in self.similar:
+                if trial.kind in function.kinds and trial.workload != function.workload:
+                    yield NearTrial(workload=function.workload, trace=trial.trace)
 
     def judge(self, message: TrialsJudged) -> None:
         self.judged += message.judged
@@ -65,12 +86,12 @@ def warm() -> None:
     import_everything()
 
 
-def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere) -> Tuned:
+def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere, rows: int = 32) -> Tuned:
     folder.mkdir(exist_ok=True)
     request = SimpleNamespace(tune=options, benchmark=BenchmarkOptions(), makes_bundle=True)
     upload = SimpleNamespace(target=compile_target(HOST), request=request)
-    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs()))
-    module = Optimized(captured=captured, operators={}, module=two_layers(), passes=())
+    captured = cast(Any, SimpleNamespace(upload=upload, inputs=make_inputs(rows)))
+    module = Optimized(captured=captured, operators={}, module=two_layers(rows), passes=())
     return tune(module, replace(make_context(candidates, folder, Told()), stored=kept))
 
 
@@ -301,3 +322,13 @@ class BuiltHere:
     """What the second ``build`` returns."""
 
     tuned: Any
+
+
+def test_a_search_that_asks_again_counts_its_time_once() -> None:
+    kept = KeptHere(RecordsAnswer(count=3, elapsed_seconds=5.0))
+    scope = scope_of(compile_target(HOST).llvm, 2)
+    journal = SearchJournal(kept, scope)
+    journal.open([])
+    kept.found = RecordsAnswer(count=4, elapsed_seconds=60.0, stop=True)
+    journal.open([])
+    assert (journal.searched_seconds, journal.count, journal.stopped) == (5.0, 4, True)

@@ -121,6 +121,13 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
     [
         (None, []),
         (StoredRecordsUse(hits=0, misses=3), []),
+        (
+            StoredRecordsUse(hits=0, misses=3, near=2, near_trials=3),
+            [
+                "records     of earlier searches for 0 of 3 functions",
+                "            of similar functions for 2 others: 3 trials",
+            ],
+        ),
         (StoredRecordsUse(hits=2, misses=1), ["records     of earlier searches for 2 of 3 functions"]),
         (
             StoredRecordsUse(hits=1, misses=0, misfits=2, restored_trials=4, dropped="it was wrong"),

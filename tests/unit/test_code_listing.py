@@ -2,9 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 import zstandard
 
-from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, MAX_NAME, CodeCall, CodeKind, CodeListing
+from bessemer.contract.code import (
+    CODE_INDEX,
+    CODE_TEXTS,
+    MAX_NAME,
+    CodeCall,
+    CodeKind,
+    CodeListing,
+    listed_name,
+)
 from worker.snapshots.code_listing import (
     assembly_functions,
     llvm_functions,
@@ -102,13 +111,30 @@ def test_a_function_comes_with_the_functions_that_it_calls(tmp_path: Path) -> No
     assert (tmp_path / CODE_TEXTS).stat().st_size > 0
 
 
-def test_long_names_are_cut(tmp_path: Path) -> None:
-    name = "fused_" + "add_multiply_" * 30
-    sources = [(name, {CodeKind.LLVM_IR: "llvm", CodeKind.ASSEMBLY: "assembly"})]
-    write_code(tmp_path, [CodeCall(function=name[:MAX_NAME], inputs=(), operators=())], [], [name], sources)
-    (function,) = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes()).functions
-    assert function.name == name[:MAX_NAME]
-    assert function.text(CodeKind.ASSEMBLY).text_bytes == len("assembly")
+LONG = "fused_" + "add_multiply_" * 30
+
+
+def test_long_names_are_cut_and_stay_different(tmp_path: Path) -> None:
+    names = [f"{LONG}1", f"{LONG}2"]
+    codes = [f"assembly of {name}" for name in names]
+    sources = [(name, {CodeKind.ASSEMBLY: code}) for name, code in zip(names, codes, strict=True)]
+    calls = [CodeCall(function=listed_name(name), inputs=(), operators=()) for name in names]
+    write_code(tmp_path, calls, [], names, sources)
+    listing = CodeListing.read_json((tmp_path / CODE_INDEX).read_bytes())
+    assert [function.name for function in listing.functions] == list(map(listed_name, names))
+    assert [function.text(CodeKind.ASSEMBLY).text_bytes for function in listing.functions] == [
+        len(code) for code in codes
+    ]
+    first, second = (function.text(CodeKind.ASSEMBLY) for function in listing.functions)
+    assert first.offset != second.offset
+
+
+@pytest.mark.parametrize("name", ["", "add", "x" * MAX_NAME, "x" * (MAX_NAME + 1), LONG])
+def test_a_listed_name_is_as_long_as_a_request_may_name(name: str) -> None:
+    listed = listed_name(name)
+    assert len(listed) == min(len(name), MAX_NAME)
+    assert (listed == name) is (len(name) <= MAX_NAME)
+    assert listed[: MAX_NAME - 9] == name[: MAX_NAME - 9]
 
 
 PTX = """//

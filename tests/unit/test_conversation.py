@@ -19,6 +19,7 @@ from worker.protocol.messages import (
     EarlyBundleMade,
     Failed,
     Message,
+    NearRecordsRequested,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -47,6 +48,7 @@ FIGURES = Figures(
 EARLY = EarlyBundleMade(figures=FIGURES)
 SCOPE = SearchScope(target="x86_64 znver4", threads=2, compiler="tvm", tvm_target="{}")
 ASKED = RecordsRequested(scope=SCOPE, functions=("1",), applies=False)
+NEAR = NearRecordsRequested(functions=())
 TOLD = TrialsMeasured(first=0, trials=(), elapsed_seconds=1.0)
 JUDGED = TrialsJudged(judged=())
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
@@ -67,7 +69,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
         (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
         (CONFINED, TUNE, EARLY, EARLY, FAILED),
-        (CONFINED, TUNE, ASKED, TOLD, TOLD, JUDGED, FAILED),
+        (CONFINED, TUNE, ASKED, NEAR, TOLD, TOLD, JUDGED, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -87,6 +89,7 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, EARLY),
         (CONFINED, TUNE, TurnRequested(), EARLY),
         (CONFINED, ASKED),
+        (CONFINED, NEAR),
         (CONFINED, JUDGED),
         (CONFINED, TUNE, TurnRequested(), TOLD),
         (CONFINED, TUNE, TurnRequested(), ASKED),

@@ -10,7 +10,7 @@ from worker.compiler.schedules.families.convolution.layers import (
     layer_of,
 )
 from worker.compiler.schedules.processors import machine_from
-from worker.compiler.tuning.layout_search import Standing, worthwhile
+from worker.compiler.tuning.layout_search import MeasuredLayer, worthwhile
 
 WIDE = Layer(1, 4, 56, 56, 4, 56, 56, 16)
 DEEP = Layer(1, 32, 7, 7, 32, 7, 7, 16)
@@ -21,7 +21,7 @@ CYCLES = {
 
 
 def chosen(most: int, *standings: tuple[Layer, int, float]) -> list[tuple[Layer, int]]:
-    known = [Standing(Algorithm(layer, side), seconds) for layer, side, seconds in standings]
+    known = [MeasuredLayer(Algorithm(layer, side), seconds) for layer, side, seconds in standings]
     return [(each.layer, each.side) for each in worthwhile(known, CYCLES.__getitem__, most)]
 
 

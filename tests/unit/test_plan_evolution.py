@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from worker.compiler.schedules.plans import Numbers
-from worker.compiler.tuning.evolution import nearest_plans, next_generation
+from worker.compiler.tuning.evolution import nearest_plans, next_generation, with_advice
 
 PLANS: list[Numbers] = [
     {"blocks": blocks, "columns": columns, "unrolls": unrolls}
@@ -34,6 +34,24 @@ def test_a_generation_ends_with_what_is_left() -> None:
 
 def test_plans_that_similar_functions_are_fast_with_come_first() -> None:
     assert next_generation(PLANS, {0: 1.0}, (40, 50, 40), 8, Random(0))[:2] == (40, 50)
+
+
+@pytest.mark.parametrize(
+    ("advised", "count", "expected"),
+    [
+        ((), 4, (1, 2, 3, 4)),
+        ((7, 8), 4, (7, 8, 1, 2)),
+        ((7, 8, 9), 4, (7, 8, 1, 2)),
+        ((7, 8), 1, (7,)),
+        ((5, 0, 7), 4, (7, 1, 2, 3)),
+        ((2,), 4, (2, 1, 3, 4)),
+    ],
+)
+def test_half_of_a_small_space_s_candidates_are_those_of_similar_functions(
+    advised: tuple[int, ...], count: int, expected: tuple[int, ...]
+) -> None:
+    measured: dict[int, float | None] = {0: 1.0, 5: None}
+    assert with_advice((1, 2, 3, 4), advised, measured, count) == expected
 
 
 def test_without_anything_measured_the_order_decides() -> None:

@@ -92,6 +92,10 @@ def test_neighboring_float32_values_are_printed_differently() -> None:
     ("use", "text"),
     [
         (StoredRecordsUse(hits=2, misses=3), "records had schedules for 2 of 5 functions."),
+        (
+            StoredRecordsUse(hits=0, misses=2, near=1, near_trials=2),
+            "For 1 of the others, the search began with schedules of similar functions: 2 trials.",
+        ),
         (StoredRecordsUse(hits=0, misses=1, misfits=4), "0 of 1 functions. 4 records do not apply"),
         (StoredRecordsUse(hits=1, misses=0, restored_trials=8), "8 trials had been measured by an earlier"),
         (StoredRecordsUse(hits=1, misses=0, dropped="it crashed"), "uses the default schedules: with"),

@@ -6,14 +6,22 @@ from collections.abc import Callable
 from typing import Protocol
 
 from worker.measure.devices import read_answer
-from worker.protocol.messages import Message, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import (
+    Message,
+    NearRecordsRequested,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import RecordsAnswer
+
+Question = RecordsRequested | NearRecordsRequested | TrialsMeasured
 
 
 class Records(Protocol):
     """Finds and stores tuning records."""
 
-    def ask(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+    def ask(self, message: Question) -> RecordsAnswer:
         """Wait until records are found, or until trials are stored."""
         ...
 
@@ -34,7 +42,7 @@ class AskedRecords:
         self._send = send
         self._answers = answers
 
-    def ask(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+    def ask(self, message: Question) -> RecordsAnswer:
         """See ``Records.ask``."""
         self._send(message)
         return RecordsAnswer.model_validate_json(read_answer(self._answers))

@@ -18,6 +18,7 @@ from worker.protocol.messages import (
     Inspected,
     Invoked,
     Message,
+    NearRecordsRequested,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -32,7 +33,14 @@ FIRST_MESSAGES = 2_000
 MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
-Question = CandidatesBuilt | EarlyBundleMade | RecordsRequested | TrialsMeasured | TrialsJudged
+Question = (
+    CandidatesBuilt
+    | EarlyBundleMade
+    | RecordsRequested
+    | NearRecordsRequested
+    | TrialsMeasured
+    | TrialsJudged
+)
 """What a job asks for, or tells, beside its turns, while a stage runs."""
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 

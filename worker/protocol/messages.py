@@ -15,7 +15,14 @@ from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.records import JudgedTrial, MeasuredTrial, Packed, SearchScope, WorkloadHash
+from bessemer.contract.records import (
+    JudgedTrial,
+    MeasuredTrial,
+    Packed,
+    SearchScope,
+    SizedFunction,
+    WorkloadHash,
+)
 from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -117,6 +124,7 @@ class EarlyBundleMade(Document):
 
 
 MAX_FUNCTIONS = 4096
+MAX_SIZED_FUNCTIONS = 256
 MAX_TRIALS_AT_ONCE = 64
 
 
@@ -130,6 +138,13 @@ class RecordsRequested(Document):
     scope: SearchScope
     functions: Annotated[tuple[WorkloadHash, ...], Field(max_length=MAX_FUNCTIONS)]
     applies: bool
+
+
+class NearRecordsRequested(Document):
+    """The job waits for records of functions that are similar to its own. It has asked for those before."""
+
+    kind: Literal["near-records-requested"] = "near-records-requested"
+    functions: Annotated[tuple[SizedFunction, ...], Field(max_length=MAX_SIZED_FUNCTIONS)]
 
 
 class TrialsMeasured(Document):
@@ -310,6 +325,7 @@ Message = Annotated[
     | CandidatesBuilt
     | EarlyBundleMade
     | RecordsRequested
+    | NearRecordsRequested
     | TrialsMeasured
     | TrialsJudged
     | BundleRead

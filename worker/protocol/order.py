@@ -12,7 +12,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.options import Float32Products, VerifyOptions
-from bessemer.contract.records import MeasuredTrial, StoredTrial
+from bessemer.contract.records import MeasuredTrial, NearTrial, StoredTrial
 from bessemer.contract.report import DeviceRun, SearchDevice
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
@@ -154,15 +154,16 @@ class EarlyBundleTaken(Document):
 
 
 class RecordsAnswer(Document):
-    """The answer to ``RecordsRequested`` and to ``TrialsMeasured``.
+    """The answer to ``RecordsRequested``, ``NearRecordsRequested`` and ``TrialsMeasured``.
 
-    ``stop`` says that the user wants the best so far. The other fields answer the former only: ``records``
-    of the job's functions; ``trials`` of its earlier attempts, which took ``elapsed_seconds``; ``count``
-    includes those that are about another target.
+    ``stop`` says that the user wants the best so far. ``near`` answers the second only, the most similar
+    first. The other fields answer the first only: ``records`` of the job's functions; ``trials`` of its
+    earlier attempts, which took ``elapsed_seconds``; ``count`` includes those that are about another target.
     """
 
     stop: bool = False
     records: tuple[StoredTrial, ...] = ()
+    near: tuple[NearTrial, ...] = ()
     trials: tuple[MeasuredTrial, ...] = ()
     count: int = 0
     elapsed_seconds: float = 0.0

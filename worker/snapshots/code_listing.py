@@ -9,12 +9,12 @@ from pathlib import Path
 from bessemer.contract.code import (
     CODE_INDEX,
     CODE_TEXTS,
-    MAX_NAME,
     CodeCall,
     CodeFunction,
     CodeKind,
     CodeListing,
     CodeOperator,
+    listed_name,
 )
 from bessemer.contract.ir import NO_TEXT, IrText
 from worker.snapshots.frames import FrameWriter
@@ -154,13 +154,14 @@ def write_code(
         names: the functions that the library has.
         sources: code of functions.
     """
-    listed = (*(call.function for call in calls), *(name[:MAX_NAME] for name in names))
+    listed = (*(call.function for call in calls), *map(listed_name, names))
     computed: dict[str, set[int]] = {name: set() for name in listed}
     for call in calls:
         computed[call.function].update(call.operators)
     frames = FrameWriter(folder / CODE_TEXTS, MAX_TOTAL_BYTES)
     texts = {
-        name[:MAX_NAME]: {kind: frames.append(text) for kind, text in code.items()} for name, code in sources
+        listed_name(name): {kind: frames.append(text) for kind, text in code.items()}
+        for name, code in sources
     }
     functions = (_function(name, sorted(numbers), texts.get(name, {})) for name, numbers in computed.items())
     listing = CodeListing(functions=tuple(functions), calls=tuple(calls), operators=tuple(operators))

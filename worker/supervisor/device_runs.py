@@ -302,7 +302,8 @@ def _described(wanted: Wanted) -> str:
     """The devices that may do a task, in words."""
     named = f"the device '{wanted.name}' of the platform" if wanted.name else "a device of the platform"
     features = f" with {', '.join(sorted(wanted.features))}" if wanted.features else ""
-    return f"{named} {wanted.platform}{features}"
+    kind = " of the kind that the search began on" if wanted.kind else ""
+    return f"{named} {wanted.platform}{features}{kind}"
 
 
 def as_run(device: Device, result: DeviceResult) -> DeviceRun:

@@ -26,6 +26,7 @@ from worker.protocol.messages import (
     Failed,
     Inspected,
     Invoked,
+    NearRecordsRequested,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -61,7 +62,9 @@ PublishEarly = Callable[[EarlyBundleMade], Coroutine[Any, Any, EarlyBundleTaken]
 class KeptRecords(Protocol):
     """Answers a job's messages about tuning records."""
 
-    async def answer(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+    async def answer(
+        self, message: RecordsRequested | NearRecordsRequested | TrialsMeasured
+    ) -> RecordsAnswer:
         """Find records, or store trials."""
 
     def judge(self, message: TrialsJudged) -> None:

@@ -11,7 +11,7 @@ from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.rows.tuning_records import Batch
 from bessemer.store.store import Store
 from worker.errors import MisbehavedError
-from worker.protocol.messages import RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import NearRecordsRequested, RecordsRequested, TrialsJudged, TrialsMeasured
 from worker.protocol.order import RecordsAnswer
 from worker.supervisor.retry import StoreRetry
 
@@ -36,16 +36,21 @@ class JobRecords:
     judged: dict[tuple[str, str], JudgedTrial] = field(default_factory=dict)
     stopped: bool = False
 
-    async def answer(self, message: RecordsRequested | TrialsMeasured) -> RecordsAnswer:
+    async def answer(
+        self, message: RecordsRequested | NearRecordsRequested | TrialsMeasured
+    ) -> RecordsAnswer:
         """Find records, or store trials.
 
         Raises:
-            MisbehavedError: the job tells trials before it has said what they are about.
+            MisbehavedError: the job tells trials, or asks for records of similar functions, before it has
+                said what they are about.
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
         if isinstance(message, RecordsRequested):
             return await self.retry.call(partial(self._find, message))
+        if isinstance(message, NearRecordsRequested):
+            return await self.retry.call(partial(self._find_near, message))
         return await self.retry.call(partial(self._add, message))
 
     def judge(self, message: TrialsJudged) -> None:
@@ -78,6 +83,19 @@ class JobRecords:
             count=earlier.count,
             elapsed_seconds=earlier.elapsed_seconds,
         )
+
+    def _find_near(self, message: NearRecordsRequested) -> RecordsAnswer:
+        if self.scope is None:
+            raise MisbehavedError("the job asked for records of similar functions before its own")
+        options = self.row.request.tune
+        near = (
+            self.store.records.find_near(
+                self.attempt.tenant, self.scope, message.functions, options.share_records
+            )
+            if options.from_records
+            else ()
+        )
+        return RecordsAnswer(stop=self._is_stopped(), near=near)
 
     def _add(self, message: TrialsMeasured) -> RecordsAnswer:
         if self.scope is None:

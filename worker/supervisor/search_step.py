@@ -9,7 +9,7 @@ import asyncio
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
@@ -38,7 +38,7 @@ class SearchOnDevices:
 
     Attributes:
         lost: the devices that were lost, in order.
-        last: the first device that timed the last batch.
+        last: the first device that timed the last batch; only devices of its kind time further ones.
         stored_bytes: the size of all batches so far.
     """
 
@@ -52,7 +52,7 @@ class SearchOnDevices:
     stored_bytes: int = 0
 
     async def time(self, built: CandidatesBuilt) -> CandidatesTimed:
-        """Have devices time a batch. The search goes on with devices of the kind that timed the last one.
+        """Have devices time a batch. All batches of a search are timed by devices of one kind.
 
         Raises:
             MisbehavedError: the job has not written an archive of candidates, or all of its archives together
@@ -72,10 +72,12 @@ class SearchOnDevices:
             self.row.request.device,
             frozenset(built.device_features),
             measures=True,
+            kind=None if self.last is None else self.last.kind,
         )
         live = await runner.store_retry.call(partial(runner.store.device_tasks.fitting, wanted))
         shares = shares_of(built.count, devices_of(live, self.last, built.together))
         if len(shares) > 1:
+            wanted = replace(wanted, kind=next(each.kind for each in live if each.name == shares[0].device))
             names = ", ".join(f"'{share.device}'" for share in shares)
             text = f"devices {names} run the candidates"
             await runner.store_retry.call(partial(self.record.waits, text))
@@ -147,10 +149,10 @@ class Share:
 
 
 def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> tuple[str | None, ...]:
-    """The devices that time a batch: of the search's kind, or at first of the kind that most of them have.
+    """The devices that time a batch: at first those of the kind that most of them have.
 
     Args:
-        live: the devices that may.
+        live: the devices that may; of the search's kind, if it has timed a batch.
         last: one that timed the last batch.
         together: whether one device must time all candidates; it is the last one if that is live.
 
@@ -160,7 +162,7 @@ def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> t
     kinds = Counter(device.kind for device in live)
     if not kinds:
         return (None,)
-    kind = last.kind if last is not None and last.kind in kinds else max(kinds, key=kinds.__getitem__)
+    kind = max(kinds, key=kinds.__getitem__)
     alike = [device for device in live if device.kind == kind]
     if last is not None:
         alike.sort(key=lambda device: device.name != last.name)

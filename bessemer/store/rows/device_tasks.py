@@ -23,7 +23,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bessemer.contract.access import Tenant
-from bessemer.contract.base import JobId, now
+from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.device import Device, DeviceResult, DeviceTask
 from bessemer.contract.job import JobState
 from bessemer.store.database import Database
@@ -51,6 +51,7 @@ class Wanted:
         features: what its processor and its GPU must have.
         unfit: the names of devices that turned out to be unable.
         measures: whether times are all that counts, so that an emulated device must be named.
+        kind: of which kind it must be, so that times can be compared; None if any will do.
     """
 
     tenant: Tenant
@@ -59,6 +60,7 @@ class Wanted:
     features: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
     measures: bool = False
+    kind: Digest | None = None
 
     def fits(self, device: Device) -> bool:
         """Whether a device that the tenant may use can do the task."""
@@ -68,6 +70,7 @@ class Wanted:
             and (device.emulated or self.features <= device.runs_with)
             and device.name not in self.unfit
             and not (device.emulated and self.measures and self.name is None)
+            and self.kind in (None, device.kind)
         )
 
 
@@ -114,6 +117,7 @@ class DeviceTasks:
             "tenant": wanted.tenant,
             "platform": wanted.platform,
             "device_name": wanted.name,
+            "kind": wanted.kind,
             "features": sorted(wanted.features),
             "document": task.model_dump(mode="json"),
             "state": DeviceTaskState.QUEUED.value,
@@ -261,6 +265,7 @@ def wanted_of(row: sa.Row[Any]) -> Wanted:
         frozenset(row.features),
         frozenset(row.unfit),
         measures=row.document["kind"] == "measure",
+        kind=row.kind,
     )
 
 

@@ -177,6 +177,7 @@ class TenantDevices:
             columns.state == DeviceTaskState.QUEUED.value,
             columns.platform == shown.platform,
             sa.or_(columns.device_name.is_(None), columns.device_name == shown.name),
+            sa.or_(columns.kind.is_(None), columns.kind == shown.kind),
             sa.exists().where(IS_CURRENT),
         )
         if not device.shared:

@@ -19,12 +19,15 @@ from bessemer.contract.records import (
     MAX_OF_A_KEY,
     JudgedTrial,
     MeasuredTrial,
+    NearTrial,
     SearchScope,
+    SizedFunction,
     StoredTrial,
 )
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt
+from bessemer.store.rows.near_records import find_near
 from bessemer.store.rows.tables import (
     JOB_KEYS,
     JOB_TRIALS,
@@ -60,7 +63,7 @@ class Batch:
         workloads: the packed modules of functions that the job names for the first time.
         elapsed_seconds: how long the search has taken until now, over all attempts.
         shared: whether other tenants' searches may measure the records.
-        limit_bytes: the size that the tenant's records may have; the oldest make room. None: unlimited.
+        limit_bytes: the size that the tenant's records may have; others make room. None: unlimited.
     """
 
     first: int
@@ -113,15 +116,27 @@ class TuningRecords:
     ) -> None:
         """Store a batch within the tenant's limit.
 
-        The oldest records make room for new ones. A module that does not fit is left out; exports need it.
+        Others make room for new records, see ``_make_room``. A module that does not fit is left out;
+        exports need it.
         """
         rows = [_row(tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
         limit, new_bytes = batch.limit_bytes, sum(len(packed) for packed in batch.workloads.values())
         if limit is None or record_bytes(connection, tenant) + new_bytes <= limit:
             add_workloads(self._database, connection, tenant, batch.workloads)
+        self._name_again(connection, tenant, {trial.workload for trial in batch.trials})
         add_records(self._database, connection, rows)
         if limit is not None and rows:
-            _make_room(connection, tenant, limit)
+            _make_room(connection, tenant, job_id, limit)
+
+    def _name_again(self, connection: sa.Connection, tenant: Tenant, workloads: Collection[str]) -> None:
+        """Note that a search still adds records of functions.
+
+        Who deletes modules without records waits for this transaction, and then sees that they were named.
+        """
+        for workload in sorted(workloads):
+            named = sa.and_(TUNING_WORKLOADS.c.tenant == tenant, TUNING_WORKLOADS.c.workload == workload)
+            values = {"named_at": self._database.clock}
+            connection.execute(sa.update(TUNING_WORKLOADS).where(named).values(values))
 
     def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
         """What the earlier attempts at a job have measured; only trials of this scope can be used."""
@@ -168,6 +183,22 @@ class TuningRecords:
             for row in chosen
             if row.id in traces
         )
+
+    def find_near(
+        self, tenant: Tenant, scope: SearchScope, functions: Sequence[SizedFunction], others: bool
+    ) -> tuple[NearTrial, ...]:
+        """For each function, the best records of those that are similar to it, the most similar first.
+
+        Args:
+            tenant: whose records.
+            scope: what the records must be about.
+            functions: the functions.
+            others: whether the shared records of other tenants count, too.
+        """
+        mine = _R.tenant == tenant
+        visible = sa.or_(mine, _R.shared) if others else mine
+        with self._database.read() as connection:
+            return find_near(connection, scope, functions, visible)
 
     def note_read(self, job_id: JobId, attempt: Attempt, keys: Collection[Digest]) -> None:
         """Note that a job's result depends on the records with these keys, as they are after this.
@@ -223,22 +254,30 @@ class TuningRecords:
             return connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
 
     def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
-        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0."""
+        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0.
+
+        Those that won go last.
+        """
         counted = sa.select(_R.tenant, sa.func.count().label("total")).group_by(_R.tenant)
         deleted = 0
         with self._database.write() as connection:
             for row in connection.execute(counted.having(sa.func.count() > limit)).all():
-                oldest = sa.select(_R.id).where(_R.tenant == row.tenant).order_by(_R.created_at, _R.id)
+                oldest = sa.select(_R.id).where(_R.tenant == row.tenant)
+                oldest = oldest.order_by(_R.won, _R.created_at, _R.id)
                 some = oldest.limit(min(BATCH, row.total - limit))
                 deleted += connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
         return deleted
 
     def delete_unused(self) -> None:
-        """Delete the modules of functions that have no records, and revisions that nothing refers to."""
+        """Delete the modules of functions that have no records, and revisions that nothing refers to.
+
+        A job that reads a revision writes to ``JOB_KEYS`` first, so this sees what it read or comes before.
+        """
         recorded = sa.exists().where(_R.key == TUNING_KEYS.c.key, _R.tenant == TUNING_KEYS.c.tenant)
         read = sa.exists().where(JOB_KEYS.c.key == TUNING_KEYS.c.key)
         with self._database.write() as connection:
             delete_unused_workloads(self._database, connection, sa.true())
+            self._database.lock_table(connection, JOB_KEYS)
             connection.execute(sa.delete(TUNING_KEYS).where(~recorded, ~read))
 
     def _require_owned(
@@ -275,19 +314,29 @@ def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
     return int(connection.execute(sa.select(sum(sums, sa.literal(0)))).scalar_one())
 
 
-def _make_room(connection: sa.Connection, tenant: Tenant, limit_bytes: int) -> None:
-    """Delete the oldest records of a tenant until the others have no more bytes than this."""
+def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_bytes: int) -> None:
+    """Delete records of a tenant until the others have no more bytes than this.
+
+    Failures go first, then what lost, then the rest: records that won, and the fastest ones of the functions
+    that this job searches, as they may still win. Of each, the oldest go first.
+    """
     excess = record_bytes(connection, tenant) - limit_bytes
-    oldest = sa.select(_R.id, _R.size_bytes).where(_R.tenant == tenant).order_by(_R.created_at, _R.id)
-    while excess > 0:
-        some: list[str] = []
-        for row in connection.execute(oldest.limit(BATCH)):
-            if excess > 0:
-                some.append(row.id)
-                excess -= row.size_bytes
-        if not some:
-            return
-        connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some)))
+    ran = _R.seconds.is_not(None)
+    faster = TUNING_RECORDS.alias("faster")
+    is_beaten = sa.exists().where(
+        faster.c.tenant == tenant, faster.c.key == _R.key, faster.c.seconds < _R.seconds
+    )
+    may_win = sa.and_(_R.compilation.is_not_distinct_from(job_id), ~is_beaten)
+    for condition in (~ran, sa.and_(ran, ~_R.won, ~may_win), sa.true()):
+        oldest = sa.select(_R.id, _R.size_bytes).where(_R.tenant == tenant, condition)
+        oldest = oldest.order_by(_R.created_at, _R.id).limit(BATCH)
+        while excess > 0 and (rows := connection.execute(oldest).all()):
+            some: list[str] = []
+            for row in rows:
+                if excess > 0:
+                    some.append(row.id)
+                    excess -= row.size_bytes
+            connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some)))
 
 
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -301,9 +350,11 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
         return
     insert = _insert(database, TUNING_RECORDS)
     renewed = ("seconds", "failure", "shared", "compilation", "created_at", "size_bytes")
+    known = ("default_seconds", "kind_key", "extents")
     upsert = insert.on_conflict_do_update(
         index_elements=["tenant", "key", "trace_digest"],
-        set_={name: insert.excluded[name] for name in renewed},
+        set_={name: insert.excluded[name] for name in renewed}
+        | {name: sa.func.coalesce(insert.excluded[name], _R[name]) for name in known},
     )
     connection.execute(upsert, ordered)
     _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))
@@ -344,6 +395,9 @@ def record_row(
         "arguments": trial.arguments,
         "tvm_target": scope.tvm_target,
         "seconds": trial.seconds,
+        "default_seconds": trial.default_seconds,
+        "kind_key": None if trial.kind is None else scope.key_of_kind(trial.kind),
+        "extents": list(trial.extents) or None,
         "failure": failure,
         "won": False,
         "shared": shared,

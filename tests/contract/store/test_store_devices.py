@@ -23,8 +23,17 @@ ARM = Wanted(VISION, "aarch64")
 RESULT = DeviceResult(failure="it crashed")
 
 
-def a_board(name: str = "pi", platform: str = "aarch64", features: tuple[str, ...] = ()) -> DeviceRequest:
-    return DeviceRequest(name=name, platform=platform, features=features, cores=4, memory_bytes=1 << 30)
+def a_board(
+    name: str = "pi", platform: str = "aarch64", features: tuple[str, ...] = (), processor: str = ""
+) -> DeviceRequest:
+    return DeviceRequest(
+        name=name,
+        platform=platform,
+        features=features,
+        processor=processor,
+        cores=4,
+        memory_bytes=1 << 30,
+    )
 
 
 def registered(
@@ -68,6 +77,18 @@ def test_a_device_is_what_it_said_when_it_registered(store: Store) -> None:
     (shown,) = store.for_tenant(VISION).devices.live()
     assert shown == device
     assert (shown.name, shown.platform, shown.features, shown.shared) == ("pi", "aarch64", ("asimd",), False)
+
+
+def test_a_task_of_a_kind_goes_to_a_device_of_that_kind(store: Store) -> None:
+    old = registered(store, a_board("old", processor="A53"))
+    new = registered(store, a_board("new", processor="A72"))
+    twin = registered(store, a_board("twin", processor="A72"))
+    wanted = replace(ARM, kind=new.kind)
+    assert [device.name for device in store.device_tasks.fitting(wanted)] == ["new", "twin"]
+    task = offered(store, wanted)
+    assert taken(store, old) is None
+    assert status(store, task).wanted == wanted
+    assert taken(store, twin) == task
 
 
 def test_a_tenant_sees_its_own_devices_and_the_shared_ones(store: Store) -> None:

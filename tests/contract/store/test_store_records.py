@@ -1,7 +1,10 @@
 """Tuning records, the trials of running jobs, and results that depend on records."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from threading import Event
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,12 +19,13 @@ from bessemer.contract.records import (
     JudgedTrial,
     MeasuredTrial,
     RecordFilter,
+    SizedFunction,
 )
 from bessemer.store.errors import FencedError
 from bessemer.store.rows import tenant_records, tuning_records
 from bessemer.store.rows.lifecycle import Attempt
-from bessemer.store.rows.tables import JOB_TRIALS
-from bessemer.store.rows.tuning_records import Batch
+from bessemer.store.rows.tables import JOB_KEYS, JOB_TRIALS, TUNING_KEYS, TUNING_WORKLOADS
+from bessemer.store.rows.tuning_records import Batch, add_records
 from bessemer.store.store import Store
 from tests.tenant_data import own, started
 
@@ -144,6 +148,74 @@ def test_tenants_share_records_only_if_both_agree(
     judge(store, "one")
     assert found(store, OTHER, others) == [("one", False)] * seen
     assert store.for_tenant(OTHER).records.page(9).items == ()
+
+
+KIND = "ab" * 32
+NEAR = SizedFunction(workload="9", kinds=(KIND,), extents=(64, 56))
+
+
+def sized(name: str, workload: str, *extents: int, **changed: Any) -> MeasuredTrial:
+    """A trial of a function of this kind."""
+    return a_trial(name, workload=workload).model_copy(
+        update={"kind": KIND, "extents": extents, "default_seconds": 2e-3, **changed}
+    )
+
+
+def near(store: Store, tenant: str = DEFAULT_TENANT, others: bool = False) -> list[tuple[str, str]]:
+    found = store.records.find_near(tenant, SCOPE, [NEAR], others)
+    return [(trial.workload, trial.trace[3:-6]) for trial in found]
+
+
+def test_the_best_records_of_the_most_similar_functions_are_found(store: Store) -> None:
+    trials = [
+        sized("slow", "3", 128, 56, seconds=1.5e-3),
+        sized("fast", "3", 128, 56),
+        sized("nearer", "4", 64, 50),
+        sized("third", "5", 512, 56),
+        sized("far", "6", 1 << 20, 56),
+        sized("own", "9", 64, 56),
+        sized("failed", "7", 64, 56, seconds=None, failure="it crashed"),
+        sized("no gain", "8", 64, 56, seconds=3e-3),
+        sized("another kind", "10", 64, 56, kind="cd" * 32),
+        sized("other loops", "11", 64, 56, 1),
+        a_trial("unknown sizes", workload="12"),
+    ]
+    add(store, running(store), *trials)
+    assert near(store) == [("9", "nearer"), ("9", "fast")]
+
+
+def test_of_a_similar_function_the_record_that_won_counts(store: Store) -> None:
+    add(store, running(store), sized("fast", "1", 64, 50), sized("won", "1", 64, 50, seconds=1.5e-3))
+    judge(store, "won")
+    assert near(store) == [("9", "won")]
+
+
+@pytest.mark.parametrize("changed", [{"threads": 8}, {"target": "x86_64 znver3"}, {"compiler": "tvm 0.28"}])
+def test_similar_functions_are_those_of_the_same_target_threads_and_compiler(
+    store: Store, changed: dict[str, Any]
+) -> None:
+    add(store, running(store), sized("near", "1", 64, 50))
+    scope = SCOPE.model_copy(update=changed)
+    assert store.records.find_near(DEFAULT_TENANT, scope, [NEAR], others=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("shared", "others", "seen"), [(True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)]
+)
+def test_tenants_share_records_of_similar_functions_only_if_both_agree(
+    store: Store, shared: bool, others: bool, seen: int
+) -> None:
+    add(store, running(store), sized("near", "1", 64, 50), shared=shared)
+    assert near(store, OTHER, others) == [("9", "near")] * seen
+
+
+def test_a_record_that_is_measured_again_keeps_its_kind(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, sized("near", "1", 64, 50))
+    add(store, attempt, sized("near", "1", kind=None, default_seconds=None), first=1)
+    assert near(store) == [("9", "near")]
+    (record,) = own(store).records.page(9).items
+    assert record.default_seconds == 2e-3
 
 
 def test_many_writers_of_the_same_keys_lose_nothing(store: Store) -> None:
@@ -271,6 +343,13 @@ def test_the_oldest_records_of_a_tenant_with_too_many_go(store: Store) -> None:
     assert len(own(store).records.page(9).items) == 3
 
 
+def test_of_too_many_records_those_that_won_go_last(store: Store) -> None:
+    add(store, running(store), a_trial("won"), *(a_trial(f"{number}", workload="2") for number in range(4)))
+    judge(store, "won")
+    assert store.records.trim(1) == 4
+    assert found(store) == [("won", True)]
+
+
 def test_new_records_replace_the_oldest_of_a_tenant_at_its_limit(store: Store) -> None:
     attempt = running(store)
     add(store, attempt, a_trial("first"))
@@ -285,6 +364,48 @@ def test_new_records_replace_the_oldest_of_a_tenant_at_its_limit(store: Store) -
     assert [each.workload for each in own(store).records.page(9).items] == ["3"]
     assert usage.record_bytes() <= limit
     assert store.for_tenant(OTHER).usage.record_bytes() == 0
+
+
+def padded(name: str, seconds: float | None = 1.0, workload: str = "1") -> MeasuredTrial:
+    """A trial of a function of this name, as large as others."""
+    trial = a_trial(name.ljust(12), seconds, workload)
+    return trial.model_copy(update={"function": name, "failure": None})
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (0, []),
+        (1, ["new best"]),
+        (2, ["new best", "other won"]),
+        (3, ["new best", "other won", "own won"]),
+        (4, ["new best", "new slow", "other won", "own won"]),
+        (5, ["lost", "new best", "new slow", "other won", "own won"]),
+        (6, ["lost", "new best", "new failed", "new slow", "other won", "own won"]),
+    ],
+)
+def test_losers_make_room_before_winners(store: Store, room: int, kept: list[str]) -> None:
+    earlier, attempt = running(store, LATER), running(store)
+    add(
+        store,
+        earlier,
+        padded("own won", 3.0),
+        padded("lost", 4.0),
+        padded("other won", 5.0, "2"),
+        padded("failed", None),
+        job=LATER,
+    )
+    judged = [(padded("own won"), "1"), (padded("other won"), "2")]
+    store.records.judge(
+        DEFAULT_TENANT,
+        SCOPE,
+        [JudgedTrial(workload=workload, digest=trial.digest, won=True) for trial, workload in judged],
+    )
+    new = (padded("new best", 1.0), padded("new slow", 2.0), padded("new failed", None))
+    size = len(padded("any").trace) + len(padded("any").arguments) + len(SCOPE.tvm_target)
+    limit = 2 * len(PACKED) + room * size
+    store.records.add(JOB, attempt, SCOPE, Batch(0, new, {}, 1.0, False, limit_bytes=limit))
+    assert sorted(record.function for record in own(store).records.page(9).items) == kept
 
 
 def _size(name: str) -> int:
@@ -323,6 +444,60 @@ def test_a_record_may_change_sides_while_a_job_asks_for_it(
     monkeypatch.setattr(tuning_records, "now", lambda: now() - timedelta(days=1))
     judge(store, "one", won=False)
     assert not submit_later(store).cached
+
+
+def while_unused_is_deleted(store: Store, begun: Event, go: Event, write: Callable[[], object]) -> None:
+    """Delete what is unused while another transaction is between its first write and its end."""
+    with ThreadPoolExecutor(2) as pool:
+        writing = pool.submit(write)
+        assert begun.wait(20)
+        deleting = pool.submit(store.records.delete_unused)
+        wait([deleting], 0.5)
+        go.set()
+        writing.result()
+        deleting.result()
+
+
+def test_a_module_is_not_deleted_while_a_search_adds_a_record_of_its_function(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, begun, go = running(store), Event(), Event()
+    add(store, attempt, a_trial("one"))
+    own(store).records.delete()
+    with store.database.write() as connection:
+        connection.execute(sa.update(TUNING_WORKLOADS).values(named_at=now() - timedelta(days=1)))
+
+    def add_slowly(*given: Any) -> None:
+        add_records(*given)
+        begun.set()
+        go.wait(20)
+
+    monkeypatch.setattr(tuning_records, "add_records", add_slowly)
+    batch = Batch(1, (a_trial("two"),), {}, 1.0, False)
+    while_unused_is_deleted(store, begun, go, lambda: store.records.add(JOB, attempt, SCOPE, batch))
+    assert [each.packed for each in own(store).records.export()] == [PACKED]
+
+
+def test_a_revision_is_not_deleted_while_a_job_reads_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, begun, go = running(store), Event(), Event()
+    add(store, attempt, a_trial("one"))
+    judge(store, "one")
+    own(store).records.delete()
+
+    def read_slowly(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+        yield keys
+        begun.set()
+        go.wait(20)
+
+    monkeypatch.setattr(tuning_records, "_batches", read_slowly)
+    keys = [SCOPE.key("1")]
+    while_unused_is_deleted(store, begun, go, lambda: store.records.note_read(JOB, attempt, keys))
+    same = TUNING_KEYS.c.key == JOB_KEYS.c.key
+    revisions = sa.select(TUNING_KEYS.c.revision, JOB_KEYS.c.revision).where(same)
+    with store.database.read() as connection:
+        assert [tuple(row) for row in connection.execute(revisions)] == [(1, 1)]
 
 
 def test_old_records_expire(store: Store) -> None:

@@ -17,6 +17,7 @@ from bessemer.contract.code import (
     MAX_OPERATORS,
     CodeCall,
     CodeOperator,
+    listed_name,
 )
 from bessemer.contract.problem import SourcePlace
 from worker.compiler.codegen.argument_checks import bindings_of
@@ -130,7 +131,7 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     return Origins(
         tuple(
             CodeCall(
-                function=call.function[:MAX_NAME],
+                function=listed_name(call.function),
                 inputs=call.inputs[:MAX_INPUTS],
                 operators=tuple(sorted(number[node] for node in computed if node in number)),
             )

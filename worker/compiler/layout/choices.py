@@ -42,6 +42,11 @@ class LayoutChoices:
         """Whether this wants all that the other wants."""
         return (self | other) == self
 
+    @property
+    def is_about_model(self) -> bool:
+        """Whether something is wanted that concerns more than one layer."""
+        return bool(replace(self, sides={}))
+
     def machine(self, machine: Machine) -> Machine:
         """The processor that blocks are made for."""
         return machine if self.block_bits is None else replace(machine, vector_bits=self.block_bits)

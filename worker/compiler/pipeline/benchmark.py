@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tvm
 
-from bessemer.contract.code import MAX_NAME
+from bessemer.contract.code import listed_name
 from bessemer.contract.decoder import decoder_tokens
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Baseline, Peer
@@ -350,7 +350,7 @@ def _with_places(functions: tuple[FunctionTime, ...], built: Built) -> tuple[Fun
     places = origins_of(optimized.module, optimized.nodes).places()
     of_parts = {part: split.places for split in built.splits for part in split.parts}
     return tuple(
-        each.model_copy(update={"places": of_parts.get(each.name) or places.get(each.name[:MAX_NAME], ())})
+        each.model_copy(update={"places": of_parts.get(each.name) or places.get(listed_name(each.name), ())})
         for each in functions
     )
 

@@ -94,8 +94,14 @@ from worker.compiler.tuning.session import (
     open_database,
     tuning_logger,
 )
-from worker.compiler.tuning.stored_records import Function, SearchJournal, find_schedules, scope_of
-from worker.compiler.tuning.stored_search import judge_tasks, open_journal
+from worker.compiler.tuning.stored_records import (
+    Function,
+    SearchJournal,
+    find_schedules,
+    model_of,
+    scope_of,
+)
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal, with_near_misses
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
@@ -142,8 +148,9 @@ class _Scheduled(NamedTuple):
 def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
     """Schedule functions by records; if some of them want another layout, follow these first."""
     may_lay_out, laid_out, followed = optimized.unlaid is not None, optimized, AS_EXPECTED
-    found = _by_records(optimized.module, optimized, context, may_lay_out=may_lay_out)
-    applied, earlier = found.applied, _functions_of(optimized)
+    expected = earlier = _functions_of(optimized) if may_lay_out else []
+    found = _by_records(optimized.module, optimized, context, may_lay_out=may_lay_out, expected=expected)
+    applied = found.applied
     while found.choices != followed:
         followed, stored = found.choices, found.result.stored
         try:
@@ -151,7 +158,7 @@ def _by_layout_records(optimized: Optimized, context: StageContext) -> Tuned:
         except JobError as error:
             tuning_logger().warning("records want a layout that fails: %s", error.detail)
             break
-        found = _by_records(laid_out.module, laid_out, context, followed, earlier, may_lay_out)
+        found = _by_records(laid_out.module, laid_out, context, followed, earlier, may_lay_out, expected)
         found = found._replace(result=found.result.model_copy(update={"stored": stored}))
         applied, earlier = (*applied, *found.applied), [*earlier, *_functions_of(laid_out)]
     return Tuned(
@@ -182,6 +189,7 @@ def _by_records(
     followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
     may_lay_out: bool = False,
+    expected: Sequence[Function] = (),
 ) -> _Scheduled:
     """Schedule functions by the service's records that won, and the others by default."""
     upload, target = optimized.captured.upload, _target_of(optimized)
@@ -191,7 +199,9 @@ def _by_records(
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
     into = ms.database.MemoryDatabase()
-    found = find_schedules(functions, context.stored, scope, target, into, followed, laid_out, may_lay_out)
+    found = find_schedules(
+        functions, context.stored, scope, target, into, followed, laid_out, may_lay_out, expected
+    )
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )
@@ -285,7 +295,7 @@ def _search_and_apply(
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": unused,
-        "stored": _with_restored(stored, model),
+        "stored": with_near_misses(_with_restored(stored, model), tasks),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
@@ -446,24 +456,25 @@ def _lay_out_better(
             return None
         return found.search_ms / 1e3, found.default_ms / 1e3
 
-    search = LayoutSearch(session, machine, functions_of, _layout_seconds(optimized))
+    name = model_of(task.module for task in tasks)
+    search = LayoutSearch(session, machine, functions_of, _layout_seconds(optimized), name)
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     whole = model_alternatives(optimized.module, machine)
     choices = AS_EXPECTED
     if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
-        choices = search.search_model(tasks, whole, compared)
+        choices = search.search_model(tasks, whole, compared, course.untuned_seconds)
     searched = (_continued(tasks, search, choices) if choices else None) or tasks
+    known = [*tasks, *_opened(searched, tasks, search)]
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     choices = search.search_layers(searched, choices, left_seconds)
     course.laid_out_trials = len(search.trials)
     model = replace(model, layouts=search)
     if not choices:
         return model, tasks
-    searched = _continued(tasks, search, choices)
+    searched = _continued(known, search, choices)
     if not searched:
         return model, tasks
-    stored = open_journal([task for task in searched if task not in tasks], session)
-    search.restored_trials = 0 if stored is None else stored.restored_trials
+    _opened(searched, known, search)
     course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
     better = lay_out(optimized, choices, context)
     return replace(model, choices=choices, laid_out=better), searched
@@ -474,6 +485,16 @@ def _continued(tasks: Sequence[TaskSearch], search: LayoutSearch, choices: Layou
     searched = carried_over(tasks, search.known(list(search.lay_out(choices))))
     measure_defaults([task for task in searched if task.default_seconds is None], search.session)
     return searched
+
+
+def _opened(
+    searched: Sequence[TaskSearch], known: Sequence[TaskSearch], search: LayoutSearch
+) -> list[TaskSearch]:
+    """The functions that only another layout makes, with their records and the trials of earlier attempts."""
+    fresh = [task for task in searched if task not in known]
+    stored = open_journal(fresh, search.session) if fresh else None
+    search.restored_trials += 0 if stored is None else stored.restored_trials
+    return fresh
 
 
 def _affords_models(count: int, seconds: float, left_seconds: float, session: TuningSession) -> bool:

@@ -54,6 +54,8 @@ that of a tile of the function's layer; the others are about the whole model."""
 SIDE_WANTED, BLOCK_BITS, ACTIVATES, CHAINED = (
     f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates", "chains")
 )
+LAID_OUT_MODEL = f"{LAID_OUT}model"
+"""Of a root block that wants something of the whole model: which model that is about."""
 
 PACKED = "bessemer.packed"
 """Of a product with a packed right operand: the columns of a panel."""

@@ -47,11 +47,24 @@ def next_generation(
         Indices of plans without a measurement, the ones to measure first in front.
     """
     left = [index for index in range(len(plans)) if index not in measured]
-    fresh = [index for index in dict.fromkeys(advised) if index not in measured]
-    from_advice = fresh[: max(1, int(_ADVISED_SHARE * count))]
+    from_advice = _fresh(advised, measured, count)
     explored = left[: max(1, int(_EXPLORED_SHARE * count))]
     children = sorted(_children(plans, measured, count * _CHILDREN, random))
     return tuple(dict.fromkeys((*from_advice, *explored, *children, *left)))[:count]
+
+
+def with_advice(
+    chosen: Sequence[int], advised: Sequence[int], measured: Mapping[int, float | None], count: int
+) -> tuple[int, ...]:
+    """Plans to measure next, up to half of them as similar functions advise.
+
+    Args:
+        chosen: those that a search would measure without advice.
+        advised: plans that were fast for similar functions.
+        measured: seconds by a plan's index, None where unknown.
+        count: maximum number to choose.
+    """
+    return tuple(dict.fromkeys((*_fresh(advised, measured, count), *chosen)))[:count]
 
 
 def nearest_plans(plans: Sequence[Numbers], wanted: Iterable[Numbers]) -> tuple[int, ...]:
@@ -66,6 +79,11 @@ def nearest_plans(plans: Sequence[Numbers], wanted: Iterable[Numbers]) -> tuple[
         if set(other) == names
     )
     return tuple(dict.fromkeys(found))
+
+
+def _fresh(advised: Sequence[int], measured: Mapping[int, float | None], count: int) -> list[int]:
+    fresh = [index for index in dict.fromkeys(advised) if index not in measured]
+    return fresh[: max(1, int(_ADVISED_SHARE * count))]
 
 
 def _children(

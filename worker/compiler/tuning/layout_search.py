@@ -40,6 +40,7 @@ from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession, measure
 from worker.compiler.tuning.stored_records import (
     Function,
+    RestoredTrial,
     layout_candidate,
     trace_text,
     wanted_layout,
@@ -64,7 +65,7 @@ _MODEL = "model"
 
 
 @dataclass(frozen=True)
-class Standing:
+class MeasuredLayer:
     """A layer as it is: the seconds of its functions in one run, and the chosen side."""
 
     algorithm: Algorithm
@@ -72,27 +73,27 @@ class Standing:
 
 
 def worthwhile(
-    standings: Sequence[Standing], cycles: Callable[[Layer], Mapping[int, float]], most: int
+    measured: Sequence[MeasuredLayer], cycles: Callable[[Layer], Mapping[int, float]], most: int
 ) -> tuple[Algorithm, ...]:
     """The algorithms to measure, the most promising first.
 
     Args:
-        standings: the layers.
+        measured: the layers as they are.
         cycles: those that the processor's model expects of a layer, by the side of a tile.
         most: how many to measure.
     """
-    total = sum(standing.seconds for standing in standings)
+    total = sum(own.seconds for own in measured)
     found = [
         (
-            standing.seconds * (MOST_EXPECTED - expected / known[standing.algorithm.side]),
+            own.seconds * (MOST_EXPECTED - expected / known[own.algorithm.side]),
             Algorithm(layer, side),
         )
-        for standing in standings
-        if standing.seconds >= LEAST_SHARE * total
-        for layer in [standing.algorithm.layer]
+        for own in measured
+        if own.seconds >= LEAST_SHARE * total
+        for layer in [own.algorithm.layer]
         for known in [cycles(layer)]
         for side, expected in known.items()
-        if side != standing.algorithm.side and standing.algorithm.side in known
+        if side != own.algorithm.side and own.algorithm.side in known
     ]
     promising = [each for each in found if each[0] > 0]
     return tuple(algorithm for _, algorithm in sorted(promising, key=lambda each: -each[0])[:most])
@@ -172,6 +173,7 @@ class LayoutSearch:
         lay_out: makes the model's functions again, as wanted.
         machine: the processor.
         seconds: what laying the model out once takes.
+        model: what records about the whole model name it.
         trials: what was measured.
         restored_trials: those of earlier attempts of functions that only other choices make.
     """
@@ -180,6 +182,7 @@ class LayoutSearch:
     machine: Machine
     lay_out: Callable[[LayoutChoices], Sequence[TaskSearch]]
     seconds: float
+    model: str
     trials: list[Measured] = field(default_factory=list)
     restored_trials: int = 0
 
@@ -188,6 +191,7 @@ class LayoutSearch:
         tasks: Sequence[TaskSearch],
         alternatives: Sequence[Alternative],
         compare: Callable[[LayoutChoices], tuple[float, float] | None],
+        untuned_seconds: float | None = None,
     ) -> LayoutChoices:
         """Measure the whole model with other choices, and return those that won.
 
@@ -195,16 +199,17 @@ class LayoutSearch:
             tasks: the model's functions, whose default schedules are measured.
             alternatives: the choices.
             compare: the seconds of the model with a choice and without it; None if it crashes.
+            untuned_seconds: what the model takes without a choice, if that was measured before.
         """
         task, chosen = max(tasks, key=_seconds_in_run), AS_EXPECTED
         for alternative in alternatives:
-            found = compare(alternative.wanted)
-            seconds, default = (None, None) if found is None else found
-            wins = seconds is not None and default is not None and seconds < MODEL_WORTHWHILE * default
-            trial = Measured(task, alternative.wanted, _MODEL, *alternative[1:], seconds, default, wins)
+            trial = self._restored_model(tasks, alternative, untuned_seconds)
+            if trial is None:
+                found = compare(alternative.wanted)
+                trial = _compared(task, alternative, *((None, None) if found is None else found))
+                self._tell(task, [alternative.wanted], [_relative(task, trial)], task.default_seconds or 1.0)
             self.trials.append(trial)
-            self._tell(task, [alternative.wanted], [_relative(task, trial)])
-            chosen = chosen | alternative.wanted if wins else chosen
+            chosen = chosen | alternative.wanted if trial.wins else chosen
         return chosen
 
     def search_layers(
@@ -219,7 +224,7 @@ class LayoutSearch:
         """
         by_layer = heaviest(tasks)
         wanted = worthwhile(
-            [Standing(algorithm, sum(map(_seconds_in_run, own))) for algorithm, own in by_layer.items()],
+            [MeasuredLayer(algorithm, sum(map(_seconds_in_run, own))) for algorithm, own in by_layer.items()],
             lambda layer: expected_cycles(layer, chosen.machine(self.machine)),
             int(TRIALS_SHARE * self.session.options.trials),
         )
@@ -247,7 +252,23 @@ class LayoutSearch:
         for trial in self.trials:
             trial.kept = kept >= trial.wanted
         if self.session.journal is not None:
-            self.session.journal.judge(map(_judged, self.trials))
+            self.session.journal.judge(_judged(trial, self.model) for trial in self.trials)
+
+    def _restored_model(
+        self, tasks: Sequence[TaskSearch], alternative: Alternative, untuned_seconds: float | None
+    ) -> Measured | None:
+        """What an earlier attempt measured of the whole model with a choice; None if it did not.
+
+        Its times are told as those of the function that keeps the record; how they relate is what counts.
+        """
+        for task in tasks:
+            for trial in task.restored_layouts:
+                if _wants(trial) == alternative.wanted:
+                    found, default = best_of(trial.result.run_secs), trial.default_seconds or 1.0
+                    scale = 1.0 if untuned_seconds is None else untuned_seconds / default
+                    seconds = None if found is None else scale * found
+                    return _compared(task, alternative, seconds, scale * default)
+        return None
 
     def _winner(self, rivals: Sequence[Rival]) -> Measured | None:
         measured = self._measure(rivals)
@@ -262,7 +283,7 @@ class LayoutSearch:
         modules = [default_module(each, self.session) for each in (task, *(rival.other for rival in fresh))]
         results = measure(modules, self.session, COMPARISON_ROUNDS) if fresh else []
         default = results[0].run_secs if results else [task.default_seconds or 0.0]
-        self._tell(task, [_wanted(rival) for rival in fresh], results[1:])
+        self._tell(task, [_wanted(rival) for rival in fresh], results[1:], best_of(default))
         by_side = known | {
             rival.algorithm.side: result for rival, result in zip(fresh, results[1:], strict=True)
         }
@@ -271,11 +292,16 @@ class LayoutSearch:
         ]
 
     def _tell(
-        self, task: TaskSearch, wanted: Sequence[LayoutChoices], results: Sequence[RunnerResult]
+        self,
+        task: TaskSearch,
+        wanted: Sequence[LayoutChoices],
+        results: Sequence[RunnerResult],
+        default_seconds: float | None,
     ) -> None:
         if self.session.journal is not None and wanted:
-            candidates = [layout_candidate(task.module, each) for each in wanted]
-            self.session.journal.tell(Function(task.name, task.module), LAYOUT, candidates, results)
+            candidates = [layout_candidate(task.module, each, self.model) for each in wanted]
+            function = Function(task.name, task.module)
+            self.session.journal.tell(function, LAYOUT, candidates, results, default_seconds)
 
 
 def algorithm_name(side: int) -> str:
@@ -300,6 +326,14 @@ def _measured(rival: Rival, seconds: float | None, default: Sequence[float] | No
         wins=seconds is not None and beats([seconds], default),
         other=rival.other,
     )
+
+
+def _compared(
+    task: TaskSearch, alternative: Alternative, seconds: float | None, default: float | None
+) -> Measured:
+    """A choice about the whole model, which a function keeps the record of."""
+    wins = seconds is not None and default is not None and seconds < MODEL_WORTHWHILE * default
+    return Measured(task, alternative.wanted, _MODEL, *alternative[1:], seconds, default, wins)
 
 
 def _relative(task: TaskSearch, trial: Measured) -> RunnerResult:
@@ -345,8 +379,11 @@ def carried_over(old: Sequence[TaskSearch], new: Sequence[TaskSearch]) -> list[T
 def _restored(task: TaskSearch) -> Iterator[tuple[int, RunnerResult]]:
     """What earlier attempts measured of a function's rivals, by the side of a tile."""
     for trial in task.restored_layouts:
-        wanted = AS_EXPECTED if trial.candidate is None else wanted_layout(trial.candidate.sch.mod)
-        yield from ((side, trial.result) for side in wanted.sides.values())
+        yield from ((side, trial.result) for side in _wants(trial).sides.values())
+
+
+def _wants(trial: RestoredTrial) -> LayoutChoices:
+    return AS_EXPECTED if trial.candidate is None else wanted_layout(trial.candidate.sch.mod)
 
 
 def _affordable(sides: Sequence[int], seconds: float, left_seconds: float) -> tuple[int, ...]:
@@ -383,8 +420,8 @@ def _seconds_in_run(task: TaskSearch) -> float:
     return task.weight * (task.default_seconds or 0.0)
 
 
-def _judged(trial: Measured) -> JudgedTrial:
-    candidate = layout_candidate(trial.task.module, trial.wanted)
+def _judged(trial: Measured, model: str) -> JudgedTrial:
+    candidate = layout_candidate(trial.task.module, trial.wanted, model)
     return JudgedTrial(
         workload=workload_of(trial.task.module),
         digest=trace_digest(trace_text(candidate.sch)),

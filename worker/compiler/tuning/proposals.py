@@ -24,7 +24,8 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.spaces.space import Space
-from worker.compiler.tuning.evolution import LARGE, nearest_plans, next_generation
+from worker.compiler.tuning.evolution import LARGE, nearest_plans, next_generation, with_advice
+from worker.compiler.tuning.near_misses import Advice, adapted
 from worker.compiler.tuning.session import WARM_UP_SAMPLES, TuningSession, tuning_logger
 from worker.compiler.tuning.stored_records import workload_of
 from worker.compiler.tuning.strategies import Strategy, strategy_book
@@ -74,8 +75,9 @@ class Refusals(NamedTuple):
 class FamilyProposals:
     """The plans of the function's family, as a ranker orders them.
 
-    The first is the default schedule, which is already measured. A large space evolves, beginning with
-    plans that were fast for similar functions.
+    The first is the default schedule, which is already measured. A search begins with plans that earlier
+    searches found fast for similar functions. A large space evolves, and also tries what is fast for other
+    functions of this search.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class FamilyProposals:
         default_seconds: float | None,
         session: TuningSession,
         index: int = 0,
+        advice: Advice | None = None,
     ) -> None:
         self._session = session
+        self._advice = Advice() if advice is None else advice
         self._workload = workload_of(module)
         self._random = Random(session.options.seed * 7919 + index)
         self._module = module
@@ -94,11 +98,13 @@ class FamilyProposals:
         self._numbers = tuple(map(numbers_of, plans))
         self._arguments = ArgInfo.from_entry_func(module)
         self._seconds: dict[int, float | None] = {0: default_seconds}
+        self._near = nearest_plans(self._numbers, self._advice.plans)
         self._asked: list[int] = []
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
         self._asked = list(self._chosen(count))
+        self._advice.trials += sum(index in self._near for index in self._asked)
         space = space_of(self._plans, [self._plans[index] for index in self._asked])
         return [
             MeasureCandidate(point, self._arguments) for point in space.generate_design_space(self._module)
@@ -114,8 +120,10 @@ class FamilyProposals:
 
     def _chosen(self, count: int) -> tuple[int, ...]:
         if len(self._plans) <= LARGE:
-            return next_plans(self._numbers, self._seconds, count)
-        advised = nearest_plans(self._numbers, self._session.fast_plans.of_others(self._workload))
+            chosen = next_plans(self._numbers, self._seconds, count)
+            return with_advice(chosen, self._near, self._seconds, count)
+        others = nearest_plans(self._numbers, self._session.fast_plans.of_others(self._workload))
+        advised = (*self._near, *others)
         return next_generation(self._numbers, self._seconds, advised, count, self._random)
 
     def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
@@ -130,11 +138,23 @@ class StockProposals:
     """MetaSchedule's design spaces for any function, searched by the strategy that the request names.
 
     Evolution starts from the records in a database of its own: those of plans carry no decisions to mutate.
+    Before that, it measures what similar functions are fast with, adapted to this one.
     A replay draws on one thread, since TVM seeds each thread and lets them compete for the draws.
     """
 
-    def __init__(self, module: tvm.IRModule, session: TuningSession, index: int, restored: int = 0) -> None:
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        session: TuningSession,
+        index: int,
+        restored: int = 0,
+        advice: Advice | None = None,
+    ) -> None:
         options = session.options
+        self._advice = Advice() if advice is None else advice
+        self._near = list(self._advice.traces) if options.strategy == EVOLUTIONARY else []
+        self._measured: set[str] = set()
+        self._is_near = False
         if gpu_in(session.target) is not None:
             with quick_stack():
                 importlib.import_module(_GPU_INTRINSICS)
@@ -165,6 +185,11 @@ class StockProposals:
 
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
+        near = self._adapted(count)
+        self._is_near = bool(near)
+        if near:
+            self._advice.trials += len(near)
+            return near
         while not self._left:
             with _naming(self._strategy):
                 found = list(self._context.generate_measure_candidates() or ())
@@ -177,11 +202,25 @@ class StockProposals:
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
         self.restore(candidates, results)
+        if self._is_near:
+            return
         with _naming(self._strategy):
             self._context.notify_runner_results(candidates, results)
 
+    def _adapted(self, count: int) -> list[MeasureCandidate]:
+        """Up to ``count`` candidates that decide as similar functions do."""
+        found: list[MeasureCandidate] = []
+        postprocessors = list(self._context.space_generator.postprocs or ())
+        while self._near and len(found) < count:
+            schedule = adapted(self._near.pop(0), self._module, postprocessors)
+            if schedule is not None and str(schedule.trace) not in self._measured:
+                self._measured.add(str(schedule.trace))
+                found.append(MeasureCandidate(schedule, ArgInfo.from_entry_func(self._module)))
+        return found
+
     def restore(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.restore``: a replay draws and drops what it has drawn before."""
+        self._measured |= {str(candidate.sch.trace) for candidate in candidates}
         for candidate, result in zip(candidates, results, strict=True):
             if result.run_secs:
                 workload = self._database.commit_workload(self._module)

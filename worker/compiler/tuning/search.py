@@ -17,8 +17,10 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import LAYOUT, PLANS, RECORDS, STOCK
 from worker.compiler.tuning.assignment import Assignment
+from worker.compiler.tuning.cost_model.features import family_of
 from worker.compiler.tuning.cost_model.ranking import in_order, ranker_for
 from worker.compiler.tuning.given_records import RecordProposals
+from worker.compiler.tuning.near_misses import Advice
 from worker.compiler.tuning.proposals import (
     FamilyProposals,
     Proposals,
@@ -61,6 +63,7 @@ class TaskSearch:
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
+        advice: what similar functions are fast with, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
     """
@@ -78,10 +81,16 @@ class TaskSearch:
     failure: str | None = None
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
+    advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
+
+    @property
+    def function(self) -> Function:
+        """The function, with the family that claims it."""
+        return Function(self.name, self.module, family_of(self.plans[0]) if self.plans else None)
 
     @property
     def standing(self) -> Standing:
@@ -181,7 +190,7 @@ class TaskSearch:
         workloads, rival_seconds = [self.module] * len(modules), self.standing.best_seconds
         results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds, together=False)
         if self.session.journal is not None:
-            self.session.journal.tell(Function(self.name, self.module), self.space, candidates, results)
+            self.session.journal.tell(self.function, self.space, candidates, results, self.default_seconds)
         for candidate, result in zip(candidates, results, strict=True):
             self._record(self.space, candidate, result)
         assert self._proposals is not None
@@ -224,10 +233,15 @@ class TaskSearch:
             return RecordProposals(self.records)
         if self.space == STOCK:
             measured = sum(trial.space == STOCK for trial in self.restored)
-            return StockProposals(self.module, self.session, self.index, measured)
+            return StockProposals(self.module, self.session, self.index, measured, self.advice)
         if self.space == PLANS:
             return FamilyProposals(
-                self.module, self._plans_in_order(), self.default_seconds, self.session, self.index
+                self.module,
+                self._plans_in_order(),
+                self.default_seconds,
+                self.session,
+                self.index,
+                self.advice,
             )
         space = space_book().spaces[self.space]
         return SpaceProposals(self.name, self.module, space, self.session)

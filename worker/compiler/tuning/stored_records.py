@@ -27,28 +27,46 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.schedule import Trace
 
+from bessemer.contract.base import Digest
 from bessemer.contract.records import (
     MAX_PACKED_CHARACTERS,
     MAX_TRACE_CHARACTERS,
     JudgedTrial,
     MeasuredTrial,
+    NearTrial,
     SearchScope,
+    SizedFunction,
     StoredTrial,
     record_target,
     trace_digest,
 )
 from bessemer.contract.report import LoadedExtension, StoredRecordsUse
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import ACTIVATES, BLOCK_BITS, CHAINED, LAID_OUT, SIDE_WANTED
+from worker.compiler.schedules.annotations import (
+    ACTIVATES,
+    BLOCK_BITS,
+    CHAINED,
+    LAID_OUT,
+    LAID_OUT_MODEL,
+    SIDE_WANTED,
+)
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.families.convolution.layers import algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
 from worker.compiler.tuning.foreign_code import refuse_foreign_code
+from worker.compiler.tuning.function_kinds import heaviest_nest, kinds_of
 from worker.compiler.tuning.session import tuning_logger
 from worker.errors import ran_out_of_memory, short_message, without_server_details
 from worker.measure.records import Records
-from worker.protocol.messages import MAX_FUNCTIONS, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import (
+    MAX_FUNCTIONS,
+    MAX_SIZED_FUNCTIONS,
+    NearRecordsRequested,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import RecordsAnswer
 
 MAX_TOLD_CHARACTERS = 1 << 25
@@ -62,15 +80,21 @@ _MAX_NAME = 200
 
 
 class Function(NamedTuple):
-    """A function of this compilation, and its name."""
+    """A function of this compilation, its name, and the family that claims it, if that is known."""
 
     name: str
     module: tvm.IRModule
+    family: str | None = None
 
 
 def workload_of(module: tvm.IRModule) -> str:
     """The structural hash of a function's module without its constants, in decimal as in TVM's databases."""
     return str(tvm_ffi.structural_hash(module, skip_tensor_content=True) % (1 << 64))
+
+
+def model_of(modules: Iterable[tvm.IRModule]) -> str:
+    """What models have in common whose functions, without their constants, are the same."""
+    return sha256(" ".join(sorted(set(map(workload_of, modules)))).encode()).hexdigest()[:32]
 
 
 def scope_of(
@@ -127,6 +151,7 @@ def find_schedules(
     followed: LayoutChoices = AS_EXPECTED,
     laid_out: Sequence[Function] = (),
     may_lay_out: bool = False,
+    expected: Sequence[Function] = (),
 ) -> StoredSchedules:
     """For each function, the fastest record that has won, if its trace and its plan apply.
 
@@ -142,6 +167,7 @@ def find_schedules(
         followed: what the layout phase has chosen already because of records.
         laid_out: the functions before it did.
         may_lay_out: whether the layout phase can do what records want; else these are passed over.
+        expected: the functions that the layout phase makes without records.
     """
     answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
     by_workload: dict[str, list[StoredTrial]] = {}
@@ -150,6 +176,7 @@ def find_schedules(
             by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], 0
     choices = followed
+    model = model_of(function.module for function in expected)
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
@@ -159,7 +186,7 @@ def find_schedules(
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
-            if wanted and (not may_lay_out or followed >= wanted):
+            if wanted and (not may_lay_out or followed >= wanted or not is_about(schedule.mod, model)):
                 continue
             judged.append(JudgedTrial(workload=trial.workload, digest=trace_digest(trial.trace), won=False))
             if wanted:
@@ -174,8 +201,11 @@ def find_schedules(
     return StoredSchedules(tuple(records), tuple(judged), use, choices)
 
 
-def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCandidate:
-    """What a record says of a function with which the model is faster if it is laid out otherwise."""
+def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices, model: str) -> MeasureCandidate:
+    """What a record says of a function with which a model is faster if it is laid out otherwise.
+
+    What concerns the whole model is about this one alone: others may share the function.
+    """
     schedule, current = s_tir.Schedule(module), algorithm_of(module["main"])
     root = schedule.get_sblock("root")
     if current is not None and current.layer in wanted.sides:
@@ -186,13 +216,14 @@ def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices) -> MeasureCand
         schedule.annotate(root, ACTIVATES, 0)
     if not wanted.chains:
         schedule.annotate(root, CHAINED, 0)
+    if wanted.is_about_model:
+        schedule.annotate(root, LAID_OUT_MODEL, model)
     return MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
 
 
 def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
     """What a record wants from the layout phase; nothing if it is a schedule."""
-    body = module["main"].body
-    root = body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
+    root = _root_annotations(module)
     current = algorithm_of(module["main"]) if SIDE_WANTED in root else None
     return LayoutChoices(
         {} if current is None else {current.layer: int(root[SIDE_WANTED])},
@@ -202,13 +233,27 @@ def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
     )
 
 
+def is_about(module: tvm.IRModule, model: str) -> bool:
+    """Whether what a record wants from the layout phase is about a model, or about a layer of any."""
+    return not wanted_layout(module).is_about_model or _root_annotations(module).get(LAID_OUT_MODEL) == model
+
+
+def _root_annotations(module: tvm.IRModule) -> Mapping[str, Any]:
+    body = module["main"].body
+    return dict(body.block.annotations) if isinstance(body, s_tir.SBlockRealize) else {}
+
+
 @dataclass(frozen=True)
 class RestoredTrial:
-    """A trial of an earlier attempt; ``candidate`` is None if its trace no longer applies."""
+    """A trial of an earlier attempt, and what the default schedule took beside it.
+
+    ``candidate`` is None if its trace no longer applies.
+    """
 
     space: str
     candidate: MeasureCandidate | None
     result: RunnerResult
+    default_seconds: float | None = None
 
 
 @dataclass
@@ -231,14 +276,25 @@ class SearchJournal:
     searched_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
     _told: int = 0
+    _is_open: bool = False
     _known: set[str] = field(default_factory=set)
 
     def open(self, functions: Sequence[Function]) -> RecordsAnswer:
-        """Ask for the records of functions, and for the trials of earlier attempts."""
+        """Ask for the records of functions, and for the trials of earlier attempts.
+
+        A search asks again for functions that only another layout of the model makes.
+        """
         answer = self.stored.ask(_question(functions, self.scope, applies=False))
-        self.stopped, self.count = answer.stop, answer.count
-        self.searched_seconds = answer.elapsed_seconds
+        self.stopped, self.count = answer.stop or self.stopped, max(answer.count, self.count)
+        if not self._is_open:
+            self._is_open, self.searched_seconds = True, answer.elapsed_seconds
         return answer
+
+    def near(self, functions: Sequence[SizedFunction]) -> Iterator[NearTrial]:
+        """Ask for records of functions that are similar to these."""
+        for start in range(0, len(functions), MAX_SIZED_FUNCTIONS):
+            some = tuple(functions[start : start + MAX_SIZED_FUNCTIONS])
+            yield from self.stored.ask(NearRecordsRequested(functions=some)).near
 
     def begin(self, started: float) -> float:
         """Let this attempt begin to search at a moment by the monotonic clock.
@@ -255,11 +311,13 @@ class SearchJournal:
         space: str,
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],
+        default_seconds: float | None = None,
     ) -> None:
-        """Store the trials of one round; returns when they are stored."""
-        workload = workload_of(function.module)
+        """Store the trials of one round, and the default schedule's time; returns when they are stored."""
+        described = _Described.of(function, space, default_seconds)
+        workload = described.workload
         trials = [
-            _trial(workload, function, space, candidate, result)
+            _trial(described, candidate, result)
             for candidate, result in zip(candidates, results, strict=True)
         ]
         kept = [trial for trial in trials if trial is not None]
@@ -324,7 +382,7 @@ def restored(module: tvm.IRModule, trials: Sequence[MeasuredTrial]) -> Iterator[
         except REFUSALS as error:
             _skip(error)
         failure = None if seconds else trial.failure or "it failed in an earlier attempt"
-        yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure))
+        yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure), trial.default_seconds)
 
 
 def judged_record(record: TuningRecord, won: bool, default_seconds: float | None) -> JudgedTrial:
@@ -350,9 +408,31 @@ def _skip(error: BaseException) -> int:
     return 1
 
 
-def _trial(
-    workload: str, function: Function, space: str, candidate: MeasureCandidate, result: RunnerResult
-) -> MeasuredTrial | None:
+class _Described(NamedTuple):
+    """What the trials of one round have in common."""
+
+    workload: str
+    function: str
+    space: str
+    default_seconds: float | None
+    kind: Digest | None
+    extents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, function: Function, space: str, default_seconds: float | None) -> _Described:
+        nest = heaviest_nest(function.module)
+        kind = None if nest is None else kinds_of(nest, function.family).get(space)
+        return cls(
+            workload_of(function.module),
+            _printable(function.name),
+            _printable(space),
+            default_seconds or None,
+            kind,
+            () if nest is None or kind is None else nest.extents,
+        )
+
+
+def _trial(described: _Described, candidate: MeasureCandidate, result: RunnerResult) -> MeasuredTrial | None:
     trace = trace_text(candidate.sch)
     arguments = json.dumps(_plain([info.as_json() for info in candidate.args_info]), separators=(",", ":"))
     if max(len(trace), len(arguments)) > MAX_TRACE_CHARACTERS:
@@ -362,9 +442,7 @@ def _trial(
         seconds = None
     reason = without_server_details(str(result.error_msg or "it has no time"))
     return MeasuredTrial(
-        workload=workload,
-        function=_printable(function.name),
-        space=_printable(space),
+        **described._asdict(),
         trace=trace,
         arguments=arguments,
         seconds=seconds,

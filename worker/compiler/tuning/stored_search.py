@@ -8,19 +8,32 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from bessemer.contract.options import STORED_OF_A_FUNCTION, SearchMethod
 from bessemer.contract.report import StoredRecordsUse
+from worker.compiler.spaces.space import RECORDS
+from worker.compiler.tuning.near_misses import advice_of, sized_function
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession
-from worker.compiler.tuning.stored_records import Function, judged_record, records_for, restored
+from worker.compiler.tuning.stored_records import (
+    Function,
+    SearchJournal,
+    judged_record,
+    records_for,
+    restored,
+)
 
 
 def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredRecordsUse | None:
-    """Give each task the service's records of its function, and the trials of the job's earlier attempts."""
+    """Give each task the service's records of its function, and the trials of the job's earlier attempts.
+
+    A task without records gets those of similar functions as advice.
+    """
     if session.journal is None:
         return None
     answer = session.journal.open([Function(task.name, task.module) for task in tasks])
+    own = {(trial.workload, trial.trace) for trial in answer.trials if trial.space != RECORDS}
+    records = [record for record in answer.records if (record.workload, record.trace) not in own]
     hits, misfits, restored_trials = 0, 0, 0
     for task in tasks:
-        found, misfit = records_for(task.module, answer.records, session.target, session.database)
+        found, misfit = records_for(task.module, records, session.target, session.database)
         given = {str(record.trace) for record in task.records}
         fresh = [record for record in found if str(record.trace) not in given]
         used = fresh[:STORED_OF_A_FUNCTION] if _searches_everything(task) else []
@@ -29,9 +42,28 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         earlier = list(restored(task.module, answer.trials))
         task.restore(earlier)
         restored_trials += len(earlier)
+    _advise([task for task in tasks if not task.records and _searches_everything(task)], session.journal)
     return StoredRecordsUse(
         hits=hits, misses=len(tasks) - hits, misfits=misfits, restored_trials=restored_trials
     )
+
+
+def with_near_misses(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) -> StoredRecordsUse | None:
+    """The use of records after a search, with what it measured because of similar functions."""
+    if use is None:
+        return None
+    trials = [task.advice.trials for task in tasks]
+    return use.model_copy(update={"near": sum(map(bool, trials)), "near_trials": sum(trials)})
+
+
+def _advise(tasks: Sequence[TaskSearch], journal: SearchJournal) -> None:
+    """Give each task what functions are fast with that are similar to its own."""
+    sized = [(task, found) for task in tasks if (found := sized_function(task.function)) is not None]
+    traces: dict[str, list[str]] = {}
+    for near in journal.near([function for _, function in sized]):
+        traces.setdefault(near.workload, []).append(near.trace)
+    for task, function in sized:
+        task.advice = advice_of(task.module, traces.get(function.workload, ()))
 
 
 def _searches_everything(task: TaskSearch) -> bool:

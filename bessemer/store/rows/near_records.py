@@ -1,0 +1,104 @@
+"""Records of functions that are similar to a given one: of the same kind, with loops of other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, log2
+from typing import Any
+
+import sqlalchemy as sa
+
+from bessemer.contract.base import Digest
+from bessemer.contract.records import NearTrial, SearchScope, SizedFunction
+from bessemer.store.rows.tables import TUNING_RECORDS
+
+NEAREST = 2
+"""Of how many functions of a kind a search gets a record."""
+
+MAX_DISTANCE = 8.0
+"""The sum of the logarithms of the quotients of sizes: half as many pixels and twice as many
+channels, each way, are 4."""
+
+MAX_LOOKED_AT = 2000
+"""How many records of a kind are looked at, the newest."""
+
+MAX_NEAR_CHARACTERS = 1 << 22
+"""The length of all traces together."""
+
+_R = TUNING_RECORDS.c
+
+
+def find_near(
+    connection: sa.Connection,
+    scope: SearchScope,
+    functions: Sequence[SizedFunction],
+    visible: sa.ColumnElement[bool],
+) -> tuple[NearTrial, ...]:
+    """For each function, the best record of each similar one, the most similar first.
+
+    A record that is known to be slower than the default schedule is left out.
+
+    Args:
+        connection: a transaction.
+        scope: what the records must be about.
+        functions: the functions.
+        visible: which records may be seen.
+    """
+    kinds = dict.fromkeys(kind for function in functions for kind in function.kinds)
+    known = {kind: _best_of_kind(connection, scope.key_of_kind(kind), visible) for kind in kinds}
+    chosen = [
+        (function.workload, row)
+        for function in functions
+        for row in nearest(function, (known[kind] for kind in function.kinds))
+    ]
+    traces = _traces(connection, dict.fromkeys(row.id for _, row in chosen))
+    left, found = MAX_NEAR_CHARACTERS, []
+    for workload, row in chosen:
+        trace = traces.get(row.id)
+        if trace is not None and len(trace) <= left:
+            left -= len(trace)
+            found.append(NearTrial(workload=workload, trace=trace))
+    return tuple(found)
+
+
+def nearest(function: SizedFunction, kinds: Iterable[Mapping[str, sa.Row[Any]]]) -> Iterator[sa.Row[Any]]:
+    """The records of the functions of each kind that are most similar to a function."""
+    for rows in kinds:
+        others = [row for workload, row in rows.items() if workload != function.workload]
+        far = {row.id: distance(function.extents, row.extents or ()) for row in others}
+        near = [row for row in others if far[row.id] <= MAX_DISTANCE]
+        yield from sorted(near, key=lambda row: (far[row.id], row.id))[:NEAREST]
+
+
+def distance(own: Sequence[int], other: Sequence[int]) -> float:
+    """How different the sizes of loops are; infinite if these are not as many."""
+    if len(own) != len(other):
+        return inf
+    return sum(abs(log2(one / two)) for one, two in zip(own, other, strict=True))
+
+
+def _best_of_kind(
+    connection: sa.Connection, key: Digest, visible: sa.ColumnElement[bool]
+) -> dict[str, sa.Row[Any]]:
+    """Of each function of a kind its record that won, or the fastest."""
+    columns: tuple[sa.ColumnElement[Any], ...] = (_R.id, _R.workload, _R.extents, _R.won, _R.seconds)
+    is_useful = sa.or_(_R.won, _R.default_seconds.is_(None), _R.seconds < _R.default_seconds)
+    ran = sa.and_(_R.kind_key == key, visible, _R.seconds.is_not(None), is_useful)
+    newest = sa.select(*columns).where(ran).order_by(_R.created_at.desc(), _R.id).limit(MAX_LOOKED_AT)
+    best: dict[str, sa.Row[Any]] = {}
+    rows: Sequence[sa.Row[Any]] = connection.execute(newest).all()
+    for row in sorted(rows, key=lambda row: (not row.won, row.seconds, row.id)):
+        best.setdefault(row.workload, row)
+    return best
+
+
+def _traces(connection: sa.Connection, ids: Iterable[str]) -> dict[str, str]:
+    named, traces = list(ids), dict[str, str]()
+    for start in range(0, len(named), _AT_ONCE):
+        some = named[start : start + _AT_ONCE]
+        query = sa.select(_R.id, _R.trace).where(_R.id.in_(some))
+        traces |= {row.id: row.trace for row in connection.execute(query)}
+    return traces
+
+
+_AT_ONCE = 500
