@@ -33,7 +33,7 @@ MESSAGES_PER_SECOND = 50
 """A job sends progress ten times a second, and two messages for each stage and each turn."""
 
 Question = CandidatesBuilt | EarlyBundleMade | RecordsRequested | TrialsMeasured | TrialsJudged
-"""What a job asks for, or tells, beside its turns, while a stage runs."""
+"""What a job asks for or reports, beside its turns, while a stage runs."""
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 

@@ -24,7 +24,7 @@ class JobRecords:
         limit_bytes: the size that the tenant's records may have; None: unlimited.
         scope: what the job has said that its records are about; None before it asked for any.
         judged: what it has said of its records, by function and trace.
-        stopped: whether its search was told to stop, as the user wants the best so far.
+        stopped: whether its search was asked to stop, since the user wants the best so far.
     """
 
     store: Store
@@ -40,7 +40,7 @@ class JobRecords:
         """Find records, or store trials.
 
         Raises:
-            MisbehavedError: the job tells trials before it has said what they are about.
+            MisbehavedError: the job sends trials before it has asked for records.
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
@@ -81,7 +81,7 @@ class JobRecords:
 
     def _add(self, message: TrialsMeasured) -> RecordsAnswer:
         if self.scope is None:
-            raise MisbehavedError("the job told trials before it asked for records")
+            raise MisbehavedError("the job sent trials before it asked for records")
         batch = Batch(
             first=message.first,
             trials=message.trials,

@@ -54,7 +54,7 @@ def _read(block: s_tir.SBlock) -> Product | None:
 
 
 def _gap(block: s_tir.SBlock) -> int:
-    """The number of taps of which a place uses one: the strides of a transposed convolution."""
+    """A place uses one of this many taps: the strides of a transposed convolution."""
     return prod(int(stride) for stride in block.annotations.get(STRIDES, ()))
 
 
