@@ -136,7 +136,7 @@ def gpu_refusal(
 ) -> Problem | None:
     """Why no library for these GPUs would be verified, or None if one may be.
 
-    A compilation waits for a processor that comes. For a GPU that nobody has, it would wait forever.
+    A compilation waits for a processor that comes. For a GPU that no worker has, it would wait forever.
 
     Args:
         targets: the request's targets.

@@ -83,6 +83,29 @@ TAGS = [
     {"name": "health", "description": "Health and metrics of the service."},
 ]
 
+ROUTES = (
+    models,
+    extensions,
+    submissions,
+    compilations,
+    groups,
+    events,
+    artifacts,
+    code,
+    ir,
+    invocations,
+    targets,
+    usage,
+    workers,
+    devices,
+    records,
+    keys,
+    audit,
+    health,
+    metrics,
+)
+"""The modules of routes, in the order of the OpenAPI document."""
+
 
 def create_app(settings: AppSettings | None = None) -> FastAPI:
     """Create the app; its lifespan opens the store and the queue.
@@ -111,6 +134,18 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     app.state.stopping = asyncio.Event()
     app.state.metrics = AppMetrics()
     app.state.tracer = open_tracer("app")
+    _add_middlewares(app)
+    problems.install(app)
+    for module in ROUTES:
+        app.include_router(module.router)
+    app.add_api_route("/", _root, methods=["GET", "HEAD"], include_in_schema=False)
+    documentation.install(app)
+    reference.install(app)
+    return app
+
+
+def _add_middlewares(app: FastAPI) -> None:
+    """Add the middlewares; the one that is added last runs first."""
     app.add_middleware(Conditional)
     app.add_middleware(Authentication)
     app.add_middleware(Metering, metrics=app.state.metrics)
@@ -119,34 +154,7 @@ def create_app(settings: AppSettings | None = None) -> FastAPI:
     if app.state.settings.console:
         console.install(app)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(RequestIds)  # the middleware added last runs first
-    problems.install(app)
-    for module in (
-        models,
-        extensions,
-        submissions,
-        compilations,
-        groups,
-        events,
-        artifacts,
-        code,
-        ir,
-        invocations,
-        targets,
-        usage,
-        workers,
-        devices,
-        records,
-        keys,
-        audit,
-        health,
-        metrics,
-    ):
-        app.include_router(module.router)
-    app.add_api_route("/", _root, methods=["GET", "HEAD"], include_in_schema=False)
-    documentation.install(app)
-    reference.install(app)
-    return app
+    app.add_middleware(RequestIds)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ def readiness(service: Service) -> Readiness:
 
 
 def brief(worker: Worker) -> LiveWorker:
-    """A worker without its capability, which is long."""
+    """A worker without its capability, which is a long document."""
     return LiveWorker(id=worker.id, host=worker.host, sandbox=worker.sandbox, seen_at=worker.seen_at)
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import thread_time
@@ -32,6 +33,8 @@ from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.target import compile_target
+from worker.compiler.values import Optimized, StageContext
 
 MODELS = ("mobilenet_v2", "resnet18", "densenet121")
 SIZE = 224
@@ -49,28 +52,42 @@ class Call(NamedTuple):
 
 def main(names: tuple[str, ...], batch: int) -> None:
     """Print a line for each model."""
+    print("model                 total ms  without products  of these pools  slowest of them")
+    for name in names:
+        print(_row(name, *_profile(*published_model(name, batch))), flush=True)
+
+
+def published_model(name: str, batch: int) -> tuple[nn.Module, Inputs]:
+    """A model of torchvision with random weights, and images for it."""
     declare_operators()
     from torchvision import models
 
-    print("model                 total ms  without products  of these pools  slowest of them")
-    for name in names:
-        torch.manual_seed(0)
-        model = getattr(models, name)(weights=None).eval()
-        inputs = (torch.randn(batch, 3, SIZE, SIZE),)
-        with torch.no_grad():
-            enliven(model)
-            calibrate(model, inputs)
-        print(_row(name, *_profile(model.requires_grad_(False), inputs)), flush=True)
+    torch.manual_seed(0)
+    model = getattr(models, name)(weights=None).eval()
+    inputs = (torch.randn(batch, 3, SIZE, SIZE),)
+    with torch.no_grad():
+        enliven(model)
+        calibrate(model, inputs)
+    return model.requires_grad_(False), inputs
+
+
+def optimized(
+    model: nn.Module, inputs: Inputs, folder: Path, mcpu: str = ""
+) -> tuple[Optimized, StageContext]:
+    """A model after the stage `optimize`, for one thread of this machine or of another processor."""
+    path = save(model, inputs, Form.PT2, folder)
+    context = stage_context(folder)
+    given = upload(path, Form.PT2, inputs, NO_CONSTANTS)
+    if mcpu:
+        resolved = given.target.resolved.model_copy(update={"mcpu": mcpu})
+        given = replace(given, target=compile_target(resolved))
+    return optimize(translate(capture(given, context), context), context), context
 
 
 def _profile(model: nn.Module, inputs: Inputs) -> tuple[Mapping[str, float], frozenset[str]]:
     """The seconds of each function in a run, and the functions with products."""
     with TemporaryDirectory() as folder:
-        path = save(model, inputs, Form.PT2, Path(folder))
-        context = stage_context(path.parent)
-        ready = optimize(
-            translate(capture(upload(path, Form.PT2, inputs, NO_CONSTANTS), context), context), context
-        )
+        ready, _ = optimized(model, inputs, Path(folder))
         target = ready.captured.upload.target.llvm
         executable = compile_module(schedule_rest(ready.module, target), target)
     functions = ready.module.functions_items()

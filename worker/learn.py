@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-TRAINING_SECONDS = 600
 NICE = 19
 DATABASE = ("database_workload.json", "database_tuning_record.json")
 

@@ -18,9 +18,9 @@ RESERVED_BYTES = 16 * GIBIBYTE
 RESERVED_BYTES_PER_CORE = GIBIBYTE // 2
 """Address space that a job reserves beyond its memory: libraries, stacks and arenas of its threads."""
 ALL_ADDRESSES = 1 << 47
-"""The address space of a process, of which the driver of a GPU reserves large parts."""
+"""The address space of a process; a GPU's driver reserves large parts of it."""
 CPU_SLACK_SECONDS = 2
-"""How much earlier the watch acts than the kernel, whose SIGKILL cannot be told from any other."""
+"""How much earlier the watch acts than the kernel, whose SIGKILL looks like any other."""
 
 
 def _default_work_dir() -> Path:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.http.problems import allowed_methods, answers_head
 from app.http.ranges import not_modified
+from app.middleware import Middleware
 
 PREFIX = "/v1/"
 JSON = "application/json"
@@ -20,19 +21,14 @@ KEPT = ("etag", "cache-control", "vary", "date", "retry-after", "location")
 """The headers that a 304 repeats."""
 
 
-class Conditional:
-    """Middleware that adds entity tags to documents, and `HEAD` to routes that have only `GET`."""
+class Conditional(Middleware):
+    """Adds entity tags to documents, and `HEAD` to routes that have only `GET`."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and omit a body that the client does not need."""
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
-            await self._app(scope, receive, send)
-            return
-        is_head = scope["method"] == "HEAD" and _is_read_by_get_alone(scope)
-        if scope["method"] != "GET" and not is_head:
+        is_document = scope["path"].startswith(PREFIX)
+        is_head = is_document and scope["method"] == "HEAD" and _is_read_by_get_alone(scope)
+        if not is_head and not (is_document and scope["method"] == "GET"):
             await self._app(scope, receive, send)
             return
         answer = _Answer(send, Headers(scope=scope), is_head)

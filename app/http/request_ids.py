@@ -4,38 +4,31 @@ import re
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from app.middleware import Middleware, seeing_head
 from bessemer.telemetry.logs import begin_log_fields
 
 HEADER = "X-Request-Id"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-class RequestIds:
+class RequestIds(Middleware):
     """Middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its id.
 
         The log field stays after the response: an escaping error is logged in the same task.
         """
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request_id = accepted_id(Headers(scope=scope).get(HEADER))
         begin_log_fields(request=request_id)
         scope.setdefault("state", {})["request_id"] = request_id
 
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = request_id
-            await send(message)
+        def identify(head: Message) -> None:
+            MutableHeaders(scope=head)[HEADER] = request_id
 
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, seeing_head(send, identify))
 
 
 def accepted_id(given: str | None) -> str:

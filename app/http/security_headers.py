@@ -1,7 +1,9 @@
 """Headers that keep browsers from misreading or embedding responses."""
 
 from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
+
+from app.middleware import Middleware, seeing_head
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -10,20 +12,15 @@ HEADERS = {
 }
 
 
-class SecurityHeaders:
+class SecurityHeaders(Middleware):
     """Middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the headers to a response."""
+        await self._app(scope, receive, seeing_head(send, _add_headers))
 
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
 
-        await self._app(scope, receive, sending if scope["type"] == "http" else send)
+def _add_headers(head: Message) -> None:
+    headers = MutableHeaders(scope=head)
+    for name, value in HEADERS.items():
+        headers.setdefault(name, value)

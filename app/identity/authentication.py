@@ -13,6 +13,7 @@ from app.http.problems import TOO_MANY_STATUS, RefusalError, problem_response, s
 from app.identity.caller import Caller
 from app.identity.login import Login
 from app.identity.scopes import is_audited, required_scope
+from app.middleware import Middleware
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.store.errors import StoreError
 from bessemer.store.rows.audit import Audit
@@ -30,19 +31,16 @@ class Access:
     audit: Audit
 
 
-class Authentication:
+class Authentication(Middleware):
     """Sets ``request.state.caller``, or refuses the request.
 
     It appends an entry to the audit log before it forwards the head of a response: a client never learns of a
     change that the log lacks.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http" or required_scope(scope["method"], scope["path"]) is None:
+        if required_scope(scope["method"], scope["path"]) is None:
             await self._app(scope, receive, send)
             return
         request = Request(scope)

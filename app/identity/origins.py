@@ -15,11 +15,12 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.http.problems import problem_response, store_problem
 from app.identity.authentication import Access
 from app.identity.scopes import READING
+from app.middleware import Middleware
 from app.settings import AppSettings
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.store.errors import StoreError
@@ -28,37 +29,33 @@ FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 OWN_NAMES = frozenset({"localhost", socket.gethostname().lower()})
 
 
-class Origins:
+class Origins(Middleware):
     """Middleware around the whole app."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
         request = Request(scope)
-        settings: AppSettings = request.app.state.settings
-        access: Access = request.app.state.access
         try:
-            serves_any_name = not settings.allowed_hosts and await access.login.asks_for_keys()
+            problem = await _problem_of(request)
         except StoreError as error:
-            await problem_response(request, store_problem(error))(scope, receive, send)
-            return
-        problem = None if serves_any_name else host_problem(_header(request, "host"), settings.allowed_hosts)
-        if problem is None and request.method not in READING:
-            problem = origin_problem(
-                _header(request, "host"),
-                _header(request, "origin"),
-                _header(request, "sec-fetch-site"),
-                settings.allowed_origins,
-            )
-        if problem is None:
-            await self._app(scope, receive, send)
-        else:
-            await problem_response(request, problem)(scope, receive, send)
+            problem = store_problem(error)
+        answer = self._app if problem is None else problem_response(request, problem)
+        await answer(scope, receive, send)
+
+
+async def _problem_of(request: Request) -> Problem | None:
+    settings: AppSettings = request.app.state.settings
+    access: Access = request.app.state.access
+    serves_any_name = not settings.allowed_hosts and await access.login.asks_for_keys()
+    problem = None if serves_any_name else host_problem(_header(request, "host"), settings.allowed_hosts)
+    if problem is not None or request.method in READING:
+        return problem
+    return origin_problem(
+        _header(request, "host"),
+        _header(request, "origin"),
+        _header(request, "sec-fetch-site"),
+        settings.allowed_origins,
+    )
 
 
 def host_problem(host: str, allowed: Collection[str]) -> Problem | None:

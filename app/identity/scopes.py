@@ -5,7 +5,7 @@ import re
 from bessemer.contract.access import Scope
 
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})
-"""Paths that anyone may read: they contain nothing of any tenant."""
+"""Paths that anyone may read: they contain no tenant's data."""
 CONSOLE = "/console/"
 PUBLIC_CONSOLE = ("/console/sign-in", "/console/sign-out", "/console/static/")
 """The starts of the console's paths that anyone may use."""
@@ -16,7 +16,7 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 DEVICES = "/v1/devices"
 UNRECORDED = re.compile(r"/v1/devices/[0-9a-f]+/(task|tasks/[0-9a-f]+/lease)")
-"""The paths of heartbeats, which are sent every few seconds and change nothing of a user's."""
+"""The paths of heartbeats, which are sent every few seconds and change no user's data."""
 
 
 def is_audited(method: str, path: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.middleware import Middleware, seeing_head
 from app.observability.metrics import AppMetrics
 from bessemer.telemetry.logs import LogFields
 
@@ -20,28 +21,20 @@ LOGGED_PATH_CHARACTERS = 1024
 access = logging.getLogger("app.access")
 
 
-class Metering:
+class Metering(Middleware):
     """Middleware around the whole app."""
 
     def __init__(self, app: ASGIApp, metrics: AppMetrics) -> None:
-        self._app = app
+        super().__init__(app)
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and count it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         answer = Answer()
-
-        async def sending(message: Message) -> None:
-            answer.saw(message)
-            await send(message)
-
         began = time.perf_counter()
         with self._metrics.in_progress.track_inprogress():
             try:
-                await self._app(scope, receive, sending)
+                await self._app(scope, receive, seeing_head(send, answer.saw))
             finally:
                 self._count(scope, answer, time.perf_counter() - began)
 
@@ -66,11 +59,10 @@ class Answer:
     status = BROKEN_STATUS
     is_event_stream = False
 
-    def saw(self, message: Message) -> None:
+    def saw(self, head: Message) -> None:
         """Note the head of the response."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.is_event_stream = _is_event_stream(message.get("headers", ()))
+        self.status = head["status"]
+        self.is_event_stream = _is_event_stream(head.get("headers", ()))
 
 
 def route_label(scope: Scope) -> str:

@@ -3,6 +3,7 @@
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.middleware import Middleware, seeing_head
 from app.observability.request_log import method_label, route_label
 from bessemer.telemetry.traces import TRACEPARENT, Span, SpanKind, Tracer, valid_traceparent, within
 
@@ -10,31 +11,29 @@ UNTRACED = frozenset({"/healthz", "/readyz", "/metrics"})
 FIRST_ERROR_STATUS = 500
 
 
-class Tracing:
+class Tracing(Middleware):
     """Middleware around the whole app."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
-        self._app = app
+        super().__init__(app)
         self._tracer = tracer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on within a span."""
-        if scope["type"] != "http" or scope["path"] in UNTRACED:
+        if scope["path"] in UNTRACED:
             await self._app(scope, receive, send)
             return
         parent = valid_traceparent(Headers(scope=scope).get(TRACEPARENT))
         span = self._tracer.start(method_label(scope), parent, SpanKind.SERVER)
         status = FIRST_ERROR_STATUS
 
-        async def sending(message: Message) -> None:
+        def note(head: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
+            status = head["status"]
 
         with within(span):
             try:
-                await self._app(scope, receive, sending)
+                await self._app(scope, receive, seeing_head(send, note))
             finally:
                 _end(span, scope, status)
 

@@ -47,7 +47,7 @@ class StageCost(BaseModel):
 
 
 class Scaled(BaseModel):
-    """A model of so many parts, the kernels of its library, and what each stage took."""
+    """A model of that many parts, the kernels of its library, and what each stage took."""
 
     model: str
     parts: int

@@ -21,7 +21,7 @@ class Clock(StrEnum):
 
 
 class Case(BaseModel):
-    """What is timed: ``tokens`` tokens, of which the first stands at ``position``."""
+    """What is timed: ``tokens`` tokens, the first of which stands at ``position``."""
 
     tokens: int
     position: int

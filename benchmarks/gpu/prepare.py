@@ -62,7 +62,7 @@ def compile_case(
         target: of the GPU.
         output: the folder; the search's log and records lie beside it, by its name.
         tuning: the options of a search, if there is one.
-        observer: hears of stages and progress.
+        observer: is informed of stages and progress.
         turns: when it may measure.
     """
     shutil.rmtree(output, ignore_errors=True)

@@ -29,7 +29,7 @@ class InTotoDocument(Document):
 
 
 class Sha256(InTotoDocument):
-    """A set of digests, of which there is one."""
+    """A set of one digest."""
 
     sha256: Digest
 

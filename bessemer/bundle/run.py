@@ -178,7 +178,7 @@ class Sizes:
         for spec, shape in shapes:
             if len(shape) != len(spec.shape):
                 raise self._refusal(spec, shape)
-            for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
+            for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):
                 entry = self._inputs.get((spec.name, axis))
                 if entry is None:
                     if size != fixed:
@@ -199,7 +199,7 @@ class Sizes:
         """
         if len(shape) != len(spec.shape):
             return False
-        for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):  # noqa: B905
+        for axis, (size, fixed) in enumerate(zip(shape, spec.shape)):
             entry = self._outputs.get((spec.name, axis))
             if entry is None:
                 expected = fixed
@@ -370,7 +370,7 @@ class ParameterReader:
             BundleError: the file does not hold the tensors that the library was compiled for.
         """
         arrays = self.read(path)
-        tensors = [_lent(spec, array) for spec, array in zip(self.specs, arrays)]  # noqa: B905
+        tensors = [_lent(spec, array) for spec, array in zip(self.specs, arrays)]
         prepared = tuple(_with_helpers(prepare, tensors))
         _forget_pages(arrays)
         return prepared
@@ -483,7 +483,7 @@ class Call:
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
             raise InputError(f"got {len(args)} arguments by position, expected {len(self._positional)}")
-        given = dict(zip(self._positional, args))  # noqa: B905
+        given = dict(zip(self._positional, args))
         for name, value in kwargs.items():
             if name not in self._names:
                 raise InputError(f"unknown argument '{name}'")
@@ -548,7 +548,7 @@ def _parts(structure: Mapping[str, Any], value: Any, place: str) -> Iterator[tup
         parts = [getattr(value, key, _ABSENT) for key in keys]
     else:
         raise InputError(f"'{place}' is a {type(value).__name__}, expected {_shown(structure)}")
-    return zip(places, items, parts)  # noqa: B905
+    return zip(places, items, parts)
 
 
 def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
@@ -559,12 +559,12 @@ def _restored(structure: Mapping[str, Any], arrays: Arrays) -> Any:
     kind, keys = structure["container"], structure["keys"]
     values = [_restored(item, arrays) for item in structure["items"]]
     if kind == "dict":
-        return dict(zip(keys, values))  # noqa: B905
+        return dict(zip(keys, values))
     if kind == "named_tuple":
         return _named_tuple(tuple(keys))(*values)
     if kind in ("list", "tuple"):
         return values if kind == "list" else tuple(values)
-    return SimpleNamespace(**dict(zip(keys, values)))  # noqa: B905
+    return SimpleNamespace(**dict(zip(keys, values)))
 
 
 @cache
@@ -588,9 +588,9 @@ def _shown(structure: Mapping[str, Any]) -> str:
     if kind == "list":
         return f"[{', '.join(texts)}]"
     if kind == "dict":
-        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(keys, texts))}}}"  # noqa: B905
+        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(keys, texts))}}}"
     if keys:
-        return f"({', '.join(f'{key}={text}' for key, text in zip(keys, texts))})"  # noqa: B905
+        return f"({', '.join(f'{key}={text}' for key, text in zip(keys, texts))})"
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
@@ -806,7 +806,7 @@ class GpuSession:
             _on_gpu(spec, given) if spec.name in given else self._new(index, number)
             for number, spec in enumerate(point.outputs)
         ]
-        made = {spec.name: tensor for spec, tensor in zip(point.outputs, written)}  # noqa: B905
+        made = {spec.name: tensor for spec, tensor in zip(point.outputs, written)}
         start = self._arena.starting_on_gpu(index, passed, written, stream)
         return start, {**made, **{name: given[name] for name in made if name in given}}
 
@@ -909,13 +909,13 @@ class Entry:
         """The inputs in order, and their dynamic sizes. Raises ``InputError``."""
         _check_names(self.inputs, inputs, self.sizes)
         arrays = [as_input(spec, inputs[spec.name]) for spec in self.inputs]
-        chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])  # noqa: B905
-        return [_checked(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        chosen = self.sizes.choose([(spec, array.shape) for spec, array in zip(self.inputs, arrays)])
+        return [_checked(spec, array) for spec, array in zip(self.inputs, arrays)], chosen
 
     def tensors(self, inputs: Arrays) -> tuple[list[Any], dict[str, int]]:
         """The inputs as runtime tensors, and their dynamic sizes. Raises ``InputError``."""
         arrays, chosen = self.arrays(inputs)
-        return [_lent(spec, array) for spec, array in zip(self.inputs, arrays)], chosen  # noqa: B905
+        return [_lent(spec, array) for spec, array in zip(self.inputs, arrays)], chosen
 
     def call(self, arguments: Sequence[Any]) -> list[Any]:
         """Run on runtime tensors and return the outputs and the state. Raises ``BundleError``."""
@@ -1199,16 +1199,16 @@ class Session:
             self.state = {name: array for name, array in inputs.items() if name not in own}
         self.seed = None if point.seed is None else int(seeded[point.seed])
         tensors = point.call([*given, *(self._tensors[spec.name] for spec in point.states)])
-        for spec, tensor in zip((*point.outputs, *point.states), tensors):  # noqa: B905
+        for spec, tensor in zip((*point.outputs, *point.states), tensors):
             known = point.sizes.suits(spec, spec.shape_of(tensor), chosen)
             if not known or str(tensor.dtype) != spec.runtime_dtype:
                 raise BundleError(
                     f"the library returned {tuple(tensor.shape)} {tensor.dtype}, expected {spec}"
                 )
         after = tensors[len(point.outputs) :]
-        self._tensors.update((spec.name, tensor) for spec, tensor in zip(point.states, after))  # noqa: B905
+        self._tensors.update((spec.name, tensor) for spec, tensor in zip(point.states, after))
         taken = {True: _shared, False: _to_array}
-        pairs = zip(point.outputs, tensors)  # noqa: B905
+        pairs = zip(point.outputs, tensors)
         return {spec.name: taken[spec.name in point.own_memory](tensor, spec) for spec, tensor in pairs}
 
 
@@ -1267,7 +1267,7 @@ def load(
     with _using(folder):
         entries = [
             Entry(folder, each, function, owns_outputs=bool(planned))
-            for each, function in zip(documents, calls)  # noqa: B905
+            for each, function in zip(documents, calls)
         ]
         return Model(folder, manifest, entries, threads, exported)
 
@@ -1797,7 +1797,7 @@ def order_ties(columns: Sequence[Column]) -> np.ndarray[Any, Any]:
     suits &= np.logical_or.reduce([column.ties(rows, places) for column in scores])
     free = suits.any(axis=0)
     found = order.copy()
-    for row, suitable in zip(off, suits):  # noqa: B905
+    for row, suitable in zip(off, suits):
         choices = np.flatnonzero(suitable & free)
         if not len(choices):
             return order

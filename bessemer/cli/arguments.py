@@ -195,7 +195,7 @@ class Draft:
         extensions: the files of extensions.
         schedules: the files of schedules, and the functions in them, by functions of the module.
         records: the folder of an earlier search's records.
-        targets: the targets of a group, of which the request has the first; empty for one compilation.
+        targets: the targets of a group, the first of which is the request's; empty for one compilation.
     """
 
     request: CompilationRequest

@@ -68,121 +68,141 @@ STATUSES = {
     Verdict.UNSTEADY: ExitStatus.UNSTEADY,
 }
 
+TargetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Target to compile for; see `bessemer compile`.")
+]
+RangesOption = Annotated[
+    list[str] | None,
+    typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
+]
+FieldsOption = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
+]
+NameOption = Annotated[str | None, typer.Option(metavar="NAME", help="See `bessemer compile`.")]
+LabelsOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="See `bessemer compile`.")
+]
+MaxLatencyRatioOption = Annotated[
+    float | None, typer.Option(min=0, help="Maximum latency relative to torch eager.")
+]
+MaxLatencyOption = Annotated[
+    float | None, typer.Option(min=0, help="Maximum median latency in milliseconds.")
+]
+MaxMemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        parser=read_bytes,
+        metavar="SIZE",
+        help="Maximum memory for loading and running the library, such as 64MiB; or bytes.",
+    ),
+]
+MaxSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-size",
+        "--max-library-bytes",
+        parser=read_bytes,
+        metavar="SIZE",
+        envvar=[f"{VARIABLE_PREFIX}MAX_SIZE", f"{VARIABLE_PREFIX}MAX_LIBRARY_BYTES"],
+        help="Maximum size of model.so, such as 2MiB; or bytes.",
+    ),
+]
+MaxRegressOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0, help="Maximum growth of latency (ratio and milliseconds), memory and size over --compare."
+    ),
+]
+MaxOutputChangeOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="PERCENT",
+        help="Maximum change of the outputs on the inputs of --compare, or of --golden "
+        f"(where it defaults to {WARN_OUTPUT_PERCENT:g}).",
+    ),
+]
+GoldenOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.npz",
+        help="Run the arrays inputs/NAME of this file, and compare with its outputs/NAME.",
+    ),
+]
+CompareOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="REPORT.json",
+        help="Base to compare with: an earlier --report, with the .npz beside it. If the file does not "
+        "exist, the gate compares nothing and warns.",
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="REPORT.json",
+        help="Write this run's report, with its inputs and outputs beside it as .npz.",
+    ),
+]
+SummaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.md",
+        envvar=[f"{VARIABLE_PREFIX}SUMMARY", "GITHUB_STEP_SUMMARY"],
+        help="Append a Markdown summary.",
+    ),
+]
+JunitOption = Annotated[Path | None, typer.Option(metavar="FILE.xml", help="Write a JUnit report.")]
+OutputOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
+]
+QueueTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        help="Fail unless a worker starts the compilation within this time. By default, the gate waits "
+        "for busy workers, but fails at once if no live worker can run it.",
+    ),
+]
+RetriesOption = Annotated[
+    int,
+    typer.Option(
+        "--repeat-unsteady",
+        min=0,
+        max=10,
+        help="How often to compile and measure again if the result is unsteady.",
+    ),
+]
+
 
 def gate(
     model: ModelArgument,
-    target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Target to compile for; see `bessemer compile`.")
-    ] = None,
+    target: TargetOption = None,
     inputs: InputsOption = None,
-    dimensions: Annotated[
-        list[str] | None,
-        typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
-    ] = None,
+    dimensions: RangesOption = None,
     constants: ConstantsOption = None,
     entries: EntriesOption = None,
     weights: WeightsOption = None,
     reference: ReferenceOption = None,
     extensions: ExtensionsOption = None,
-    options: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="See `bessemer compile`.")] = None,
-    labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="See `bessemer compile`.")
-    ] = None,
-    max_latency_ratio: Annotated[
-        float | None, typer.Option(min=0, help="Maximum latency relative to torch eager.")
-    ] = None,
-    max_latency_ms: Annotated[
-        float | None, typer.Option(min=0, help="Maximum median latency in milliseconds.")
-    ] = None,
-    max_memory: Annotated[
-        int | None,
-        typer.Option(
-            parser=read_bytes,
-            metavar="SIZE",
-            help="Maximum memory for loading and running the library, such as 64MiB; or bytes.",
-        ),
-    ] = None,
-    max_size: Annotated[
-        int | None,
-        typer.Option(
-            "--max-size",
-            "--max-library-bytes",
-            parser=read_bytes,
-            metavar="SIZE",
-            envvar=[f"{VARIABLE_PREFIX}MAX_SIZE", f"{VARIABLE_PREFIX}MAX_LIBRARY_BYTES"],
-            help="Maximum size of model.so, such as 2MiB; or bytes.",
-        ),
-    ] = None,
-    max_regress_percent: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Maximum growth of latency (ratio and milliseconds), memory and size over --compare."
-        ),
-    ] = None,
-    max_output_change: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="PERCENT",
-            help="Maximum change of the outputs on the inputs of --compare, or of --golden "
-            f"(where it defaults to {WARN_OUTPUT_PERCENT:g}).",
-        ),
-    ] = None,
-    golden: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.npz",
-            help="Run the arrays inputs/NAME of this file, and compare with its outputs/NAME.",
-        ),
-    ] = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REPORT.json",
-            help="Base to compare with: an earlier --report, with the .npz beside it. If the file does not "
-            "exist, the gate compares nothing and warns.",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REPORT.json",
-            help="Write this run's report, with its inputs and outputs beside it as .npz.",
-        ),
-    ] = None,
-    summary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.md",
-            envvar=[f"{VARIABLE_PREFIX}SUMMARY", "GITHUB_STEP_SUMMARY"],
-            help="Append a Markdown summary.",
-        ),
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE.xml", help="Write a JUnit report.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Unpack the bundle there.", file_okay=False)
-    ] = None,
-    queue_timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            metavar="SECONDS",
-            help="Fail unless a worker starts the compilation within this time. By default, the gate waits "
-            "for busy workers, but fails at once if no live worker can run it.",
-        ),
-    ] = None,
-    retries: Annotated[
-        int,
-        typer.Option(
-            "--repeat-unsteady",
-            min=0,
-            max=10,
-            help="How often to compile and measure again if the result is unsteady.",
-        ),
-    ] = 1,
+    options: FieldsOption = None,
+    name: NameOption = None,
+    labels: LabelsOption = None,
+    max_latency_ratio: MaxLatencyRatioOption = None,
+    max_latency_ms: MaxLatencyOption = None,
+    max_memory: MaxMemoryOption = None,
+    max_size: MaxSizeOption = None,
+    max_regress_percent: MaxRegressOption = None,
+    max_output_change: MaxOutputChangeOption = None,
+    golden: GoldenOption = None,
+    compare: CompareOption = None,
+    report: ReportOption = None,
+    summary: SummaryOption = None,
+    junit: JunitOption = None,
+    output: OutputOption = None,
+    queue_timeout: QueueTimeoutOption = None,
+    retries: RetriesOption = 1,
     url: UrlOption = None,
 ) -> None:
     """Compile a model and judge it. Exit status: wrong (4), slower (5), larger (6), inconclusive (7)."""
@@ -208,14 +228,7 @@ def gate(
             if not left or not should_repeat(outcome, base.report, makes_base=report is not None):
                 break
             print_lines(errors, "the measurement was unsteady: measuring again")
-        spoiled = _spoils_base(outcome, base, report, compare)
-        if spoiled:
-            print_lines(errors, f"{report} was not replaced: {spoiled}")
-            files = replace(files, report=None)
-        if files.report is not None and job.state is JobState.SUCCEEDED:
-            keep_reference(job, files.report)
-        if files.report is not None and outcome.doubt:
-            print_lines(errors, f"warning: {files.report} is not a reliable base: {outcome.doubt}")
+        files = replace(files, report=_new_base(job, outcome, base, report, compare))
         files.write(outcome)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
@@ -274,11 +287,22 @@ def _judged(model: str, job: Job, base: Base, bounds: Bounds) -> Outcome:
     return judge(model, job.document, job.report(), base.report, bounds, notes, outputs)
 
 
-def _spoils_base(outcome: Outcome, base: Base, report: Path | None, compare: Path | None) -> str:
-    """Why the report must not replace the base that the model was compared with; empty if it may."""
-    if report is None or compare is None or report.resolve() != compare.resolve() or not compare.exists():
-        return ""
-    return unfit_as_base(outcome, base.report)
+def _new_base(
+    job: Job, outcome: Outcome, base: Base, report: Path | None, compare: Path | None
+) -> Path | None:
+    """Write the arrays beside the report; returns its path, or None if it must not replace the base."""
+    if report is None:
+        return None
+    replaces_base = compare is not None and compare.exists() and report.resolve() == compare.resolve()
+    spoiled = unfit_as_base(outcome, base.report) if replaces_base else ""
+    if spoiled:
+        print_lines(errors, f"{report} was not replaced: {spoiled}")
+        return None
+    if job.state is JobState.SUCCEEDED:
+        keep_reference(job, report)
+    if outcome.doubt:
+        print_lines(errors, f"warning: {report} is not a reliable base: {outcome.doubt}")
+    return report
 
 
 def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:

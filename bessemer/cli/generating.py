@@ -129,7 +129,7 @@ def _keeps(model: "Model", entry: "Entry", position: int) -> bool:
     """Whether a run at a position writes to the cache: the library ignores writes beyond its end.
 
     The cache is full of a number that no token gives: a padding token's keys may be the zeros it begins with.
-    A run without a position tells nothing.
+    A run without a position says nothing about it.
     """
     import numpy as np
 

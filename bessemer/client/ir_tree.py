@@ -69,7 +69,7 @@ def function_text(text: str, name: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines as Python's parser counts them; a form feed, for one, ends none."""
+    """The lines as Python's parser counts them; a form feed does not end a line."""
     return io.StringIO(text, newline="").readlines()
 
 

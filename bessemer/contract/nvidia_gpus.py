@@ -76,7 +76,7 @@ def names_gpu(name: str) -> bool:
 
 
 def number_of(arch: str) -> int | None:
-    """An architecture's compute capability as one number: 90 of ``sm_90``; None if it is no architecture."""
+    """An architecture's compute capability as one number: 90 of ``sm_90``; None for another name."""
     found = re.fullmatch(r"sm_(\d{2,3})", arch)
     return None if found is None else int(found[1])
 

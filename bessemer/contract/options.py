@@ -40,7 +40,7 @@ DEFAULT_TOLERANCES: dict[DType, Tolerance] = {
     DType.FLOAT16: Tolerance(relative=1e-2, absolute=1e-3),
     DType.BFLOAT16: Tolerance(relative=4e-2, absolute=1e-2),
 }
-"""By dtype, which is that of the parts of complex numbers; integers and booleans must be equal."""
+"""By dtype; complex numbers have the tolerance of their parts. Integers and booleans must be equal."""
 
 
 class TranslationLevel(GrowingEnum):

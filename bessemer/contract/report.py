@@ -524,8 +524,8 @@ class LayoutTrial(Document):
     function: str = Field(description="A function that the choice concerns, whose record keeps it.")
     choice: str = Field(
         description="`direct`, `winograd-2` or `winograd-4`, after the side of a tile; `blocks-256`: blocks "
-        "of channels of so many bits; `activation-apart`: joins are activated by a function of their own; "
-        "`chains-apart`: so are the windows behind a convolution."
+        "of channels of 256 bits; `activation-apart`: a function of its own activates a join; "
+        "`chains-apart`: a function of its own computes the windows behind a convolution."
     )
     expected: str = Field(description="What the processor's model had chosen.")
     found_ms: float | None = Field(default=None, description="Latency with `choice`; null if it failed.")

@@ -231,9 +231,9 @@ def _arch_error(arch: str) -> PydanticCustomError | ValueError:
     meant = architecture_named(arch)
     if meant is None:
         known = ", ".join(GPU_ARCHITECTURES)
-        return ValueError(f"'{_shown(arch)}' is no architecture of NVIDIA GPUs: choose one of {known}")
+        return ValueError(f"'{_shown(arch)}' is not an architecture of NVIDIA GPUs: choose one of {known}")
     if meant in GPU_ARCHITECTURES:
-        return ValueError(f"'{_shown(arch)}' is no architecture of the compiler; did you mean '{meant}'?")
+        return ValueError(f"'{_shown(arch)}' is not a known architecture; did you mean '{meant}'?")
     return _lacking(arch, meant)
 
 

@@ -12,7 +12,7 @@ INPUTS, OUTPUTS = "inputs/", "outputs/"
 """Prefixes of the array names in a reference."""
 
 STATE = "state."
-"""The names of state begin so. Invocations return it beside the outputs, unless the library has none."""
+"""The prefix of states' names. Invocations return states beside the outputs, if the library has any."""
 
 
 @dataclass(frozen=True)

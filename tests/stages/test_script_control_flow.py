@@ -281,7 +281,7 @@ class Growing(nn.Module):
             "if bool",
         ),
         (OtherDtype(), r"'x0?' is a float32 tensor of shape \[4, 3\] or a float64 tensor", "while bool"),
-        (Growing(), "a list grows as long as a value asks for it: bound the steps", "while bool"),
+        (Growing(), "a value decides how long a list grows: bound the steps", "while bool"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )

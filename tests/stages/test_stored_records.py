@@ -135,8 +135,6 @@ def won_of(trials: Sequence[MeasuredTrial], won: bool = True) -> tuple[StoredTri
     )
 
 
-NO_TRACES = ("[", "[[],[]", "{}")
-
 SEARCHES = {
     "plans": TuneOptions(trials=16, search=SearchMethod.PLANS, max_trials_per_task=8),
     "metaschedule": TuneOptions(

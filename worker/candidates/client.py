@@ -108,7 +108,7 @@ class CandidateClient:
     """Talks to a forked candidate server, one request at a time.
 
     Attributes:
-        lost: how the server was lost, if it was; an exception that passes through TVM's callbacks forgets it.
+        lost: how the server was lost, if it was; TVM's callbacks drop this from an exception.
     """
 
     def __init__(

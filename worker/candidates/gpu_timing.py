@@ -52,7 +52,7 @@ _LEAST_RUNS, _MOST_RUNS = 5, 50
 _SLOW_SECONDS = 0.2
 
 _PATTERN_ELEMENTS = 1 << 20
-"""Random numbers repeat after so many: drawing all of them would take longer than the runs."""
+"""Random numbers repeat after this many: drawing all of them would take longer than the runs."""
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """Of a result, relative to its size and to the root of the mean square of its tensor."""
@@ -310,7 +310,7 @@ class GpuTimer:
         return self._arguments[shapes]
 
     def _make_room(self, size: int, kept: tuple[TensorArgument, ...]) -> None:
-        """Free the arguments of other candidates if there is no room for so many bytes."""
+        """Free the arguments of other candidates if there is no room for this many bytes."""
         if self._gpu.free_bytes() >= size + _SPARE_BYTES:
             return
         for shapes in [shapes for shapes in self._arguments if shapes != kept]:

@@ -128,7 +128,7 @@ class Pool:
             process = self._idle.pop() if self._idle else fork_process(partial(_serve, self._describe))
             index = self._waiting.popleft()
             self._running[index] = _Running(process, time.monotonic() + self._wall_seconds)
-            with contextlib.suppress(BrokenPipeError):  # the end of its answers tells how it died
+            with contextlib.suppress(BrokenPipeError):  # the end of its answers shows how it died
                 process.send(self._calls[index])
 
     def _await(self) -> None:

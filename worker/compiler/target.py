@@ -260,7 +260,7 @@ def missing_features(target: CompileTarget) -> tuple[str, ...]:
 
 
 def refuse_unrunnable(target: CompileTarget, by_device: bool = False) -> None:
-    """Refuse a target whose code this machine cannot run and hence cannot verify.
+    """Refuse a target whose code this machine cannot run, and so cannot verify.
 
     Args:
         target: the target.

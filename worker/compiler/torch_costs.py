@@ -115,7 +115,7 @@ def _typing_with_cached_hints() -> ModuleType:
 
 
 class _InputTargets:
-    """The parameters and buffers of a signature, which torch's properties collect anew on every access."""
+    """The parameters and buffers of a signature, which torch's properties collect again on every access."""
 
     def __init__(self, signature: ExportGraphSignature) -> None:
         self._signature = signature

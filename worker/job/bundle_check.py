@@ -53,7 +53,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
     if manifest.verified is not work.runs:
         raise JobError(
-            ErrorCode.VERIFY_MISMATCH, "the bundle's manifest says otherwise whether it is verified"
+            ErrorCode.VERIFY_MISMATCH, "the bundle's manifest contradicts the request on verification"
         )
     if not work.runs:
         return Checked(check=None)

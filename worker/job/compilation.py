@@ -62,7 +62,7 @@ KEPT = (IR_INDEX, IR_TEXTS, CODE_INDEX, CODE_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GR
 
 
 def refuse_early(_made: EarlyBundleMade) -> EarlyBundleTaken:
-    """Nobody publishes: the answer outside a service."""
+    """The answer outside a service, which nothing publishes for."""
     return EarlyBundleTaken(refusal="nothing publishes bundles here")
 
 

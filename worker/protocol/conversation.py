@@ -41,7 +41,7 @@ Question = (
     | TrialsMeasured
     | TrialsJudged
 )
-"""What a job asks for, or tells, beside its turns, while a stage runs."""
+"""What a job asks for or reports, beside its turns, while a stage runs."""
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
 
 

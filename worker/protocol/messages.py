@@ -165,7 +165,7 @@ class TrialsJudged(Document):
 
 
 class BundleRead(Document):
-    """The fresh process has read files of a bundle, and run nothing of it; ``last`` ends the list."""
+    """The fresh process has read files of a bundle, and run none of them; ``last`` ends the list."""
 
     kind: Literal["bundle-read"] = "bundle-read"
     files: Annotated[tuple[BundleFile, ...], Field(max_length=MAX_FILES_AT_ONCE)]
@@ -234,7 +234,7 @@ def _check_code(code: ErrorCode) -> ErrorCode:
 
 
 class Failed(Document):
-    """The job ended with a problem, of which it writes only the detail. Last message."""
+    """The job ended with a problem; it sends only the problem's detail. Last message."""
 
     kind: Literal["failed"] = "failed"
     code: Annotated[ErrorCode, AfterValidator(_check_code)]

@@ -97,7 +97,7 @@ GPU_IOCTLS = (
     (0xFFFF_F000, 0),  # nvidia-uvm: plain numbers
     (0xFFFF_FFFC, 0x3000_0000),  # nvidia-uvm: its start and end
 )
-"""Masks and values of the requests to NVIDIA's driver, of which a job for a GPU makes any.
+"""Masks and values of the requests to NVIDIA's driver that a job for a GPU may make: all of them.
 
 Source: ``kernel-open/nvidia-uvm/uvm_ioctl.h`` and ``nv-ioctl-numbers.h`` of NVIDIA/open-gpu-kernel-modules.
 """

@@ -24,7 +24,7 @@ class JobRecords:
         limit_bytes: the size that the tenant's records may have; None: unlimited.
         scope: what the job has said that its records are about; None before it asked for any.
         judged: what it has said of its records, by function and trace.
-        stopped: whether its search was told to stop, as the user wants the best so far.
+        stopped: whether its search was asked to stop, since the user wants the best so far.
     """
 
     store: Store
@@ -42,8 +42,8 @@ class JobRecords:
         """Find records, or store trials.
 
         Raises:
-            MisbehavedError: the job tells trials, or asks for records of similar functions, before it has
-                said what they are about.
+            MisbehavedError: the job sends trials, or asks for records of similar functions, before it has asked
+                for records.
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
@@ -99,7 +99,7 @@ class JobRecords:
 
     def _add(self, message: TrialsMeasured) -> RecordsAnswer:
         if self.scope is None:
-            raise MisbehavedError("the job told trials before it asked for records")
+            raise MisbehavedError("the job sent trials before it asked for records")
         batch = Batch(
             first=message.first,
             trials=message.trials,

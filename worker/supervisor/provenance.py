@@ -46,7 +46,7 @@ MTIME_SECONDS = 315_532_800
 
 @dataclass(frozen=True)
 class Making:
-    """What the supervisor knows of a compilation besides its result.
+    """What the supervisor knows about a compilation besides its result.
 
     Attributes:
         row: the compilation.

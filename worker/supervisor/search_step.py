@@ -1,4 +1,4 @@
-"""Times the candidates of a search on devices: what a running job asks for, and what it is told.
+"""Times the candidates of a search on devices: what a running job asks for, and the answer.
 
 Devices of one kind share a round: each downloads the same archive and runs its part of it.
 """

@@ -32,7 +32,7 @@ class HostTurns:
 
     Args:
         limits: how jobs share their host.
-        grant: tells the job that its turn has begun; must not block.
+        grant: informs the job that its turn has begun; must not block.
     """
 
     def __init__(self, limits: TurnLimits, grant: Callable[[], None]) -> None:

@@ -73,7 +73,7 @@ class Reaper:
     Args:
         workers: the table of workers.
         queue: the queue of their tasks.
-        leases: tells which workers are lost.
+        leases: finds the lost workers.
         on_lost: called for each lost worker with the kinds of the tasks handed back.
     """
 

@@ -137,7 +137,7 @@ class DeviceTasks:
         return None if row is None else _status(row)
 
     def take_back(self, task_id: str, attempt: int) -> bool:
-        """Queue a task again whose device is lost; whether that attempt still had it."""
+        """Queue a lost device's task again; returns whether that attempt still had it."""
         held = sa.and_(DEVICE_TASKS.c.id == task_id, DEVICE_TASKS.c.attempt == attempt)
         with self._database.write() as connection:
             return requeue(connection, held, lost=True)
@@ -216,7 +216,7 @@ SHOWN = (DEVICES, sa.exists().where(DEVICE_TASKS.c.device == DEVICES.c.id, IS_CU
 
 
 def requeue(connection: sa.Connection, condition: sa.ColumnElement[bool], *, lost: bool) -> bool:
-    """Queue leased tasks again, with another lost attempt if the device is to blame; whether one was."""
+    """Queue leased tasks again; returns whether there were any. ``lost`` counts an attempt of each."""
     columns = DEVICE_TASKS.c
     values = {
         "state": DeviceTaskState.QUEUED.value,

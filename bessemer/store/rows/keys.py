@@ -66,7 +66,7 @@ class Keys:
         return tuple(ApiKey.read(dict(row._mapping)) for row in rows)
 
     def revoke(self, key_id: str) -> bool:
-        """Make a key invalid; whether it was not revoked before."""
+        """Make a key invalid; returns False if it was revoked before."""
         with self._database.write() as connection:
             return _revoke(connection, key_id)
 

@@ -181,14 +181,14 @@ class Lifecycle:
         event: str,
         data: Mapping[str, Any],
     ) -> bool:
-        """Change a row if a condition holds, and record the event; whether it held."""
+        """Change a row if a condition holds, and record the event; returns whether it held."""
         row = self.update(connection, sa.and_(self.named(row_id), condition), values)
         if row is not None and self.has_events:
             self.record(connection, row_id, row.last_seq, event, data)
         return row is not None
 
     def cancel(self, connection: sa.Connection, row_id: str, condition: sa.ColumnElement[bool]) -> bool:
-        """End a row as cancelled if a condition holds; whether it did."""
+        """End a row as cancelled if a condition holds; returns whether it did."""
         cancelled = JobState.CANCELLED.value
         return self.move(connection, row_id, condition, self.ended(cancelled), cancelled, {})
 
@@ -325,7 +325,7 @@ class Rows:
     def _set(
         self, connection: sa.Connection, condition: sa.ColumnElement[bool], values: Mapping[str, Any]
     ) -> bool:
-        """Change columns without a move; whether a row met the condition."""
+        """Change columns without a move; returns whether a row met the condition."""
         statement = sa.update(self.lifecycle.table).where(condition).values(values)
         return connection.execute(statement).rowcount > 0
 

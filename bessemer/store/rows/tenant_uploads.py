@@ -86,7 +86,7 @@ class TenantUploads(TenantRows[Shown]):
         return read_page(self._database, query, (self._table.c.created_at, self.name), limit, cursor)
 
     def _update(self, condition: sa.ColumnElement[bool], values: dict[str, Any]) -> bool:
-        """Change columns; whether a row met the condition."""
+        """Change columns; returns whether a row met the condition."""
         with self._database.write() as connection:
             return connection.execute(sa.update(self._table).where(condition).values(values)).rowcount > 0
 

@@ -59,7 +59,7 @@ class TenantUsage:
             return record_bytes(connection, self._tenant)
 
     def worker_seconds(self) -> int:
-        """The time that workers have spent today (UTC) on tasks that they do no more."""
+        """The time that workers have spent today (UTC) on tasks that they no longer run."""
         today = sa.and_(WORKER_TIME.c.tenant == self._tenant, WORKER_TIME.c.day == now().date())
         return self._number(sa.select(WORKER_TIME.c.seconds).where(today))
 

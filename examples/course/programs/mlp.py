@@ -10,7 +10,7 @@ from tvm.script import tir as T
 @I.ir_module
 class Network:
     @T.prim_func
-    def relu(x: T.handle, y: T.handle):
+    def relu(x: T.handle, y: T.handle) -> None:
         n = T.int64()
         X = T.match_buffer(x, (1, n), "float32")
         Y = T.match_buffer(y, (1, n), "float32")
@@ -20,7 +20,7 @@ class Network:
                 Y[vi, vj] = T.max(X[vi, vj], T.float32(0))
 
     @T.prim_func
-    def linear(x: T.handle, w: T.handle, b: T.handle, z: T.handle):
+    def linear(x: T.handle, w: T.handle, b: T.handle, z: T.handle) -> None:
         m, n = T.int64(), T.int64()
         X = T.match_buffer(x, (1, m), "float32")
         W = T.match_buffer(w, (n, m), "float32")
@@ -45,7 +45,7 @@ class Network:
         b0: R.Tensor(("n",), "float32"),
         w1: R.Tensor(("k", "n"), "float32"),
         b1: R.Tensor(("k",), "float32"),
-    ):
+    ) -> R.Tensor((1, "k"), "float32"):
         m, n, k = T.int64(), T.int64(), T.int64()
         cls = Network
         with R.dataflow():
@@ -56,5 +56,5 @@ class Network:
         return logits
 
 
-def reference(x, w0, b0, w1, b1):
+def reference(x: np.ndarray, w0: np.ndarray, b0: np.ndarray, w1: np.ndarray, b1: np.ndarray) -> np.ndarray:
     return np.maximum(x @ w0.T + b0, 0) @ w1.T + b1

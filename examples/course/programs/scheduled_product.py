@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def product(
     A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"), C: T.Buffer((128, 128), "float32")
-):
+) -> None:
     for i in T.parallel(128):
         for j0, k in T.grid(16, 128):
             for j1 in T.vectorized(8):
@@ -21,5 +21,5 @@ def product(
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
 
-def reference(a, b):
+def reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.matmul(a, b)

@@ -164,8 +164,6 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "usage.worker_seconds": (lambda own, _: own.usage.worker_seconds(), 0),
 }
 """What each method gives a tenant that asks for another's data."""
-OWNERS_TOO = ("add", "put_file", "register")
-"""The methods that give the owner the same."""
 
 
 def of(world: World) -> Any:

@@ -37,7 +37,7 @@ Values = Mapping[str, object]
 
 
 class GraphRecorder:
-    """Writes ``graph.json`` and ``graph.svg`` anew for each graph, so that a failed job has the earlier."""
+    """Rewrites ``graph.json`` and ``graph.svg`` for each graph, so a failed job keeps the earlier ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -83,7 +83,7 @@ def _written(node: Node) -> object:
 
 
 def _buffer_of(value: object, buffers: dict[str, str]) -> str | None:
-    """The buffer of which a tensor is a view, or which it is itself."""
+    """The name of the buffer that a tensor is, or is a view of; None for other tensors."""
     while isinstance(value, Node):
         if value.op == "placeholder":
             return buffers.get(value.name)

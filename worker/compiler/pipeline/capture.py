@@ -123,7 +123,7 @@ def _held(entry: Captured) -> dict[str, torch.Tensor]:
 
 
 def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
-    """Run the originals, loaded anew, in turn: forward, backward, and so on, each from the last one's state.
+    """Load the originals again, and run them in turn, forward and backward, each from the last one's state.
 
     There are no turns if no run changes a buffer. The original does not draw the numbers that follow from a
     seed, so entry points with a seed take no part.
@@ -350,7 +350,7 @@ def _exposed_state(program: ExportedProgram, shared: frozenset[str]) -> Stateful
 
 
 def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tensors, ...]) -> Captured:
-    """Run the original, loaded anew, and the program with exposed state side by side.
+    """Load the original again, and run it beside the program with exposed state.
 
     Raises:
         JobError: ``model-stateful``: the program does not do in every call what the original does.

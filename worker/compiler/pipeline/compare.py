@@ -89,7 +89,7 @@ def time_peers(captured: Captured, context: StageContext) -> dict[str, float]:
                 processes.enter_context(context.candidates.turn())
                 found[runtime.value] = 1e3 * median(take_sample(ProcessSide(runner)))
             except LibraryCrashedError as error:
-                _log.warning("%s is no line to beat: %s", runtime.value, error)
+                _log.warning("%s could not be measured before the search: %s", runtime.value, error)
     return found
 
 

@@ -184,7 +184,7 @@ _PARTIAL_USE = 0.6
 """LLVM splits a vector that is not full into several loads and stores."""
 
 MIN_USE = 0.5
-"""LLVM vectorizes loops of which a tile would fill a smaller share of a vector."""
+"""LLVM vectorizes loops whose tiles would fill a smaller share of a vector."""
 
 
 _SUM_BITS = 32

@@ -26,7 +26,7 @@ _CONSTANTS = {
     "nanf/*nan*/": "__int_as_float(0x7fffffff)",
     "inff/*inf*/": "__int_as_float(0x7f800000)",
 }
-"""Constants of half precision as TVM writes them, which are no C (TVM 0.27), and what they mean."""
+"""Constants of half precision as TVM writes them, which are not valid C (TVM 0.27), and what they mean."""
 
 _SHARED_ARRAY = re.compile(r"extern __shared__ __align__\(\d+\) (\w+(?: \w+)*) (\w+)\[\];")
 _SHARED_POINTER = (

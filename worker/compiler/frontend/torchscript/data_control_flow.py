@@ -84,6 +84,27 @@ class _Outline:
     written: frozenset[int]
 
 
+@dataclass(frozen=True)
+class _LoopOutline:
+    """What the steps of a loop do, once the types of their values are the same in every step.
+
+    Attributes:
+        state: the number of the step, the condition, and the values that steps carry.
+        changed: the variables and attributes that steps change.
+        grown: the items that a step appends, by list.
+        fixed: all else that steps see.
+        operands: the tensors and numbers in it.
+        written: the operands that steps write in place, by number.
+    """
+
+    state: list[Any]
+    changed: Environment
+    grown: dict[Key, list[torch.Tensor]]
+    fixed: Environment
+    operands: Operands
+    written: list[int]
+
+
 class DataControlFlow:
     """Writes branches and loops on data.
 
@@ -93,8 +114,8 @@ class DataControlFlow:
     Args:
         run: runs a block.
         change: sets a variable or an attribute of the surroundings.
-        relate: tells that the second tensor has the first one's value.
-        wrote: tells that a tensor was written in place.
+        relate: notes that the second tensor has the first one's value.
+        wrote: notes that a tensor was written in place.
     """
 
     def __init__(
@@ -160,7 +181,7 @@ class DataControlFlow:
             results = cond_op(condition.tensor, *map(function, step.blocks), given)
         return self._leave(pattern, results, keys, operands, written, environment)
 
-    def loop(  # noqa: C901 - one pass from the outline to the results
+    def loop(
         self,
         step: Step,
         trip: int,
@@ -187,47 +208,17 @@ class DataControlFlow:
         around = {**environment, TRIPS: trips}
         growing = _growing(body, environment)
         around.update((name, []) for name in growing)
-        grown: dict[Key, list[Any]] = {}
         names = ["trip", "condition", *_names(step.outputs)]
         state: list[Any] = rebuilt([trip, condition, *carried], _unfixed, {})
         limit = trips if counted else _limit(body, environment, trip, carried)
         if counted or growing or any(body.inputs[0] in each.inputs for each in body.all_steps()):
             state[0] = stand_in_number(int)
-        keys: list[Key] = []
-        states: list[Any] = []
-        for _ in range(ROUNDS):
-            fixed = {key: value for key, value in around.items() if key not in keys}
-            operands = Operands(list(fixed.values()))
-            varying = Operands([state, states])
-            inner_state, inner_states = varying.values(_stand_ins(varying))
-            outline = self._outline(
-                body,
-                inner_state[:1] + inner_state[2:],
-                operands,
-                fixed,
-                dict(zip(keys, inner_states, strict=True)),
-            )
-            after = [_next(inner_state[0]), *outline.outputs]
-            grown = {
-                name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed
-            }
-            found = [unified(*each) for each in zip(state, after, names, strict=True)]
-            others = [key for key in outline.changed if key not in keys]
-            found_states = [
-                unified(value, outline.changed.get(key, value), _name(key))
-                for key, value in zip(keys, states, strict=True)
-            ]
-            is_stable = not others and _is_pattern(found, state) and _is_pattern(found_states, states)
-            state, states = found, found_states
-            if is_stable:
-                break
-            keys += others
-            states += [unified(around[key], outline.changed[key], _name(key)) for key in others]
-        else:
-            raise ControlFlowError("the types of the loop's variables do not settle")
-        written = sorted(outline.written)
+        outline = self._loop_outline(body, state, names, around, growing)
+        state, keys, grown = outline.state, list(outline.changed), outline.grown
+        operands, written = outline.operands, outline.written
         buffers = [_buffer(items, limit, trip) for items in grown.values()]
-        pattern = [state, states, [operands.found[place] for place in written], buffers]
+        changed = list(outline.changed.values())
+        pattern = [state, changed, [operands.found[place] for place in written], buffers]
         start = [[trip, condition, *carried], [around[key] for key in keys], *pattern[2:]]
         given = operands.given()
         kept = [value for place, value in enumerate(given) if place not in written]
@@ -240,7 +231,7 @@ class DataControlFlow:
             rest, all_given = iter(tensors[count:]), list(given)
             for place in range(len(given)):
                 all_given[place] = changing[written.index(place)] if place in written else next(rest)
-            inner = self._related(operands, all_given, fixed)
+            inner = self._related(operands, all_given, outline.fixed)
             return values, changing, {**inner, **dict(zip(keys, inner_states, strict=True))}, rows
 
         def test(*tensors: Any) -> torch.Tensor:
@@ -273,6 +264,59 @@ class DataControlFlow:
                 rows = rows.index_select(0, torch.arange(steps * len(items)))
             environment[name].append(Grown(rows))  # type: ignore[attr-defined]
         return outputs[2:]
+
+    def _loop_outline(
+        self,
+        body: Body,
+        state: list[Any],
+        names: Sequence[str],
+        around: Environment,
+        growing: Sequence[str],
+    ) -> _LoopOutline:
+        """Run a loop's block on tensors without data until its values have the same types as before it.
+
+        Args:
+            body: the block.
+            state: the number of the step, the condition, and the carried values, before the first step.
+            names: their names, for errors.
+            around: all else that steps see.
+            growing: the lists to which each step only appends.
+
+        Raises:
+            ControlFlowError: the types differ after every step.
+        """
+        keys: list[Key] = []
+        states: list[Any] = []
+        for _ in range(ROUNDS):
+            fixed = {key: value for key, value in around.items() if key not in keys}
+            operands = Operands(list(fixed.values()))
+            varying = Operands([state, states])
+            inner_state, inner_states = varying.values(_stand_ins(varying))
+            outline = self._outline(
+                body,
+                inner_state[:1] + inner_state[2:],
+                operands,
+                fixed,
+                dict(zip(keys, inner_states, strict=True)),
+            )
+            after = [_next(inner_state[0]), *outline.outputs]
+            grown: dict[Key, list[torch.Tensor]] = {
+                name: _items(outline.changed.pop(name), name) for name in growing if name in outline.changed
+            }
+            found = [unified(*each) for each in zip(state, after, names, strict=True)]
+            others = [key for key in outline.changed if key not in keys]
+            found_states = [
+                unified(value, outline.changed.get(key, value), _name(key))
+                for key, value in zip(keys, states, strict=True)
+            ]
+            is_stable = not others and _is_pattern(found, state) and _is_pattern(found_states, states)
+            state, states = found, found_states
+            if is_stable:
+                changed = dict(zip(keys, states, strict=True))
+                return _LoopOutline(state, changed, grown, fixed, operands, sorted(outline.written))
+            keys += others
+            states += [unified(around[key], outline.changed[key], _name(key)) for key in others]
+        raise ControlFlowError("the types of the loop's variables do not settle")
 
     def _leave(
         self,
@@ -411,8 +455,7 @@ def _buffer(items: list[torch.Tensor], limit: object | None, trip: int) -> torch
     """A tensor with a row for each item that the loop may append."""
     if limit is None:
         raise ControlFlowError(
-            "a list grows as long as a value asks for it: bound the steps by "
-            "`for i in range(limit)` and `break`"
+            "a value decides how long a list grows: bound the steps by `for i in range(limit)` and `break`"
         )
     steps: Any = symbol_of(limit)
     count = torch.sym_max(steps - trip, 0) * len(items)

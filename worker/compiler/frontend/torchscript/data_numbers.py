@@ -23,7 +23,6 @@ from torch.fx.experimental.symbolic_shapes import (
 from worker.compiler.frontend.torchscript.plain_values import ON_NUMBERS, as_number
 
 KIND_DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
-SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +123,12 @@ def _always_holds(condition: torch.SymBool | bool) -> bool:
 
 
 def compute(name: str, values: Sequence[object], returns: type | None = None) -> object:
-    """Compute an operator on numbers, of which some depend on data.
+    """Compute an operator on numbers, some of which depend on data.
 
     Args:
         name: the operator, such as ``aten::add``.
         values: numbers and None.
-        returns: the result's kind if the operator's schema tells, else that of Python's result.
+        returns: the result's kind if the operator's schema has it, else the kind of Python's result.
     """
     if returns is None:
         samples = [_sample(value) for value in values]

@@ -55,7 +55,7 @@ class KnownValues:
     ) -> None:
         """Compute a call's value where all its arguments are known.
 
-        A write forgets the values that it changes; in a branch or a loop on data (``inside``), all values.
+        A write drops the values that it changes; in a branch or a loop on data (``inside``), all values.
         """
         if torch.Tag.nondeterministic_seeded in overload.tags:
             return

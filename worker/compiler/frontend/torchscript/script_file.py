@@ -113,8 +113,6 @@ STORAGE_DTYPES = {
     "ComplexDoubleStorage": DType.COMPLEX128,
 }
 
-Description = tuple[DType, tuple[int, ...]]
-
 
 def read_traced_inputs(path: Path, arguments: list[Any], method: str) -> dict[str, TensorSpec]:
     """The specs of the inputs that ``torch.jit.trace`` recorded for a method, by name.

@@ -235,7 +235,7 @@ def _kind(dtype: torch.dtype) -> type:
 
 
 def _returned(schema: str) -> type | None:
-    """The kind of number that a schema returns, if it tells."""
+    """The kind of number that a schema returns, if it says so."""
     try:
         returns = str(torch._C.parse_schema(schema).returns[0].type)
     except RuntimeError:

@@ -19,7 +19,7 @@ class Gpu:
     Attributes:
         arch: the architecture, such as ``sm_90``.
         multiprocessors: of the architecture's largest common chip; a grid of fewer blocks leaves some idle.
-        shared_bytes: the shared memory that one block can have, of which more than 48 KiB must be dynamic.
+        shared_bytes: the shared memory that one block can have; what exceeds 48 KiB must be dynamic.
         shared_bytes_per_multiprocessor: what the blocks on one multiprocessor share.
         threads_per_multiprocessor: the most threads that can be resident.
         tf32: whether the request lets tensor cores round factors of float32 to 10 bits of mantissa.

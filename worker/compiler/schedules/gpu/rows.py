@@ -165,7 +165,7 @@ def _kept_rows(parts: tuple[Part, ...]) -> int:
 
 
 def _lanes(parts: tuple[Part, ...], columns: int, parameters: frozenset[Any]) -> int:
-    """The longest vector that divides a row and of which no access has more than 16 bytes."""
+    """The longest vector that divides a row, and whose accesses have at most 16 bytes."""
     loads = [(load.source, part) for part in parts for load in nest.loads_of(part.block.body.body.value)]
     stores = [(part.output, part) for part in parts if not part.reduces]
     lanes = lanes_of([buffer for buffer, part in (*loads, *stores) if part.columns and buffer in parameters])

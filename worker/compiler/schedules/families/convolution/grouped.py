@@ -107,7 +107,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
 
 
 def _read(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
-    """A block of which at most the batch is dynamic."""
+    """A block with fixed sizes, except perhaps the batch."""
     block = read_block(schedule, handle, may_be_dynamic=True)
     return None if block is None or any(axis.is_dynamic for axis in block.axes[1:]) else block
 

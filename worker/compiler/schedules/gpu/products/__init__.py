@@ -61,7 +61,7 @@ def product_plans(function: tirx.PrimFunc, gpu: Gpu, precision: Precision = EXAC
 def write_product(
     schedule: s_tir.Schedule, gpu: Gpu, plan: Plan | None = None, precision: Precision = EXACT
 ) -> tirx.PrimFunc | None:
-    """The function ``main`` with its loops written for a plan; None if it is no product.
+    """The function ``main`` with its loops written for a plan; None if it is not a product.
 
     Args:
         schedule: the function, its elementwise blocks inlined.
@@ -80,7 +80,7 @@ def write_product(
 def write_plan(
     function: tirx.PrimFunc, gpu: Gpu, plan: Plan | None = None, precision: Precision = EXACT
 ) -> tirx.PrimFunc | None:
-    """``write_product`` for a function that is no schedule yet."""
+    """``write_product`` for a function without a schedule."""
     return write_product(_schedule(function), gpu, plan, precision)
 
 

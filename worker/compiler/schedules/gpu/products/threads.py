@@ -112,7 +112,7 @@ def when(condition: Any, statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def when_all(conditions: list[Any], statement: tirx.Stmt) -> tirx.Stmt:
-    """A statement that runs if all conditions hold, of which there may be none."""
+    """A statement that runs if all conditions hold; there may be no conditions."""
     return when(all_of(conditions), statement) if conditions else statement
 
 
