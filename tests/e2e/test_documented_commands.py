@@ -65,7 +65,6 @@ class Reader:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
         )
         assert ran.returncode == 0, f"{text}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}"
         shown = [line for command in commands for line in re.findall(r"^run\.py: .*", command, re.MULTILINE)]
