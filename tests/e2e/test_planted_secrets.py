@@ -115,11 +115,16 @@ def everything_readable(url: str, key: str, jobs: list[str]) -> Iterator[tuple[s
         routes = api.get("/openapi.json").json()["paths"]
         for job in jobs:
             document = api.get(f"/v1/compilations/{job}").json()
-            for artifact in document["artifacts"]:
-                known = {"{id}": job, "{digest}": document["request"]["model"], "{name}": artifact["name"]}
-                for path in (filled(route, known) for route, methods in routes.items() if "get" in methods):
-                    answer = api.get(path)
-                    yield f"answer of {path}", repr(answer.headers).encode() + answer.content
+            known = {"{id}": job, "{digest}": document["request"]["model"]}
+            paths = {
+                filled(route, known | {"{name}": artifact["name"]})
+                for artifact in document["artifacts"]
+                for route, methods in routes.items()
+                if "get" in methods
+            }
+            for path in paths:
+                answer = api.get(path)
+                yield f"answer of {path}", repr(answer.headers).encode() + answer.content
 
 
 def filled(route: str, known: Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ def test_a_classifier_of_the_last_step_compiles(
 
 
 @given(graph=graphs())
-@fuzz(25)
+@fuzz(12)
 def test_a_random_graph_compiles_and_agrees_with_torch(
     graph: Graph, server: CandidateClient, tmp_path: Path
 ) -> None:

@@ -188,12 +188,16 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize("case", JOINED.values(), ids=JOINED)
-@pytest.mark.parametrize("mcpu", TARGETS)
-def test_a_pool_behind_a_stem_joins_it(
-    server: CandidateClient, tmp_path: Path, case: Stem, mcpu: str
-) -> None:
-    module = check(server, case, mcpu, tmp_path)
+NARROW = ("as in a ResNet", "an expensive epilogue", "float64")
+"""Those that are tested for narrow vectors, too, as any stem is above."""
+
+
+@pytest.mark.parametrize(
+    ("name", "mcpu"),
+    [*((name, "x86-64-v3") for name in JOINED), *((name, "x86-64-v2") for name in NARROW)],
+)
+def test_a_pool_behind_a_stem_joins_it(server: CandidateClient, tmp_path: Path, name: str, mcpu: str) -> None:
+    module = check(server, JOINED[name], mcpu, tmp_path)
 
     assert len(functions_of(module, "pool")) == 1
     assert functions_of(module, "pool") == functions_of(module, "conv2d")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import tvm
-from stage_samples import capture_module, optimized
+from stage_samples import capture_module, make_context, optimized
 from test_stored_records import KeptHere
 from torch import nn
 from tvm import s_tir
@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.records import MeasuredTrial, StoredTrial, trace_digest
-from bessemer.contract.report import Schedules
+from bessemer.contract.report import Schedules, TuneResult
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.pipeline import tune as tuning
@@ -36,7 +36,7 @@ from worker.compiler.tuning import layout_search
 from worker.compiler.tuning.final_comparison import ModelComparison
 from worker.compiler.tuning.given_records import records_of
 from worker.compiler.tuning.stored_records import layout_candidate, model_of, trace_text, workload_of
-from worker.compiler.values import Captured, StageContext
+from worker.compiler.values import Captured, Optimized, StageContext, Tuned
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
 
@@ -63,10 +63,17 @@ class Convolved(nn.Module):
 
 
 IMAGE = torch.randn(1, 64, 28, 28, generator=torch.Generator().manual_seed(0))
+SEARCH = TuneOptions(trials=8)
 
 
 def captured(**request: Any) -> Captured:
     return capture_module(Convolved(), IMAGE, **request)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
+    """The model as the layout phase leaves it."""
+    return optimized(captured(), make_context(tmp_path_factory.mktemp("expected")))
 
 
 def algorithms(module: Any) -> list[Algorithm]:
@@ -107,19 +114,17 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_model_that_is_laid_out_otherwise_computes_the_same(
-    choices: LayoutChoices, context: StageContext
+    choices: LayoutChoices, expected: Optimized, context: StageContext
 ) -> None:
-    expected = optimized(captured(), context)
     found = lay_out(expected, choices, context)
     scheduled = schedule_rest(found.module, expected.captured.upload.target.llvm)
-    tuned = replace(tune(expected, replace(context, stored=None)), optimized=found, module=scheduled)
+    tuned = Tuned(found, scheduled, TuneResult(trials=0, seconds=0, tasks=()), None)
     verified = verify(build(tuned, context), context)
     assert [comparison.mismatches for comparison in verified.comparisons] == [0]
     assert unclaimed_functions(scheduled) == ()
 
 
-def test_a_layer_is_computed_as_the_search_wants(context: StageContext) -> None:
-    expected = optimized(captured(), context)
+def test_a_layer_is_computed_as_the_search_wants(expected: Optimized, context: StageContext) -> None:
     [current] = algorithms(expected.module)
     for side in (DIRECT, 2, 4):
         laid_out = lay_out(expected, LayoutChoices({current.layer: side}), context)
@@ -143,14 +148,14 @@ def test_a_search_changes_the_algorithm_and_the_next_compilation_follows_without
 ) -> None:
     kept = KeptHere()
     searching = replace(context, stored=kept)
-    first = optimized(captured(tune=TuneOptions(trials=16)), searching)
+    first = optimized(captured(tune=SEARCH), searching)
     assert not uses_winograd(first.module)
 
     searched = tune(first, searching)
 
     assert uses_winograd(searched.optimized.module)
     assert [trial.kept for trial in searched.result.layouts].count(True) == 1
-    assert searched.result.trials == 16
+    assert searched.result.trials == SEARCH.trials
     verified = verify(build(searched, context), context)
     assert [comparison.mismatches for comparison in verified.comparisons] == [0]
 
@@ -169,7 +174,7 @@ def test_a_search_changes_the_algorithm_and_the_next_compilation_follows_without
 @pytest.mark.usefixtures("expected_badly", "faster")
 def test_another_attempt_does_not_measure_algorithms_again(context: StageContext) -> None:
     kept = KeptHere()
-    options = TuneOptions(trials=16)
+    options = SEARCH
     searching = replace(context, stored=kept)
     searched = tune(optimized(captured(tune=options), searching), searching)
 
@@ -177,7 +182,7 @@ def test_another_attempt_does_not_measure_algorithms_again(context: StageContext
     restarted = replace(context, stored=again)
     found = tune(optimized(captured(tune=options), restarted), restarted)
 
-    assert found.result.trials == 16
+    assert found.result.trials == SEARCH.trials
     assert again.trials == []
     assert algorithms(found.optimized.module) == algorithms(searched.optimized.module)
 
@@ -191,7 +196,7 @@ def test_a_layout_with_which_the_model_is_slower_is_not_kept(
     kept = KeptHere()
     searching = replace(context, stored=kept)
 
-    found = tune(optimized(captured(tune=TuneOptions(trials=16)), searching), searching)
+    found = tune(optimized(captured(tune=SEARCH), searching), searching)
 
     assert not uses_winograd(found.optimized.module)
     assert not any(trial.kept for trial in found.result.layouts)
@@ -203,7 +208,7 @@ def test_a_long_search_measures_choices_about_the_whole_model(context: StageCont
     kept = KeptHere(stops_after=3)
     searching = replace(context, stored=kept)
 
-    found = tune(optimized(captured(tune=TuneOptions(trials=128)), searching), searching)
+    found = tune(optimized(captured(tune=SEARCH.model_copy(update={"trials": 128})), searching), searching)
 
     wide = found.captured.upload.target.machine.vector_bits == 512
     choices = {trial.choice for trial in found.result.layouts if trial.layer == "model"}
@@ -211,8 +216,7 @@ def test_a_long_search_measures_choices_about_the_whole_model(context: StageCont
     assert all(trial.kept for trial in found.result.layouts if trial.layer == "model")
 
 
-def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext) -> None:
-    expected = optimized(captured(), context)
+def test_a_given_record_of_another_layout_is_no_candidate(expected: Optimized) -> None:
     target = expected.captured.upload.target.llvm
     functions = (each for each in expected.module.functions.values() if isinstance(each, tvm.tirx.PrimFunc))
     function = next(each for each in functions if algorithm_of(each) is not None)
@@ -227,8 +231,9 @@ def test_a_given_record_of_another_layout_is_no_candidate(context: StageContext)
     assert records_of(task, given) == given[:1]
 
 
-def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(context: StageContext) -> None:
-    expected = optimized(captured(), context)
+def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(
+    expected: Optimized, context: StageContext
+) -> None:
     target = expected.captured.upload.target.llvm
     tasks = [each.dispatched[0] for each in tuning.known_tasks(expected.module, target)]
     task, model = tasks[0], model_of(tasks)

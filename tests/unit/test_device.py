@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,18 +207,14 @@ def test_what_this_machine_cannot_run_is_for_another(
 
 
 def test_a_program_that_takes_too_long_ends(tmp_path: Path, settings: Settings) -> None:
-    began = time.monotonic()
-    found = ran(tmp_path, f"{PROGRAM}sleep 60\n", settings, timeout_seconds=0.3)
+    found = ran(tmp_path, f"{PROGRAM}sleep infinity\n", settings, timeout_seconds=0.3)
     assert found == {"failure": "the program did not end within 0.3 s"}
-    assert time.monotonic() - began < 10
 
 
 def test_a_program_whose_task_is_anothers_now_ends(tmp_path: Path, settings: Settings) -> None:
-    bundle = a_bundle(tmp_path / "bundle", f"{PROGRAM}sleep 60\n")
-    began = time.monotonic()
+    bundle = a_bundle(tmp_path / "bundle", f"{PROGRAM}sleep infinity\n")
     with pytest.raises(GoneError):
         device.run_program(bundle, TASK, settings, HeldLease(lost=True))
-    assert time.monotonic() - began < 10
 
 
 def test_what_a_program_leaves_running_ends_with_it(tmp_path: Path, settings: Settings) -> None:

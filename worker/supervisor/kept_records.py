@@ -42,8 +42,8 @@ class JobRecords:
         """Find records, or store trials.
 
         Raises:
-            MisbehavedError: the job sends trials, or asks for records of similar functions, before it has asked
-                for records.
+            MisbehavedError: the job sends trials, or asks for records of similar functions, before it has
+                asked for records.
             FencedError: another attempt at the compilation has begun.
             StoreUnavailableError: the store was unavailable for too long.
         """
