@@ -32,7 +32,7 @@ def measure_tuning(folder: Path) -> list[Figure]:
         job = client.submit(digest, target="host", tune=TuneOptions(trials=TRIALS), cache=False).wait()
         seconds = perf_counter() - start
         tuned = job.download(folder / "tuned")
-    rounds = [(_median_ms(tuned), _median_ms(untuned)) for _ in range(ROUNDS)]
+    rounds = [(median_ms(tuned, RUNS_PER_ROUND), median_ms(untuned, RUNS_PER_ROUND)) for _ in range(ROUNDS)]
     ratios = [ours / theirs for ours, theirs in rounds]
     return [
         summarize(f"MLP, {TRIALS} trials, POST to bundle", "s", [seconds], AIM_SECONDS),
@@ -42,9 +42,9 @@ def measure_tuning(folder: Path) -> list[Figure]:
     ]
 
 
-def _median_ms(bundle: Path) -> float:
+def median_ms(bundle: Path, runs: int) -> float:
     """The median latency of a bundle in a new process, which also checks its outputs."""
-    command = [sys.executable, str(bundle / "run.py"), "--json", "--repeat", str(RUNS_PER_ROUND)]
+    command = [sys.executable, str(bundle / "run.py"), "--json", "--repeat", str(runs)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(answer.stdout)["p50_ms"])
 

@@ -1,7 +1,8 @@
 """Latency over the time of a search, beside stock MetaSchedule: ``make bench-tuning``.
 
 Each model is compiled without trials, searched for ``--seconds``, and compiled again without trials, which
-uses the records of the search. Then stock MetaSchedule searches the same model for as long.
+uses the records of the search. Then the three bundles run in turns. Last, stock MetaSchedule searches the
+same model for as long.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
+from statistics import median
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.machine import describe
 from benchmarks.searching.page import TOPIC
 from benchmarks.searching.results import Point, Search, SearchedModel, SearchResults
+from benchmarks.tuning import median_ms
 from bessemer.client import Client
 from bessemer.contract.options import BenchmarkOptions, TuneOptions
 from bessemer.contract.report import Report
@@ -32,6 +35,10 @@ from examples.models.save import SavedAs, save
 RESULTS = Path(__file__).parents[1] / "results"
 MODELS = ("resnet18", "mobilenet_v2", "bert", "unet")
 SECONDS = 120.0
+ROUNDS = 10
+RUN_SECONDS = 0.5
+"""How long a bundle runs in one turn."""
+MIN_RUNS = 10
 START_SECONDS = 300.0
 """How long stock MetaSchedule may take until its search begins."""
 
@@ -91,41 +98,55 @@ def _ours(client: Client, name: str, seconds: float, folder: Path, compare: bool
     path = folder / f"{name}.pt2"
     save(EXAMPLES[name], SavedAs.PT2, path)
     digest = client.upload(path).digest
-    untuned, _ = _compiled(client, digest, TuneOptions(from_records=False), False)
-    searched, _ = _compiled(client, digest, TuneOptions(seconds=seconds), compare)
-    again, again_seconds = _compiled(client, digest, TuneOptions(), False)
-    tune = searched.tune
+    untuned = _compiled(client, digest, TuneOptions(from_records=False), False, folder / f"{name}-untuned")
+    searched = _compiled(client, digest, TuneOptions(seconds=seconds), compare, folder / f"{name}-searched")
+    again = _compiled(client, digest, TuneOptions(), False, folder / f"{name}-again")
+    untuned_ms, searched_ms, again_ms = _latencies_ms(untuned, searched, again)
+    tune = searched.report.tune
     peers = {} if tune.estimate is None else tune.estimate.peers_ms
     best = min(peers, key=lambda peer: peers[peer], default="")
     return SearchedModel(
         name=name,
-        untuned_ms=_latency_ms(untuned),
+        untuned_ms=untuned_ms,
         ours=Search(
             trials=tune.trials,
             seconds=tune.seconds,
             trials_per_minute=0.0 if tune.shares is None else tune.shares.trials_per_minute,
             curve=[Point(seconds=point.seconds, latency_ms=point.latency_ms) for point in tune.curve],
-            latency_ms=_latency_ms(searched),
+            latency_ms=searched_ms,
         ),
-        again_trials=again.tune.trials,
-        again_seconds=again_seconds,
-        again_ms=_latency_ms(again),
+        again_trials=again.report.tune.trials,
+        again_seconds=again.seconds,
+        again_ms=again_ms,
         layouts_kept=len([trial for trial in tune.layouts if trial.kept]),
         best_peer=best,
         best_peer_ms=peers.get(best),
     )
 
 
-def _compiled(client: Client, digest: str, options: TuneOptions, compare: bool) -> tuple[Report, float]:
+class _Compiled(NamedTuple):
+    """A bundle, its report, and the seconds from the request to the result."""
+
+    bundle: Path
+    report: Report
+    seconds: float
+
+
+def _compiled(client: Client, digest: str, options: TuneOptions, compare: bool, folder: Path) -> _Compiled:
     began = monotonic()
     benchmark = BenchmarkOptions(compare=compare)
     job = client.submit(digest, target="host", tune=options, benchmark=benchmark, cache=False).wait()
-    return job.report(), monotonic() - began
+    seconds = monotonic() - began
+    return _Compiled(job.download(folder), job.report(), seconds)
 
 
-def _latency_ms(report: Report) -> float:
-    assert report.benchmark is not None
-    return report.benchmark.latency.p50_ms
+def _latencies_ms(*sides: _Compiled) -> list[float]:
+    """The median latency of each bundle; the bundles run in turns."""
+    benchmark = sides[0].report.benchmark
+    assert benchmark is not None
+    runs = max(MIN_RUNS, int(RUN_SECONDS * 1e3 / benchmark.latency.p50_ms))
+    rounds = [[median_ms(side.bundle, runs) for side in sides] for _ in range(ROUNDS)]
+    return [median(side) for side in zip(*rounds, strict=True)]
 
 
 def _stock(name: str, seconds: float, folder: Path) -> Search:
