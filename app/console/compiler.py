@@ -467,7 +467,7 @@ def cut_note(text: IrText, lines: int) -> str:
         return ""
     whole = words.size(text.whole_bytes)
     if not lines:
-        return f"This text of {whole} was not kept: the texts of one compilation exceed their limit."
+        return f"This text of {whole} was not kept: it exceeds a limit."
     kept = words.size(text.text_bytes)
     return f"Cut after line {lines:,}: {kept} of {whole} were kept. The rest is not stored."
 

@@ -61,10 +61,11 @@ class Login:
         """
         if not await self.asks_for_keys():
             return ANONYMOUS
+        caller = await self.caller_of(request, _credential(request))
         if _lacks_origin(request):
             detail = "It changes something with the console's cookie, without `Origin` or `Sec-Fetch-Site`."
             raise RefusalError(make_problem(ErrorCode.ORIGIN_MISSING, detail))
-        return await self.caller_of(request, _credential(request))
+        return caller
 
     async def caller_of(self, request: Request, credential: str) -> Caller:
         """The owner of a key or a token that a request carries. Raises as ``caller`` does."""

@@ -29,6 +29,7 @@ from benchmarks.models.prepare import Prepared, prepare
 from benchmarks.models.published import published
 from benchmarks.models.results import (
     BATCH_SEPARATOR,
+    STOCK,
     GrowthResult,
     ModelResult,
     ModelsResults,
@@ -37,7 +38,7 @@ from benchmarks.models.results import (
     State,
     ceiling_of,
 )
-from benchmarks.models.runtimes import BESSEMER, PEERS, STOCK, TORCH_EAGER, Subject, stock_tvm
+from benchmarks.models.runtimes import BESSEMER, PEERS, TORCH_EAGER, Subject, stock_tvm
 from bessemer import BessemerError
 from bessemer.client import Client
 from examples.local_service import local_service

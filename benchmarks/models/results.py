@@ -10,6 +10,7 @@ from benchmarks.machine import Machine
 from bessemer.contract.report import Latency
 from bessemer.contract.stage import Stage
 
+STOCK = "stock TVM"
 BATCH_SEPARATOR = " x "
 """Between a model's name and its batch, if that is above one."""
 

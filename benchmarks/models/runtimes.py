@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from benchmarks.models.results import STOCK
 from benchmarks.models.side import Arrays, Loaded, MissingError
 from examples.models import Example
 
 OURS = "bessemer"
 EAGER = "torch eager"
-STOCK = "stock TVM"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from bessemer.cli.waiting import follow
 from bessemer.client import Client, Group, Job
 from bessemer.client.ir_tree import tree_lines
 from bessemer.contract.base import is_digest, is_digest_prefix
-from bessemer.contract.code import CodeKind, CodeListing
+from bessemer.contract.code import CodeKind, CodeListing, listed_name
 from bessemer.contract.extension import Extension
 from bessemer.contract.group import Group as GroupDocument
 from bessemer.contract.invocation import Invocation
@@ -427,11 +427,16 @@ def code(
             return
         if json:
             raise InvalidArgumentError("--json works only for the list; remove the function")
-        kinds = (CodeKind.LLVM_IR,) if llvm else (CodeKind.ASSEMBLY, CodeKind.PTX)
-        text = next(filter(None, (job.code_text(function, kind) for kind in kinds)), "")
+        text = job.code_text(function, CodeKind.LLVM_IR if llvm else _kept_code(job.code(), function))
         if not text:
             print_lines(errors, "no code was kept: compile with --option inspect.assembly=true")
         _print_module(text)
+
+
+def _kept_code(listing: CodeListing, name: str) -> CodeKind:
+    """The form in which a function's machine code is kept."""
+    has_ptx = any(each.name == listed_name(name) and each.ptx.text_bytes for each in listing.functions)
+    return CodeKind.PTX if has_ptx else CodeKind.ASSEMBLY
 
 
 def function_lines(listing: CodeListing) -> Iterator[str]:

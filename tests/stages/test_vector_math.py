@@ -193,6 +193,16 @@ def test_a_remainder_of_float32_is_exact(results: dict[str, Result]) -> None:
         np.testing.assert_array_equal(results["fmod"].computed, np.fmod(*results["fmod"].inputs))
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_a_denormal_exponential_is_zero(results: dict[str, Result], name: str) -> None:
+    (inputs,), computed = results[name].inputs, results[name].computed
+    with np.errstate(over="ignore"):
+        exact = EXACT[name](inputs.astype(np.longdouble))
+    tiny = np.finfo(computed.dtype).tiny
+    assert (computed[exact < tiny] == 0).all()
+    assert (computed[exact >= 2 * tiny] >= tiny).all()
+
+
 @pytest.mark.parametrize("results", ["float32"], indirect=True)
 def test_a_power_of_float32_goes_through_float64(results: dict[str, Result]) -> None:
     assert results["pow"].units(np.power) <= POWER_LIMIT

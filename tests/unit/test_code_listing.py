@@ -149,6 +149,10 @@ PTX = """//
 .maxntid 128
 {
 \t.reg .b32 \t%r<3>;
+\t// begin inline asm
+\t{add.f16 %rs1,%rs2,%rs3;
+}
+\t// end inline asm
 \tret;
 
 }
@@ -167,6 +171,7 @@ def test_a_function_of_a_gpu_has_the_ptx_of_its_kernels(tmp_path: Path) -> None:
     kernels = {"add": ("add_kernel", "add_kernel_1", "add_kernel"), "mul": ("gone",), "view": ()}
     found = dict(ptx_sources(PTX, kernels))
     assert found["add"][CodeKind.PTX].count(".entry") == 2
+    assert found["add"][CodeKind.PTX].count("ret;") == 2
     assert found["add"][CodeKind.PTX].startswith(".visible .entry add_kernel(\n")
     assert ".version" not in found["add"][CodeKind.PTX]
     write_code(tmp_path, [], [], list(kernels), ptx_sources(PTX, kernels))

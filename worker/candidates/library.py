@@ -267,7 +267,7 @@ def profile_of(
             name=name,
             calls=len(intervals[name]) // runs,
             milliseconds=seconds[name] * 1e3,
-            best_milliseconds=min(of_runs[name]) * 1e3,
+            best_milliseconds=min(*of_runs[name], seconds[name]) * 1e3,
             share=seconds[name] / total,
         )
         for name in sorted(seconds, key=lambda name: -seconds[name])

@@ -124,17 +124,19 @@ def ptx_sources(text: str, kernels: Mapping[str, Sequence[str]]) -> Iterator[Sou
 
 
 def ptx_entries(text: str) -> dict[str, str]:
-    """The kernels of a module in PTX by name."""
+    """The kernels of a module in PTX by name. Inline assembly in a kernel has braces of its own."""
     found: dict[str, str] = {}
     lines: list[str] = []
-    name: str | None = None
+    name, depth = "", 0
     for line in text.splitlines(keepends=True):
-        match = _ENTRY.match(line) if name is None else None
+        match = _ENTRY.match(line) if not name else None
         name = match[1] if match else name
-        if name is not None:
-            lines.append(line)
-        if name is not None and line.startswith("}"):
-            found[name], name, lines = "".join(lines), None, []
+        if not name:
+            continue
+        lines.append(line)
+        depth += line.count("{") - line.count("}")
+        if depth == 0 and "}" in line:
+            found[name], name, lines = "".join(lines), "", []
     return found
 
 

@@ -51,7 +51,7 @@ class Wanted:
         features: what its processor and its GPU must have.
         unfit: the names of devices that turned out to be unable.
         measures: whether times are all that counts, so that an emulated device must be named.
-        kind: of which kind it must be, so that times can be compared; None if any will do.
+        kind: the kind that it must have, so that times can be compared; None if any will do.
     """
 
     tenant: Tenant

@@ -25,6 +25,7 @@ MAX_LOOKED_AT = 2000
 MAX_NEAR_CHARACTERS = 1 << 22
 """The length of all traces together."""
 
+_AT_ONCE = 500
 _R = TUNING_RECORDS.c
 
 
@@ -51,14 +52,15 @@ def find_near(
         for function in functions
         for row in nearest(function, (known[kind] for kind in function.kinds))
     ]
-    traces = _traces(connection, dict.fromkeys(row.id for _, row in chosen))
-    left, found = MAX_NEAR_CHARACTERS, []
+    left, fitting = MAX_NEAR_CHARACTERS, []
     for workload, row in chosen:
-        trace = traces.get(row.id)
-        if trace is not None and len(trace) <= left:
-            left -= len(trace)
-            found.append(NearTrial(workload=workload, trace=trace))
-    return tuple(found)
+        if row.characters <= left:
+            left -= row.characters
+            fitting.append((workload, row.id))
+    traces = traces_of(connection, list(dict.fromkeys(record for _, record in fitting)))
+    return tuple(
+        NearTrial(workload=workload, trace=traces[record]) for workload, record in fitting if record in traces
+    )
 
 
 def nearest(function: SizedFunction, kinds: Iterable[Mapping[str, sa.Row[Any]]]) -> Iterator[sa.Row[Any]]:
@@ -81,7 +83,11 @@ def _best_of_kind(
     connection: sa.Connection, key: Digest, visible: sa.ColumnElement[bool]
 ) -> dict[str, sa.Row[Any]]:
     """Of each function of a kind its record that won, or the fastest."""
-    columns: tuple[sa.ColumnElement[Any], ...] = (_R.id, _R.workload, _R.extents, _R.won, _R.seconds)
+    characters = sa.func.length(_R.trace).label("characters")
+    columns: tuple[sa.ColumnElement[Any], ...] = (
+        *(_R.id, _R.workload, _R.extents, _R.won, _R.seconds),
+        characters,
+    )
     is_useful = sa.or_(_R.won, _R.default_seconds.is_(None), _R.seconds < _R.default_seconds)
     ran = sa.and_(_R.kind_key == key, visible, _R.seconds.is_not(None), is_useful)
     newest = sa.select(*columns).where(ran).order_by(_R.created_at.desc(), _R.id).limit(MAX_LOOKED_AT)
@@ -92,13 +98,10 @@ def _best_of_kind(
     return best
 
 
-def _traces(connection: sa.Connection, ids: Iterable[str]) -> dict[str, str]:
-    named, traces = list(ids), dict[str, str]()
-    for start in range(0, len(named), _AT_ONCE):
-        some = named[start : start + _AT_ONCE]
-        query = sa.select(_R.id, _R.trace).where(_R.id.in_(some))
+def traces_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, str]:
+    """The traces of records by their ids."""
+    traces: dict[str, str] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        query = sa.select(_R.id, _R.trace).where(_R.id.in_(ids[start : start + _AT_ONCE]))
         traces |= {row.id: row.trace for row in connection.execute(query)}
     return traces
-
-
-_AT_ONCE = 500

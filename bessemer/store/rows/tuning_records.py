@@ -27,7 +27,7 @@ from bessemer.contract.records import (
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
 from bessemer.store.rows.lifecycle import JOB_LIFECYCLE, Attempt
-from bessemer.store.rows.near_records import find_near
+from bessemer.store.rows.near_records import find_near, traces_of
 from bessemer.store.rows.tables import (
     JOB_KEYS,
     JOB_TRIALS,
@@ -131,7 +131,7 @@ class TuningRecords:
     def _name_again(self, connection: sa.Connection, tenant: Tenant, workloads: Collection[str]) -> None:
         """Note that a search still adds records of functions.
 
-        Who deletes modules without records waits for this transaction, and then sees that they were named.
+        A transaction that deletes unused modules waits for this one, and then sees the new ``named_at``.
         """
         for workload in sorted(workloads):
             named = sa.and_(TUNING_WORKLOADS.c.tenant == tenant, TUNING_WORKLOADS.c.workload == workload)
@@ -167,15 +167,12 @@ class TuningRecords:
         columns = (_R.id, _R.key, _R.trace_digest, _R.seconds, sa.func.length(_R.trace).label("characters"))
         has_won = sa.and_(_R.won, mine).label("has_won")
         rows: list[sa.Row[Any]] = []
-        traces: dict[str, str] = {}
         with self._database.read() as connection:
             for some in _batches(tuple(keys)):
                 ran = sa.and_(_R.key.in_(some), visible, _R.seconds.is_not(None))
                 rows += connection.execute(sa.select(*columns, has_won).where(ran)).all()
             chosen = _chosen(rows, keys, limit)
-            for some in _batches([row.id for row in chosen]):
-                query = sa.select(_R.id, _R.trace).where(_R.id.in_(some))
-                traces |= {row.id: row.trace for row in connection.execute(query)}
+            traces = traces_of(connection, [row.id for row in chosen])
         return tuple(
             StoredTrial(
                 workload=keys[row.key], trace=traces[row.id], seconds=row.seconds, won=bool(row.has_won)
@@ -271,7 +268,7 @@ class TuningRecords:
     def delete_unused(self) -> None:
         """Delete the modules of functions that have no records, and revisions that nothing refers to.
 
-        A job that reads a revision writes to ``JOB_KEYS`` first, so this sees what it read or comes before.
+        A job that reads a revision writes to ``JOB_KEYS`` first, so this either sees that row or runs first.
         """
         recorded = sa.exists().where(_R.key == TUNING_KEYS.c.key, _R.tenant == TUNING_KEYS.c.tenant)
         read = sa.exists().where(JOB_KEYS.c.key == TUNING_KEYS.c.key)

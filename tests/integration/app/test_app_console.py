@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from app.console.static_files import FILES, FOLDER, address
 from app.console.uploads import PART_BYTES
+from app.identity.failed_logins import LIMIT
 from app.identity.login import COOKIE
 from app.identity.scopes import READING, required_scope
 from app.main import create_app
@@ -164,6 +165,19 @@ async def test_a_change_with_only_the_cookie_names_its_page(
     assert (await visitor.post("/v1/models", headers=named, content=b"x")).status_code == 201
     by_key = {"Authorization": f"Bearer {key}"}
     assert (await visitor.post("/v1/models", headers=by_key, content=b"y")).status_code == 201
+
+
+async def test_changes_with_false_cookies_count_as_failed_logins(
+    guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    key_of(guarded)
+    visitor.headers.pop("Sec-Fetch-Site")
+    headers = {"Cookie": f"{COOKIE}=false"}
+    codes = [
+        (await visitor.post("/v1/models", headers=headers, content=b"x")).status_code
+        for _ in range(LIMIT + 1)
+    ]
+    assert codes == [401] * LIMIT + [429]
 
 
 async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:

@@ -108,9 +108,10 @@ def _build_for_gpu(tuned: Tuned, context: StageContext) -> Built:
     program = library.parent / program_name(target.resolved.triple)
     write_runner(library, target.resolved.triple, objects, program)
     (objects / PARAMETERS_OBJECT).unlink()  # the library has them too
-    ptx = linked.binary.ptx.read_text("utf-8", "replace")
-    keeps_code = tuned.captured.upload.request.inspect.assembly
-    _write_code(tuned, context, ptx_sources(ptx, linked.kernels) if keeps_code else ())
+    sources: Iterable[Source] = ()
+    if tuned.captured.upload.request.inspect.assembly:
+        sources = ptx_sources(linked.binary.ptx.read_text("utf-8", "replace"), linked.kernels)
+    _write_code(tuned, context, sources)
     return Built(
         tuned=tuned,
         library=library,

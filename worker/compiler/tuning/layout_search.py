@@ -259,12 +259,15 @@ class LayoutSearch:
     ) -> Measured | None:
         """What an earlier attempt measured of the whole model with a choice; None if it did not.
 
-        Its times are told as those of the function that keeps the record; how they relate is what counts.
+        Its times are stored relative to those of the function that keeps the record: only their ratio
+        matters.
         """
         for task in tasks:
             for trial in task.restored_layouts:
-                if _wants(trial) == alternative.wanted:
-                    found, default = best_of(trial.result.run_secs), trial.default_seconds or 1.0
+                found = best_of(trial.result.run_secs)
+                is_comparable = found is None or trial.default_seconds is not None
+                if _wants(trial) == alternative.wanted and is_comparable:
+                    default = trial.default_seconds or 1.0
                     scale = 1.0 if untuned_seconds is None else untuned_seconds / default
                     seconds = None if found is None else scale * found
                     return _compared(task, alternative, seconds, scale * default)

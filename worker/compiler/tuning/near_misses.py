@@ -31,7 +31,7 @@ _POSTPROCESSING = "EnterPostproc"
 
 @dataclass
 class Advice:
-    """What similar functions are fast with, the most similar first.
+    """Schedules that were fast for similar functions, the most similar first.
 
     Attributes:
         plans: the numbers of their plans.
@@ -45,7 +45,7 @@ class Advice:
 
 
 def sized_function(function: Function) -> SizedFunction | None:
-    """By what similar functions are found; None if the function's sizes are unknown."""
+    """The key that finds similar functions; None if the function's sizes are unknown."""
     nest = heaviest_nest(function.module)
     if nest is None:
         return None

@@ -138,7 +138,7 @@ class StockProposals:
     """MetaSchedule's design spaces for any function, searched by the strategy that the request names.
 
     Evolution starts from the records in a database of its own: those of plans carry no decisions to mutate.
-    Before that, it measures what similar functions are fast with, adapted to this one.
+    Before that, it measures schedules that were fast for similar functions, adapted to this one.
     A replay draws on one thread, since TVM seeds each thread and lets them compete for the draws.
     """
 

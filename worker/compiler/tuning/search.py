@@ -63,7 +63,7 @@ class TaskSearch:
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
-        advice: what similar functions are fast with, if there are no records of this one.
+        advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
     """

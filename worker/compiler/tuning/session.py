@@ -71,7 +71,7 @@ class TuningSession:
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
         learned: ranks plans before any is measured; None: the families' own order.
-        fast_plans: what similar functions are fast with.
+        fast_plans: plans that were fast for similar functions.
     """
 
     target: tvm.target.Target

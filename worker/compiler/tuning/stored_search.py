@@ -57,7 +57,7 @@ def with_near_misses(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) 
 
 
 def _advise(tasks: Sequence[TaskSearch], journal: SearchJournal) -> None:
-    """Give each task what functions are fast with that are similar to its own."""
+    """Give each task the schedules that were fast for functions similar to its own."""
     sized = [(task, found) for task in tasks if (found := sized_function(task.function)) is not None]
     traces: dict[str, list[str]] = {}
     for near in journal.near([function for _, function in sized]):

@@ -1,4 +1,4 @@
-"""By what the records of similar functions are found, and the kind of device that a task needs."""
+"""The columns that find records of similar functions, and the kind of device that a task needs."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -9,7 +9,7 @@ of a reduced argument, whose common terms are vectors in registers::
                                             y[lane] = polynomial(r[lane]) * 2 ** n[lane]
 
 Overflow, infinities and NaN come out as from the library. A denormal number may come out as another one or as
-zero; an exponential comes out as zero.
+zero; a denormal exponential comes out as zero.
 
 Greatest errors in units in the last place, which ``tests/stages/test_vector_math.py`` checks:
 

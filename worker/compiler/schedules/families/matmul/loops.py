@@ -221,7 +221,7 @@ class Writer:
     ) -> list[tirx.Stmt]:
         """The turns from the step ``start`` on.
 
-        After each ``visits`` turns comes the share of the next panel that they prefetch: as many rows as a
+        Before each ``visits`` turns comes the share of the next panel that they prefetch: as many rows as a
         turn has steps.
         """
         between, chains = self.visits, self.plan.tile.chains

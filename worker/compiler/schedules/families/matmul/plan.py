@@ -58,8 +58,8 @@ page. On an AVX-512 Xeon with two threads, reading the weights of a decoder of 1
 
 _MOST_VISITS = 64
 """With more tiles of rows than this, the first tile's wait for a panel no longer counts."""
-_FEW_PANELS_OF_L2 = 4
-"""Weights of less than this fraction of L2 are not prefetched."""
+_SMALL_SHARE = 0.25
+"""Weights of less than this share of L2 are not prefetched."""
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
@@ -210,7 +210,7 @@ def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand)
     return (
         right.columns is not None
         and shape.rows > _FEW_ROWS
-        and weight_bytes > machine.l2_bytes // _FEW_PANELS_OF_L2
+        and weight_bytes > _SMALL_SHARE * machine.l2_bytes
     )
 
 
