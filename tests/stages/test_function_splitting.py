@@ -166,7 +166,9 @@ def test_build_reports_which_function_of_how_many_it_compiles(
     names = {str(variable.name_hint) for variable in library.module.get_global_vars()}
     total = len(functions) + 1  # the check of the input
     assert {of for _, of, _ in news} == {total}
-    assert sorted({done for done, _, _ in news}) == list(range(total + 1))
+    counts = [done for done, _, _ in news]  # functions that end at the same time are counted at once
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, total)
     assert {name for *_, name in news} <= names | {"", "check_input_float32_4x6"}
 
 
