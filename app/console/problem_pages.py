@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.console.rendering import page
 from app.console.session import sign_in_address
 from app.http.problems import PROBLEM_MEDIA_TYPE, internal_problem
+from app.middleware import Middleware
 from bessemer.contract.problem import ErrorCode, Problem
 
 PREFIX = "/console/"
@@ -16,18 +17,15 @@ JSON = "application/json"
 INTERNAL_STATUS = 500
 
 
-class ProblemPages:
-    """Middleware around every other that answers with problems.
+class ProblemPages(Middleware):
+    """Stands around every middleware that answers with problems.
 
     The console's scripts name JSON in ``Accept`` and get problems as they are.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; a problem is the whole body of its response."""
-        if scope["type"] != "http" or not _is_for_a_person(scope):
+        if not _is_for_a_person(scope):
             await self._app(scope, receive, send)
             return
         start: Message | None = None

@@ -1,5 +1,7 @@
 """Runs the model by its C interface, with NumPy alone: ``python main.py``."""
 
+from __future__ import annotations
+
 import ctypes
 from pathlib import Path
 
@@ -20,7 +22,7 @@ class Tensor(ctypes.Structure):
         ("bytes", ctypes.c_size_t),
     ]
 
-    def empty(self):
+    def empty(self) -> np.ndarray:
         """An array for the tensor; bfloat16 is held as its bits."""
         dtype = "uint16" if self.dtype == b"bfloat16" else self.dtype.decode()
         return np.zeros([self.sizes[axis] for axis in range(self.dimensions)], dtype)
@@ -50,7 +52,7 @@ class Model:
         if not self._model:
             raise RuntimeError(self._library.bessemer_model_error().decode())
 
-    def run(self, inputs, entry=0):
+    def run(self, inputs, entry=0) -> dict[str, np.ndarray]:
         """The outputs by name, for inputs by name."""
         called = self.entries[entry]
         specs = called.inputs[: called.input_count]
