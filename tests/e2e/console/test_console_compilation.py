@@ -11,7 +11,9 @@ from pictures import SCHEMES, SIZE, WRITES, save
 from playwright.sync_api import Browser, Page, Route, expect
 from saved_models import Saved
 
+from bessemer.client import Client
 from bessemer.contract.job import Progress
+from bessemer.contract.options import InspectOptions, TuneOptions
 from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.stage import Stage
 from bessemer.store.rows.lifecycle import Attempt
@@ -167,20 +169,29 @@ def test_a_real_compilation_is_followed_and_another_cancelled(
 
 @pytest.mark.skipif(not WRITES, reason="writes pictures of the guide")
 def test_pictures_of_a_real_compilation(browser: Browser, service: str, saved: Saved, tmp_path: Path) -> None:
-    wanted = {"target": "host", "tune": {"trials": 64}, "inspect": {"ir": True, "assembly": True}}
-    with httpx.Client(base_url=service) as client:
-        job = client.post(
-            "/v1/compilations",
-            files={"model": saved.path("cnn", SavedAs.PT2).read_bytes()},
-            data={"request": json.dumps({**wanted, "name": "cnn"})},
-        ).json()["id"]
-        for scheme in SCHEMES:
-            for page in watched(browser, service, viewport=SIZE, color_scheme=scheme):
-                page.goto(f"/console/compilations/{job}")
-                expect(page.locator("#state")).to_have_text("succeeded", timeout=WHOLE_MS)
-                save(page, "result", scheme, tmp_path)
-                steps = client.get(f"/v1/compilations/{job}/ir").json()["items"]
-                changed = next(step["step"] for step in steps[1:] if step["changed"])
-                page.goto(f"/console/compilations/{job}/compiler?step={changed}")
-                expect(page.locator(".diff")).to_be_visible()
-                save(page, "compiler", scheme, tmp_path)
+    with Client(service) as client:
+        compiled = client.submit(
+            saved.path("cnn", SavedAs.PT2),
+            tune=TuneOptions(trials=64),
+            inspect=InspectOptions(ir=True, assembly=True),
+            name="cnn",
+        ).wait()
+        job, function = compiled.document.id, compiled.code().functions[0].name
+    with httpx.Client(base_url=f"{service}/v1/compilations/{job}") as client:
+        steps = client.get("/ir").json()["items"]
+    changed = next(step["step"] for step in steps[1:] if step["changed"])
+    own = f"/console/compilations/{job}"
+    addresses = {
+        "result": own,
+        "compiler": f"{own}/compiler?step={changed}",
+        "function": f"{own}/compiler/functions/{function}",
+        "graph": f"{own}/compiler/graph",
+        "operators": f"{own}/compiler/model",
+        "records": "/console/records",
+    }
+    for scheme in SCHEMES:
+        for page in watched(browser, service, viewport=SIZE, color_scheme=scheme):
+            for name, address in addresses.items():
+                page.goto(address)
+                page.wait_for_load_state("networkidle")
+                save(page, name, scheme, tmp_path)

@@ -2,15 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import LiveApp
+from conftest import LiveApp, watched
 from pictures import SCHEMES, SIZE, WRITES, save
 from playwright.sync_api import Browser, Page, expect
 from sample_data import MEDIANS, REGRESSION, Shown, fill
 
 from app.console.guide import SITE, found
+from bessemer.contract.access import Scope
+from bessemer.contract.keys import KeyRequest
+from bessemer.store.settings import StoreSettings
+from bessemer.store.store import open_store
+from examples.local_service import local_app
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +100,7 @@ ADDRESSES = {
     "compare": "/console/compare?id={0}&id={1}",
     "history": "/console/models/named?name=resnet18",
     "fleet": "/console/fleet",
+    "models": "/console/models",
 } | ({"submit": "/console/submit?from={1}"} if WRITES else {})
 
 
@@ -113,3 +120,30 @@ def test_pictures_of_the_console(
     page.goto(ADDRESSES[name].format(shown.jobs[len(MEDIANS) - 1], shown.jobs[-1]))
     page.wait_for_load_state("networkidle") if name != "fleet" else page.wait_for_load_state("load")
     save(page, name, scheme, tmp_path)
+
+
+QUOTAS = {
+    "BESSEMER_QUOTA_RUNNING_JOBS": "4",
+    "BESSEMER_QUOTA_QUEUED_JOBS": "100",
+    "BESSEMER_QUOTA_STORED_BYTES": str(20 << 30),
+}
+KEYS = (
+    KeyRequest(tenant="vision", scope=Scope.COMPILE, name="CI of resnet18", expires_days=90),
+    KeyRequest(tenant="speech", scope=Scope.READ, name="dashboard"),
+    KeyRequest(scope=Scope.ADMIN, name="on call"),
+)
+
+
+def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with closing(open_store(StoreSettings(data=data))) as store:
+        *_, secret = (store.keys.create(key).key for key in KEYS)
+    with local_app(data, QUOTAS) as app:
+        for scheme in SCHEMES:
+            for page in watched(browser, app.url, viewport=SIZE, color_scheme=scheme):
+                page.goto("/console/admin")
+                save(page, "sign-in", scheme, tmp_path)
+                page.get_by_label("API key").fill(secret)
+                page.get_by_role("button", name="Sign in").click()
+                expect(page.get_by_role("heading", name="Administration")).to_be_visible()
+                save(page, "administration", scheme, tmp_path)
