@@ -47,7 +47,9 @@ class SubmitOptions(UploadOptions, total=False):
     benchmark: BenchmarkOptions
     inspect: InspectOptions
     stop_after: Stage
+    device: str
     name: str
     labels: Mapping[str, str]
     priority: int
     timeout_seconds: float
+    cache: bool
