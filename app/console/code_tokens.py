@@ -139,17 +139,17 @@ def marked_up(
         marks: the parts that a diff marks, in order.
         link: where the names of functions lead.
     """
-    pieces: list[Markup] = []
+    pieces: list[str] = []
     start = 0
     for kind, text in _joined(tokens(line, language)):
-        piece = Markup("").join(_with_marks(text, start, marks))
+        piece = "".join(_with_marks(text, start, marks)) if marks else escape(text)
         address = link(text.lstrip("@").strip('"')) if link and kind == "global" else None
         if address is not None:
-            pieces.append(Markup('<a class="t-{}" href="{}">{}</a>').format(kind, address, piece))
+            pieces.append(f'<a class="t-{kind}" href="{escape(address)}">{piece}</a>')
         else:
-            pieces.append(Markup('<span class="t-{}">{}</span>').format(kind, piece) if kind else piece)
+            pieces.append(f'<span class="t-{kind}">{piece}</span>' if kind else piece)
         start += len(text)
-    return Markup("").join(pieces)
+    return Markup("".join(pieces))
 
 
 def _joined(found: Sequence[Token]) -> Iterator[Token]:
@@ -167,13 +167,14 @@ def _joined(found: Sequence[Token]) -> Iterator[Token]:
         yield Token("", plain)
 
 
-def _with_marks(text: str, start: int, marks: Sequence[Mark]) -> Iterator[Markup]:
+def _with_marks(text: str, start: int, marks: Sequence[Mark]) -> Iterator[str]:
+    """A text as HTML, with the parts that a diff marks."""
     at, end = start, start + len(text)
     for first, last in marks:
         first, last = max(first, at), min(last, end)
         if first >= last:
             continue
         yield escape(text[at - start : first - start])
-        yield Markup("<mark>{}</mark>").format(text[first - start : last - start])
+        yield f"<mark>{escape(text[first - start : last - start])}</mark>"
         at = last
     yield escape(text[at - start :])

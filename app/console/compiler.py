@@ -33,7 +33,7 @@ WINDOW = 400
 MAX_WINDOW = 1000
 MAX_MATCHES = 100
 MAX_FUNCTIONS_FOUND = 50
-PANE_WINDOW = 300
+PANE_WINDOW = 150
 SCRIPT = "script"
 """The form of a function in TVMScript, beside those of ``CodeKind``."""
 LANGUAGES = {

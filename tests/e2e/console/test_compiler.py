@@ -75,7 +75,7 @@ def test_a_box_of_the_graph_leads_to_its_function(page: Page, compiler: str) -> 
 def test_keys_lead_to_the_search_and_to_the_next_change(page: Page, compiler: str) -> None:
     page.goto(compiler)
     page.keyboard.press("n")
-    expect(page).to_have_url(re.compile(r"step=1"))
+    page.wait_for_url(re.compile(r"step=1"))
     page.keyboard.press("/")
     page.keyboard.type("a4321")
     page.keyboard.press("Enter")
