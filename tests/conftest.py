@@ -2,12 +2,14 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from examples.environment import forget_settings
 from examples.local_service import local_service
+from worker.quick_stack import quick_stack
 
 # the same examples every time, without a deadline on a busy machine
 settings.register_profile("suite", deadline=None, derandomize=True)
@@ -16,9 +18,12 @@ settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_hea
 settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
-    """An operator's shell may name a database that is in use."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Forget settings: an operator's shell may name a database that is in use. Let TVMScript parse quickly."""
     forget_settings()
+    patched = ExitStack()
+    patched.enter_context(quick_stack())
+    config.add_cleanup(patched.close)
 
 
 def pytest_collection_finish() -> None:
