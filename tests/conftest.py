@@ -1,8 +1,11 @@
 """Fixtures that more than one folder of tests needs."""
 
+import functools
 import gc
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,11 +22,18 @@ settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Forget settings: an operator's shell may name a database that is in use. Let TVMScript parse quickly."""
+    """Forget an operator's settings, which may name a database that is in use, and save processor time.
+
+    TVM parses TVMScript with ``inspect.stack``, and every client of HTTP reads the certificates of all
+    authorities.
+    """
     forget_settings()
-    patched = ExitStack()
-    patched.enter_context(quick_stack())
-    config.add_cleanup(patched.close)
+    patches = ExitStack()
+    patches.enter_context(quick_stack())
+    patches.enter_context(
+        patch.object(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+    )
+    config.add_cleanup(patches.close)
 
 
 def pytest_collection_finish() -> None:
