@@ -1,13 +1,18 @@
 """Fixtures that more than one folder of tests needs."""
 
+import functools
 import gc
+import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from examples.environment import forget_settings
 from examples.local_service import local_service
+from worker.quick_stack import quick_stack
 
 # the same examples every time, without a deadline on a busy machine
 settings.register_profile("suite", deadline=None, derandomize=True)
@@ -16,9 +21,19 @@ settings.register_profile("fuzz", deadline=None, max_examples=1000, suppress_hea
 settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
-    """An operator's shell may name a database that is in use."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Forget an operator's settings, which may name a database that is in use, and save processor time.
+
+    TVM parses TVMScript with ``inspect.stack``, and every client of HTTP reads the certificates of all
+    authorities.
+    """
     forget_settings()
+    patches = ExitStack()
+    patches.enter_context(quick_stack())
+    patches.enter_context(
+        patch.object(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+    )
+    config.add_cleanup(patches.close)
 
 
 def pytest_collection_finish() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from bessemer.contract.options import TuneOptions
 from bessemer.contract.records import MeasuredTrial, StoredTrial, trace_digest
 from bessemer.contract.report import Schedules, TuneResult
+from worker.candidates.client import CandidateClient
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.pipeline import tune as tuning
@@ -81,28 +82,54 @@ def algorithms(module: Any) -> list[Algorithm]:
     return [each for each in found if each is not None]
 
 
-@pytest.fixture
-def expected_badly() -> Iterator[None]:
-    """The processor's model prefers direct convolutions, by mistake."""
+def expect_badly(patch: pytest.MonkeyPatch) -> None:
+    """Have the processor's model prefer direct convolutions, by mistake."""
     original = convolution_rule.faster_by_winograd
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            convolution_rule,
-            "faster_by_winograd",
-            lambda direct, machine, least_gain=0.0: original(direct, machine, least_gain or 1e-9),
-        )
-        yield
+    patch.setattr(
+        convolution_rule,
+        "faster_by_winograd",
+        lambda direct, machine, least_gain=0.0: original(direct, machine, least_gain or 1e-9),
+    )
 
 
-@pytest.fixture
-def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other algorithms of layers and whole models with a search's schedules always win."""
+def let_the_search_win(patch: pytest.MonkeyPatch) -> None:
+    """Have other algorithms of layers and whole models with a search's schedules always win."""
 
     def compare(*_given: Any) -> ModelComparison:
         return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
 
-    monkeypatch.setattr(tuning, "compare_finalists", compare)
-    monkeypatch.setattr(layout_search, "beats", lambda *_given: True)
+    patch.setattr(tuning, "compare_finalists", compare)
+    patch.setattr(layout_search, "beats", lambda *_given: True)
+
+
+@pytest.fixture
+def expected_badly(monkeypatch: pytest.MonkeyPatch) -> None:
+    expect_badly(monkeypatch)
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_the_search_win(monkeypatch)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that the processor's model misled, and the records that it kept."""
+
+    tuned: Tuned
+    kept: KeptHere
+
+
+@pytest.fixture(scope="module")
+def misled(server: CandidateClient, tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    kept = KeptHere()
+    searching = replace(make_context(tmp_path_factory.mktemp("misled"), server), stored=kept)
+    with pytest.MonkeyPatch.context() as patch:
+        expect_badly(patch)
+        let_the_search_win(patch)
+        first = optimized(captured(tune=SEARCH), searching)
+        assert not uses_winograd(first.module)
+        return Searched(tune(first, searching), kept)
 
 
 @pytest.mark.parametrize(
@@ -144,15 +171,9 @@ def won_of(trials: list[MeasuredTrial], judged: list[Any]) -> tuple[StoredTrial,
 
 @pytest.mark.usefixtures("expected_badly", "faster")
 def test_a_search_changes_the_algorithm_and_the_next_compilation_follows_without_trials(
-    context: StageContext,
+    misled: Searched, context: StageContext
 ) -> None:
-    kept = KeptHere()
-    searching = replace(context, stored=kept)
-    first = optimized(captured(tune=SEARCH), searching)
-    assert not uses_winograd(first.module)
-
-    searched = tune(first, searching)
-
+    searched, kept = misled.tuned, misled.kept
     assert uses_winograd(searched.optimized.module)
     assert [trial.kept for trial in searched.result.layouts].count(True) == 1
     assert searched.result.trials == SEARCH.trials
@@ -172,19 +193,15 @@ def test_a_search_changes_the_algorithm_and_the_next_compilation_follows_without
 
 
 @pytest.mark.usefixtures("expected_badly", "faster")
-def test_another_attempt_does_not_measure_algorithms_again(context: StageContext) -> None:
-    kept = KeptHere()
-    options = SEARCH
-    searching = replace(context, stored=kept)
-    searched = tune(optimized(captured(tune=options), searching), searching)
-
-    again = KeptHere(RecordsAnswer(trials=tuple(kept.trials), count=len(kept.trials)))
+def test_another_attempt_does_not_measure_algorithms_again(misled: Searched, context: StageContext) -> None:
+    trials = tuple(misled.kept.trials)
+    again = KeptHere(RecordsAnswer(trials=trials, count=len(trials)))
     restarted = replace(context, stored=again)
-    found = tune(optimized(captured(tune=options), restarted), restarted)
+    found = tune(optimized(captured(tune=SEARCH), restarted), restarted)
 
     assert found.result.trials == SEARCH.trials
     assert again.trials == []
-    assert algorithms(found.optimized.module) == algorithms(searched.optimized.module)
+    assert algorithms(found.optimized.module) == algorithms(misled.tuned.optimized.module)
 
 
 @pytest.mark.usefixtures("expected_badly")

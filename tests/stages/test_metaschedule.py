@@ -11,6 +11,7 @@ from extension_samples import uploaded
 from test_tune_search import check_outputs, run_tune, scheduled_functions
 
 from bessemer.contract.options import (
+    EVOLUTIONARY,
     REPLAY_FUNC,
     REPLAY_TRACE,
     STRATEGIES,
@@ -45,9 +46,15 @@ def sampled(tuned: Tuned) -> set[str]:
     return {step[0] for line in lines for step in json.loads(line)[1][0][0]}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("model", CostModel)
-def test_every_strategy_runs_with_every_cost_model(
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [
+        *((EVOLUTIONARY, model) for model in CostModel),
+        # replays are not guided by a model, which learns from them in the same way
+        *((strategy, CostModel.XGB) for strategy in STRATEGIES if strategy != EVOLUTIONARY),
+    ],
+)
+def test_every_strategy_and_every_cost_model_runs(
     strategy: str,
     model: CostModel,
     server: CandidateClient,
@@ -64,7 +71,7 @@ def test_every_strategy_runs_with_every_cost_model(
 
 
 def test_metaschedule_tunes_every_function_of_the_module(server: CandidateClient, tmp_path: Path) -> None:
-    options = TuneOptions(trials=24, search=SearchMethod.METASCHEDULE, strategy=REPLAY_TRACE)
+    options = TuneOptions(trials=12, search=SearchMethod.METASCHEDULE, strategy=REPLAY_TRACE)
     tuned, _ = run_tune(server, tmp_path, options)
 
     assert set(trials_of(tuned)) == {"matmul", "fused_matmul1_relu"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,12 @@ from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpa
 from capture_samples import capture_file, exported, scripted, traced
 from package_samples import benchmark_result
 from program_runs import run_program
-from stage_samples import Function, optimized
+from stage_samples import Function, make_context, optimized
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bessemer.bundle.manifest import Manifest
+from worker.candidates.client import CandidateClient
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.frontend.seeds import SeededProgram, take_seed
 from worker.compiler.pipeline.build import build
@@ -291,17 +293,34 @@ class Taking(nn.Module):
 Save = Callable[[nn.Module, Path], Path]
 
 
+def bundle_of(model: Path, folder: Path, context: StageContext, *inputs: str) -> Path:
+    captured = capture_file(model, *inputs)
+    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
+    return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
+
+
 @pytest.fixture
 def bundled(context: StageContext, tmp_path: Path) -> Callable[..., Path]:
     """Compiles a model whose input is x=2x4."""
 
     def compiled(module: nn.Module, save: Save, *inputs: str) -> Path:
-        captured = capture_file(save(module.eval(), tmp_path / "model"), *inputs)
-        verified = verify(build(tune(optimized(captured, context), context), context), context)
-        package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-        return unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
+        return bundle_of(save(module.eval(), tmp_path / "model"), tmp_path, context, *inputs)
 
     return compiled
+
+
+@pytest.fixture(scope="module")
+def sampler_made(server: CandidateClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of an exported sampler."""
+    folder = tmp_path_factory.mktemp("sampler")
+    return bundle_of(exported(Sampler().eval(), folder / "model"), folder, make_context(folder, server))
+
+
+@pytest.fixture
+def sampler(sampler_made: Path, tmp_path: Path) -> Path:
+    """A copy of that bundle, for a test to write to."""
+    return shutil.copytree(sampler_made, tmp_path / "sampler", symlinks=True)
 
 
 IN_PYTHON = """
@@ -335,10 +354,8 @@ def test_a_bundle_draws_a_seed_unless_it_gets_one(
     assert "`seed`: equal seeds give equal results" in (folder / "README.md").read_text()
 
 
-def test_the_command_line_repeats_a_run_by_the_seed_in_its_result(
-    bundled: Callable[..., Path],
-) -> None:
-    folder = bundled(Sampler(), exported)
+def test_the_command_line_repeats_a_run_by_the_seed_in_its_result(sampler: Path) -> None:
+    folder = sampler
     reference = execute([sys.executable, "run.py"], folder)
     assert reference.returncode == 0, reference.stderr
     np.save(folder / "x.npy", np.ones((2, 4), np.float32))
@@ -366,11 +383,10 @@ def test_the_command_line_repeats_a_run_by_the_seed_in_its_result(
 
 
 @NEEDS_COMPILER
-def test_the_program_in_cpp_takes_the_seed_as_an_input(bundled: Callable[..., Path]) -> None:
-    folder = bundled(Sampler(), exported)
-    ran = execute(["sh", "-e", "-c", paste_program(folder)], folder)
+def test_the_program_in_cpp_takes_the_seed_as_an_input(sampler: Path) -> None:
+    ran = execute(["sh", "-e", "-c", paste_program(sampler)], sampler)
     assert ran.returncode == 0, ran.stderr
-    with np.load(folder / "reference/outputs.npz") as arrays:
+    with np.load(sampler / "reference/outputs.npz") as arrays:
         np.testing.assert_allclose(
             printed(ran.stdout)["output"], arrays["output"].ravel(), rtol=1e-3, atol=1e-4
         )

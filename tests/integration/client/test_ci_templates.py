@@ -190,7 +190,7 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
     job_id = next(line.split()[1] for line in shell.stdout if line.startswith("compilation "))
     shell.send_signal(signal.SIGINT)
     try:
-        assert shell.wait(timeout=30) == 130
+        assert shell.wait(timeout=120) == 130
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)

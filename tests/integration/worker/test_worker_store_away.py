@@ -45,15 +45,25 @@ NOWHERE = make_url("postgresql+psycopg://127.0.0.1:1/nothing")
 PATIENCE_SECONDS = 60.0
 UNHEARD = Attempt(1, DEFAULT_TENANT, "0" * 32)
 IMPATIENT = StoreRetry(0)
+WAIT_FOR_A_FILE = """
+    import time
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+"""
 
 
 class UnreachableRecord(JobRecord):
-    """A record whose store is unavailable to every poll."""
+    """A record whose store is unavailable to every poll; the second one lets the job go on."""
 
     polls = 0
 
+    def __init__(self, go: Path) -> None:
+        self._go = go
+
     def cancel_requested(self) -> bool:
         self.polls += 1
+        if self.polls == 2:
+            self._go.touch()
         raise StoreUnavailableError("away")
 
 
@@ -133,8 +143,8 @@ def test_a_job_whose_words_cannot_be_written_down_is_ended_once_patience_is(rig:
 
 
 def test_a_job_outlasts_polls_that_fail(rig: Rig) -> None:
-    record = UnreachableRecord()
-    ending = run(rig, "import time; time.sleep(1)", record)
+    record = UnreachableRecord(rig.place.jobs / "noted" / "scratch" / "go")
+    ending = run(rig, WAIT_FOR_A_FILE, record)
     assert isinstance(ending.last, Inspected)
     assert record.polls > 1
 
