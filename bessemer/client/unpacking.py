@@ -2,21 +2,17 @@
 
 import hashlib
 import re
-import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
 from pydantic import TypeAdapter, ValidationError
 
+from bessemer.bundle.archive import BundleArchive, open_archive
 from bessemer.bundle.manifest import CHECKSUMS, MANIFEST, PROVENANCE, BundlePath, Manifest
 from bessemer.errors import BundleError
 
-COPY_BYTES = 4 << 20
-"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
-MAX_WINDOW_BYTES = 1 << 27
 CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _PATH: TypeAdapter[str] = TypeAdapter(BundlePath)
 
@@ -65,14 +61,9 @@ def check_bundle(folder: Path) -> Manifest:
 
 
 def _extract(archive: Path, folder: Path, caps: Caps) -> None:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-    with (
-        archive.open("rb") as compressed,
-        decompressor.stream_reader(compressed, read_across_frames=True) as stream,
-        tarfile.open(fileobj=stream, mode="r|", bufsize=COPY_BYTES) as tar,
-    ):
+    with open_archive(archive) as bundle:
         total, seen = 0, set[str]()
-        for member in tar:
+        for member in bundle:
             total += member.size
             path = _safe_path(member)
             if path in seen:
@@ -80,7 +71,7 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
             if len(seen) >= caps.files or total > caps.total_bytes:
                 raise BundleError(f"the bundle is larger than {caps.total_bytes} bytes or {caps.files} files")
             seen.add(path)
-            _write_member(tar, member, folder / path)
+            _write_member(bundle, member, folder / path)
 
 
 def _safe_path(member: tarfile.TarInfo) -> str:
@@ -92,16 +83,11 @@ def _safe_path(member: tarfile.TarInfo) -> str:
         raise BundleError(f"the bundle contains the unsafe path '{member.name}'") from None
 
 
-def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+def _write_member(bundle: BundleArchive, member: tarfile.TarInfo, path: Path) -> None:
     if member.isdir():
         path.mkdir(parents=True, exist_ok=True)
         return
-    source = tar.extractfile(member)
-    if source is None:
-        raise BundleError(f"'{member.name}' cannot be read from the bundle")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with source, path.open("xb") as file:
-        shutil.copyfileobj(source, file, COPY_BYTES)
+    bundle.extract(member, path)
     if member.mode & 0o100:
         path.chmod(0o755)
 

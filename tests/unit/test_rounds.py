@@ -12,7 +12,7 @@ from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate,
         ((0.001, 0.002), 0.0, 0.4, Plan(ROUNDS, (10, 5))),
         ((0.001,), 0.0, 0.4, Plan(ROUNDS, (20,))),
         ((0.001, 0.001), 0.01, 0.4, Plan(ROUNDS, (5, 5))),
-        ((0.02, 0.02), 0.0, 0.4, Plan(10, (1, 1))),
+        ((0.02, 0.02), 0.0, 0.4, Plan(5, (2, 2))),
         ((0.03, 0.03), 0.0, 0.6, Plan(MIN_ROUNDS, (2, 2))),
         ((0.03, 0.001), 0.0, 3.0, Plan(13, (4, 75))),
         ((2.0, 0.1), 0.006, 0.4, Plan(MIN_ROUNDS, (1, 1))),
@@ -42,8 +42,8 @@ class Recorder:
         self.turns.append(f"{self.name} rests")
 
 
-def test_slow_runs_get_more_time_until_there_are_enough_rounds() -> None:
-    assert plan_rounds((0.015, 0.015), 0.0, 0.4, most_seconds=3.0) == Plan(ROUNDS, (1, 1))
+def test_slow_runs_get_more_time_until_there_are_enough() -> None:
+    assert plan_rounds((0.015, 0.015), 0.0, 0.4, most_seconds=3.0) == Plan(5, (4, 4))
     assert plan_rounds((0.5, 0.5), 0.0, 0.4, most_seconds=8.0) == Plan(4, (1, 1))
 
 

@@ -56,6 +56,21 @@ def test_a_look_at_long_runs_has_a_few_without_warm_ups_between() -> None:
     assert side.warm_ups == 0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "rival", "runs"),
+    [
+        (0.08, (), FEW_RUNS),
+        (0.08, (0.04,) * 3, 1),
+        (0.08, (0.06,) * 3, FEW_RUNS),
+        (0.004, (0.001,) * 20, LEAST_RUNS),
+    ],
+    ids=["no-rival", "clearly-slower", "close", "short"],
+)
+def test_a_long_run_that_is_clearly_slower_is_not_repeated(seconds: float, rival: Sample, runs: int) -> None:
+    sample = take_sample(Side(seconds), rival)
+    assert len(sample) == 1 if runs == 1 else len(sample) >= runs
+
+
 def test_stalling_calls_end_a_turn_early_after_one_is_timed() -> None:
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.03)) < 1000
     assert len(timed(lambda: time.sleep(0.01), 1000, most_seconds=0.0)) == 1

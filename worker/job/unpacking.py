@@ -5,16 +5,13 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-import zstandard
 from pydantic import ValidationError
 
+from bessemer.bundle.archive import BundleArchive, open_archive
 from bessemer.bundle.manifest import MANIFEST, Manifest
 from bessemer.contract.problem import ErrorCode
 from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
-
-COPY_BYTES = 4 << 20
-"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
 
 
 def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
@@ -25,22 +22,27 @@ def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
     """
     bundle = folder.scratch / "bundle"
     try:
-        with (
-            folder.model.open("rb") as packed,
-            zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream,
-            tarfile.open(fileobj=stream, mode="r|", bufsize=COPY_BYTES) as archive,
-        ):
-            archive.copybufsize = COPY_BYTES  # type: ignore[attr-defined]
-            archive.extractall(bundle, filter=_plain)
+        with open_archive(folder.model) as archive:
+            for member in archive:
+                _write(archive, _checked(member, bundle), bundle)
     except Exception as error:  # tarfile raises many kinds for damaged bytes
         raise failure_of(code, error, f"the bundle cannot be unpacked: {error}") from error
     return bundle
 
 
-def _plain(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+def _checked(member: tarfile.TarInfo, bundle: Path) -> tarfile.TarInfo:
     if not (member.isreg() or member.isdir()) or member.issparse():
         raise tarfile.SpecialFileError(member)
-    return tarfile.data_filter(member, path)
+    return tarfile.data_filter(member, str(bundle))
+
+
+def _write(archive: BundleArchive, member: tarfile.TarInfo, bundle: Path) -> None:
+    path = bundle / member.name
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    archive.extract(member, path)
+    path.chmod(member.mode)
 
 
 def read_manifest(bundle: Path, code: ErrorCode) -> Manifest:

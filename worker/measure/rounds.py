@@ -4,8 +4,8 @@ Threads spin for work after a parallel region: libgomp's for some 10 ms, TVM's f
 machine without spare cores they would take a core from the other side. So each side has its own process, and
 the candidate server stops that process between two commands.
 
-Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a whole
-run, so they have fewer rounds, with several runs in each.
+Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a run or
+two, so they have fewer rounds, with several runs in each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUNDS = 20
 MIN_ROUNDS = 3
 MAX_RUNS = 500
 LONG_TURN_RUNS = 4
-"""The runs of a turn where a warm-up is a whole run."""
+"""The runs of a turn where a warm-up takes as long as a run or two."""
 
 _SHORT_SECONDS = 0.002
 _SHORT_RUNS = 5
@@ -67,24 +67,23 @@ def plan_rounds(
     """Share a budget of time among the sides.
 
     Each side gets the same time in a round, and at least one run. If ``ROUNDS`` rounds do not fit, there are
-    fewer, but at least ``MIN_ROUNDS``; long runs then have up to ``LONG_TURN_RUNS`` in each.
+    fewer, but at least ``MIN_ROUNDS``, with up to ``LONG_TURN_RUNS`` runs in each.
 
     Args:
         run_seconds: the time of a single run, by side.
         rest_seconds: the rests of all sides in one round.
         budget_seconds: the time for all rounds.
-        most_seconds: how long all rounds may take if single runs do not fit into the budget.
+        most_seconds: how long all rounds may take until each side has ``ROUNDS`` runs, if they do not fit
+            into the budget.
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
-    limit_seconds = max(budget_seconds, most_seconds)
-    if limit_seconds >= ROUNDS * _round_seconds(run_seconds, runs, rest_seconds):
+    if budget_seconds >= ROUNDS * _round_seconds(run_seconds, runs, rest_seconds):
         return Plan(ROUNDS, runs)
-    least = 1
-    if max(run_seconds) > WARM_UP_SECONDS:
-        affordable = int((limit_seconds / MIN_ROUNDS - rest_seconds) / sum(run_seconds)) - 1
-        least = min(max(affordable, 1), LONG_TURN_RUNS)
-        runs = tuple(max(n, least) for n in runs)
+    limit_seconds = max(budget_seconds, most_seconds)
+    affordable = int((limit_seconds / MIN_ROUNDS - rest_seconds) / sum(run_seconds)) - 1
+    least = min(max(affordable, 1), LONG_TURN_RUNS)
+    runs = tuple(max(n, least) for n in runs)
     round_seconds = _round_seconds(run_seconds, runs, rest_seconds)
     enough = min(int(limit_seconds / round_seconds), ceil(ROUNDS / least))
     return Plan(min(max(int(budget_seconds / round_seconds), enough, MIN_ROUNDS), ROUNDS), runs)
@@ -112,7 +111,7 @@ def alternate(
         budget_seconds: the time for all rounds, without the first warm-up. If runs get slower on a busy
             machine, rounds are dropped.
         advance: called with the number of finished rounds and of all rounds.
-        most_seconds: how long all rounds may take if ``ROUNDS`` rounds do not fit into the budget.
+        most_seconds: how long all rounds may take until each side has ``ROUNDS`` runs.
         run_seconds: the time of a single run, by side, if it is known.
     """
     if run_seconds is None:

@@ -26,26 +26,37 @@ STALLS_BEYOND = 2.0
 """If the median run takes this many times as long as the fastest, the runs waited for something."""
 
 _SAMPLE_SECONDS = 0.05
-_LONG_SAMPLE_SECONDS = 0.4
+_LONG_SAMPLE_SECONDS = 0.15
 _MOST_SECONDS = 1.0
 _WARM_SECONDS = 0.3
 _CHUNK_SECONDS = 0.1
 _MAX_CHUNK_RUNS = 200
 
 
-def take_sample(side: Side) -> Sample:
+def take_sample(side: Side, rival: Sample = ()) -> Sample:
     """Time at least ``LEAST_RUNS`` warm runs, or ``FEW_RUNS`` long ones, or as many as a second allows.
 
     The side rests afterward.
+
+    Args:
+        side: what to time.
+        rival: a sample that this one must beat; a long run that is clearly slower is not repeated.
     """
-    run_seconds = _warm(side)
-    chunk = min(max(int(_CHUNK_SECONDS / run_seconds), 1), _MAX_CHUNK_RUNS)
-    seconds: list[float] = []
-    began = time.perf_counter()
-    while not _is_enough(len(seconds), time.perf_counter() - began):
-        seconds += side.time(chunk, warm_up=run_seconds < WARM_UP_SECONDS)
+    run_seconds, seconds = _warm(side)
+    if not rival or not seconds or run_seconds <= AGREE_WITHIN * median(rival):
+        seconds += _timed(side, run_seconds, len(seconds))
     side.rest()
     return tuple(seconds)
+
+
+def _timed(side: Side, run_seconds: float, runs: int) -> list[float]:
+    """Time runs until there are enough, with the ``runs`` that there are."""
+    chunk = min(max(int(_CHUNK_SECONDS / run_seconds), 1), _MAX_CHUNK_RUNS)
+    seconds: list[float] = []
+    began = time.perf_counter() - runs * run_seconds
+    while not _is_enough(runs + len(seconds), time.perf_counter() - began):
+        seconds += side.time(chunk, warm_up=run_seconds < WARM_UP_SECONDS)
+    return seconds
 
 
 def why_unsteady(name: str, samples: Sequence[Sample]) -> str:
@@ -103,14 +114,14 @@ def why_undecided(name: str, chosen: int, samples: dict[int, Sample]) -> str:
     return ""
 
 
-def _warm(side: Side) -> float:
-    """Run until runs get no faster, and return the seconds of such a run."""
+def _warm(side: Side) -> tuple[float, list[float]]:
+    """Run until runs get no faster; return the seconds of such a run, and the last run if it is long."""
     deadline = time.perf_counter() + _WARM_SECONDS
     best, latest = float("inf"), min(side.time(1, warm_up=False))
     while latest < 0.95 * best and time.perf_counter() < deadline:
         is_long = latest > WARM_UP_SECONDS
         best, latest = min(best, latest), min(side.time(1 if is_long else 3, warm_up=not is_long))
-    return max(min(best, latest), 1e-7)
+    return max(min(best, latest), 1e-7), [latest] if latest > WARM_UP_SECONDS else []
 
 
 def _is_enough(runs: int, seconds: float) -> bool:

@@ -241,20 +241,22 @@ def _baselines(captured: Captured) -> tuple[Baseline, ...]:
 
 
 def _enter(name: Baseline, captured: Captured, context: StageContext, processes: ExitStack) -> BaselineSide:
-    """Try the baseline with one thread and with all, in one process, and keep the faster number.
+    """Try the baseline with all threads and with one, in one process, and keep the faster number.
 
     The mean decides, so that stalled runs count against their number of threads. The model is loaded once:
     for a model of many layers that takes longer than the measurements.
     """
     spoken, load = _original(name, captured)
+    every = captured.upload.target.threads
     with naming_crashes(spoken):
         runner = processes.enter_context(context.candidates.open_original(load))
+        runner.use_threads(every)
         runner.run(captured.original_inputs)
     side = ProcessSide(runner, _turn_seconds(captured), spoken)
-    samples = {}
-    for threads in sorted({1, captured.upload.target.threads}):
-        side.use_threads(threads)
-        samples[threads] = take_sample(side)
+    samples = {every: take_sample(side)}
+    if every > 1:
+        side.use_threads(1)
+        samples[1] = take_sample(side, samples[every])
     best = min(samples, key=lambda threads: fmean(samples[threads]))
     side.use_threads(best)
     return BaselineSide(name.value, side, best, samples)
@@ -268,7 +270,7 @@ def _with_all_threads(peer: Peer, runner: ModelProcess, captured: Captured) -> B
 
 
 def _original(name: Baseline, captured: Captured) -> tuple[str, Callable[[], Executor]]:
-    """What a baseline is called, and how to load it in its process; it begins with one thread."""
+    """What a baseline is called, and how to load it in its process."""
     path, selection = captured.upload.path, replace(captured.upload.selection, method=captured.method)
     if name is Baseline.REFERENCE:
         assert isinstance(captured.program, RelaxProgram) and captured.program.function is not None
@@ -310,7 +312,7 @@ def describe_baseline(
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
-        trials=tuple(_trial(threads, each) for threads, each in baseline.samples.items()),
+        trials=tuple(_trial(threads, each) for threads, each in sorted(baseline.samples.items())),
         second_look_ms=latency(second).p50_ms,
         unsteady=theirs.unsteady
         or why_undecided(spoken, baseline.threads, baseline.samples)

@@ -1,0 +1,91 @@
+"""Reads a bundle's archive. Content passes through one buffer, as tarfile's own copies are slow."""
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import zstandard
+
+MAX_WINDOW_BYTES = 1 << 27
+COPY_BYTES = 4 << 20
+"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
+
+_READ_BYTES = 1 << 20
+
+
+@contextmanager
+def open_archive(archive: Path) -> Iterator["BundleArchive"]:
+    """Open a ``.tar.zst``, which may be hostile: iterating it can raise any exception."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+    with (
+        archive.open("rb") as packed,
+        decompressor.stream_reader(packed, read_size=_READ_BYTES, read_across_frames=True) as stream,
+    ):
+        source = _Forward(stream)
+        with tarfile.open(fileobj=cast("tarfile._Fileobj", source), mode="r:") as tar:
+            yield BundleArchive(tar, source)
+
+
+class BundleArchive:
+    """The entries of an open archive, in order."""
+
+    def __init__(self, tar: tarfile.TarFile, source: "_Forward") -> None:
+        self._tar = tar
+        self._source = source
+
+    def __iter__(self) -> Iterator[tarfile.TarInfo]:
+        return iter(self._tar)
+
+    def extract(self, member: tarfile.TarInfo, path: Path) -> None:
+        """Write the content of the last entry, a regular file, to a new file.
+
+        Raises:
+            FileExistsError: there is a file.
+            tarfile.ReadError: the archive is shorter.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._source.seek(member.offset_data)
+        with path.open("xb", buffering=0) as file:
+            for block in self._source.blocks(member.size):
+                file.write(block)
+
+
+class _Forward:
+    """A stream that tarfile takes for a file, since nothing seeks backward."""
+
+    def __init__(self, stream: zstandard.ZstdDecompressionReader) -> None:
+        self._stream = stream
+        self._position = 0
+        self._buffer = memoryview(bytearray(COPY_BYTES))
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> int:
+        for _ in self.blocks(position - self._position):
+            pass
+        return position
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes, in pieces: a header may claim any size."""
+        pieces = []
+        while size and (piece := self._stream.read(min(size, _READ_BYTES))):
+            pieces.append(piece)
+            size -= len(piece)
+            self._position += len(piece)
+        return b"".join(pieces)
+
+    def blocks(self, size: int) -> Iterator[memoryview]:
+        """The next ``size`` bytes; each block is valid until the next one is read."""
+        while size > 0:
+            wanted, filled = min(size, COPY_BYTES), 0
+            while filled < wanted:
+                count = self._stream.readinto(self._buffer[filled:wanted])
+                if not count:
+                    raise tarfile.ReadError("unexpected end of data")
+                filled += count
+            self._position += wanted
+            size -= wanted
+            yield self._buffer[:wanted]
