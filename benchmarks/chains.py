@@ -1,4 +1,4 @@
-"""Times convolutions and the windows behind them as one function and as two: ``make bench-chains``.
+"""Times functions and those right behind them as one function and as two: ``make bench-chains``.
 
 CASES="vgg-stem mobilenet_v2" has other cases: stems, and models of torchvision. MCPU=x86-64-v3 compiles for
 another processor whose code this one runs. Both sides run in this process, in alternation, on one thread.
@@ -32,6 +32,14 @@ STEMS = {
     "vgg-stem": lambda: (nn.Conv2d(3, 64, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2, 2)),
     "alexnet-stem": lambda: (nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
 }
+MLPS = {
+    "swin-mlp-1": (3136, 96),
+    "swin-mlp-2": (784, 192),
+    "swin-mlp-1x8": (8 * 3136, 96),
+    "swin-mlp-2x8": (8 * 784, 192),
+    "swin-mlp-3x8": (8 * 196, 384),
+}
+"""Rows and columns of feed-forward layers, whose hidden matrices are four times as wide."""
 MODELS = ("mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg11", "densenet121")
 ROUNDS = 30
 _ROUND_SECONDS = 5e-3
@@ -41,13 +49,25 @@ def main(names: tuple[str, ...]) -> None:
     """Print a line for each case."""
     print("case                 one function ms  of two functions")
     for name in names:
-        model, inputs = _stem(name) if name in STEMS else published_model(name, batch=1)
+        model, inputs = _case(name)
         with TemporaryDirectory() as folder:
             sides = _sides(model, inputs, Path(folder))
         runs = max(1, int(_ROUND_SECONDS / min(_seconds(sides[1], 1) for _ in range(3))))
         one, two = zip(*([_seconds(side, runs) for side in sides] for _ in range(ROUNDS)), strict=True)
         ratio = median(together / apart for together, apart in zip(one, two, strict=True))
         print(f"{name:20} {median(one) * 1e3:15.3f}  {ratio:16.2f}", flush=True)
+
+
+def _case(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    if name in STEMS:
+        return _stem(name)
+    return _mlp(*MLPS[name]) if name in MLPS else published_model(name, batch=1)
+
+
+def _mlp(rows: int, columns: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    layers = nn.Linear(columns, 4 * columns), nn.GELU(), nn.Linear(4 * columns, columns)
+    return nn.Sequential(*layers).eval().requires_grad_(False), (torch.randn(1, rows, columns),)
 
 
 def _stem(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -84,4 +104,4 @@ def _seconds(run: Callable[[], object], runs: int) -> float:
 
 if __name__ == "__main__":
     os.environ["TVM_NUM_THREADS"] = "1"
-    main(tuple(sys.argv[1:]) or (*STEMS, *MODELS))
+    main(tuple(sys.argv[1:]) or (*STEMS, *MLPS, *MODELS))

@@ -41,7 +41,7 @@ from worker.compiler.rewrites.equal_expressions import merge_equal_expressions
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
-from worker.compiler.rewrites.join_windows import JOIN_WINDOWS, join_windows
+from worker.compiler.rewrites.joins import JOIN, has_joined_products, join_calls
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
 from worker.compiler.schedules.annotations import TF32
@@ -172,7 +172,7 @@ def optimization_phases(
                 order_sizes,
                 join_numbers,
                 transform.FuseTIR(),
-                *(() if gpu is not None else (join_windows(machine),)),
+                *(() if gpu is not None else (join_calls(machine),)),
             ),
         ),
         # Turn functions that only reshape into views, which need no schedule. Give each state memory of its
@@ -227,7 +227,7 @@ def _fitted(phase: Phase, rewrites: tuple[tvm.transform.Pass, ...], fusion: Fusi
         return phase._replace(passes=rewrites)
     if fusion is Fusion.AUTOMATIC:
         return phase
-    return _without(phase, _FUSE_OPS.info.name, JOIN_WINDOWS)
+    return _without(phase, _FUSE_OPS.info.name, JOIN)
 
 
 def optimize(translated: Translated, context: StageContext) -> Optimized:
@@ -292,7 +292,7 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
         parameters=translated.parameters,
         kernels=kernels.finish(),
         nodes=translated.nodes,
-        unlaid=unlaid if may_be_laid_out_again and _has_convolutions(module) else None,
+        unlaid=unlaid if may_be_laid_out_again and _has_choices(module) else None,
     )
 
 
@@ -326,7 +326,7 @@ def _planned(
     error = 0.0 if context.direct_convolutions else _winograd_error(request.optimize, request.verify)
     phases = optimization_phases(target.machine, widths, error, target.gpu, choices)
     if not choices.chains:
-        phases = tuple(_without(phase, JOIN_WINDOWS) for phase in phases)
+        phases = tuple(_without(phase, JOIN) for phase in phases)
     return plan_passes(phases, request.optimize)
 
 
@@ -334,9 +334,10 @@ def _without(phase: Phase, *names: str) -> Phase:
     return phase._replace(passes=tuple(step for step in phase.passes if step.info.name not in names))
 
 
-def _has_convolutions(module: tvm.IRModule) -> bool:
-    """Whether the layout phase had a choice: whether it has made a convolution's function."""
-    return any("conv" in str(variable.name_hint) for variable in module.get_global_vars())
+def _has_choices(module: tvm.IRModule) -> bool:
+    """Whether the layout phase had a choice: the module has a convolution, or products were joined."""
+    names = (str(variable.name_hint) for variable in module.get_global_vars())
+    return any("conv" in name for name in names) or has_joined_products(module)
 
 
 def _gpu_of(upload: Upload) -> Gpu | None:

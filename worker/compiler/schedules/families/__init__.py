@@ -39,6 +39,7 @@ from worker.compiler.schedules.families.convolution.window_borders import write_
 from worker.compiler.schedules.families.convolution.winograd import write_winograd
 from worker.compiler.schedules.families.elementwise import schedule_elementwise
 from worker.compiler.schedules.families.matmul import write_matmul
+from worker.compiler.schedules.families.matmul.chain import write_product_chain
 from worker.compiler.schedules.families.pieces import write_pieces
 from worker.compiler.schedules.families.pooling import schedule_plain_pooling, schedule_pooling
 from worker.compiler.schedules.families.rows import write_rows
@@ -77,6 +78,7 @@ def transformed(transform: Transform) -> Write:
 FAMILIES: tuple[Family, ...] = (
     Family("attention", write_attention),
     Family("matmul", write_matmul),
+    Family("product-chain", write_product_chain),
     Family("rows", write_rows),
     Family("columns", write_columns),
     Family("transpose", write_transpose),

@@ -267,12 +267,16 @@ class Writer:
             for column in range(0, tile.columns, max(1, CACHE_LINE // size))
         ]
 
+    def _rows(self, row: Any) -> Places:
+        """The values of the rows' variables."""
+        return split_place(row, self.product.rows)
+
     def _left(self, origin: Origin) -> Callable[[Any, Any], Any]:
         """The left operand's element at a step of the depth and a row of the tile."""
         product = self.product
 
         def value(step: Any, r: Any) -> Any:
-            rows = split_place(origin.row + r, product.rows)
+            rows = self._rows(origin.row + r)
             return nest.substitute(product.left, {**origin.batch, **rows, product.depth.var: step})
 
         return value
@@ -344,7 +348,7 @@ class Writer:
         product, lanes = self.product, self.plan.tile.lanes
 
         def element(r: Any, v: Any, lane: Any) -> tirx.Stmt:
-            rows = split_place(origin.row + r, product.rows)
+            rows = self._rows(origin.row + r)
             column = origin.column + v * lanes + lane
             return product.result(value(r, v, lane), {**origin.batch, **rows, product.column.var: column})
 

@@ -95,18 +95,35 @@ class Product:
             batches=_extent(self.batch),
         )
 
+    @property
+    def stored(self) -> Any:
+        """The statement that stores the result, behind the epilogue if there is one."""
+        return (self.block if self.epilogue is None else self.epilogue).body.body
+
+    @property
+    def written(self) -> Any:
+        """The buffer of the result, behind the epilogue if there is one."""
+        return self.stored.buffer
+
     def result(self, value: Any, places: Places) -> tirx.Stmt:
         """Store an element of the output, given the element of the product."""
+        own = self._own(places)
+        indices = (nest.substitute(index, own) for index in self.stored.indices)
+        return nest.store(self.written, self.computed(value, places), *indices)
+
+    def computed(self, value: Any, places: Places) -> Any:
+        """An element of the output, given the element of the product."""
         if self.epilogue is None:
-            indices = self.block.body.body.indices
-            return nest.store(self.output, value, *(nest.substitute(index, places) for index in indices))
-        own = {
-            axis.var: places[of_block.var]
-            for axis, of_block in zip(self.epilogue.axes, self.block.spatial, strict=True)
-        }
-        final = self.epilogue.body.body
-        computed = nest.replace_loads(nest.substitute(final.value, own), self.output, lambda _: value)
-        return nest.store(final.buffer, computed, *(nest.substitute(index, own) for index in final.indices))
+            return value
+        final = nest.substitute(self.stored.value, self._own(places))
+        return nest.replace_loads(final, self.output, lambda _: value)
+
+    def _own(self, places: Places) -> Places:
+        """The values of the variables of the block that stores the result."""
+        if self.epilogue is None:
+            return places
+        pairs = zip(self.epilogue.axes, self.block.spatial, strict=True)
+        return {axis.var: places[of_block.var] for axis, of_block in pairs}
 
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:
@@ -114,13 +131,13 @@ def find_product(schedule: s_tir.Schedule) -> Product | None:
     blocks = read_blocks(schedule, may_be_dynamic=True)
     if len(blocks) not in (1, 2):
         return None
-    block, epilogue = blocks[0], blocks[1] if len(blocks) == 2 else None
+    return read_product(*blocks)
+
+
+def read_product(block: Block, epilogue: Block | None = None) -> Product | None:
+    """The product of a block and its epilogue; None if they are something else."""
     if epilogue is not None and not is_epilogue(epilogue, block):
         return None
-    return _read_product(block, epilogue)
-
-
-def _read_product(block: Block, epilogue: Block | None) -> Product | None:
     factors = _factors(block)
     if factors is None or len(block.reduced) != 1 or not block.spatial:
         return None
