@@ -15,7 +15,7 @@ outside blocks: the other way around, LLVM keeps all pixels in registers and spi
 group's weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often.
 The epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed
 half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
-are read, and the row's sums stay in memory.
+are read, and the row's sums stay in memory. Weights that come from memory are prefetched (``prefetch``).
 
 An image that a block scales and activates (``ACTIVATED``) is computed a row at a time; the groups of blocks
 of that row are then inside the task.

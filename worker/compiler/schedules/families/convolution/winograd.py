@@ -19,7 +19,7 @@ m^2``: 2.25 times fewer for m = 2, four times fewer for m = 4::
 A strip goes on in the next row of tiles and the next image. L2 holds its transformed pixels and the products
 of one group, whose weights are read once for each strip, in the order in which they are packed. If there are
 few tiles, or many weights, parts give threads work: each transforms all pixels, and reads its share of the
-weights.
+weights. The register tiles of a point prefetch the weights of the next point if they come from memory.
 
 Registers hold the sums, the weights of one channel and one broadcast number of the image. The transforms
 compute on whole vectors (``winograd_transforms``).
