@@ -485,7 +485,7 @@ class BenchmarkOptions(Document):
 
     seconds: float = Field(
         strict=True,
-        default=0.2,
+        default=0.4,
         gt=0,
         le=600,
         allow_inf_nan=False,

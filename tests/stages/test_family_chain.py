@@ -165,7 +165,7 @@ def functions_of(module: tvm.IRModule, name: str) -> list[str]:
     ]
 
 
-@fuzz(12)
+@fuzz(24)
 @given(case=stems, mcpu=st.sampled_from(TARGETS))
 def test_a_stem_of_any_shape_is_right(server: CandidateClient, tmp_path: Path, case: Stem, mcpu: str) -> None:
     check(server, case, mcpu, tmp_path)

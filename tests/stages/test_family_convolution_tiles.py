@@ -8,13 +8,24 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import source_of, spills
+from family_samples import (
+    Array,
+    main_of,
+    run_compiled,
+    scheduled,
+    source_of,
+    spills,
+    target_of,
+)
 from stage_samples import TARGET, capture_module, make_context, optimized
 from torch import nn
-from tvm import te, tirx
+from torch.nn import functional
+from tvm import relax, te, tirx
 
 from bessemer.contract.triple import LINUX_X86_64
+from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.argument_checks import PIPELINE
+from worker.compiler.codegen.executable import compile_module
 from worker.compiler.layout.blocked.compute import convolution
 from worker.compiler.layout.blocked.weight_packing import (
     Groups,
@@ -222,3 +233,66 @@ def test_the_inner_loops_keep_all_sums_in_registers_in_a_shorter_last_tile_too(
     code = tirx.build(tvm.IRModule({"main": default_schedule(function, target)}), target, pipeline=PIPELINE)
 
     assert not spills(source_of(code, "s"), stack)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "size", "outputs", "kernel", "prefetches"),
+    [
+        pytest.param(512, 7, 512, 3, True, id="weights of many channels on few pixels"),
+        pytest.param(512, 7, 512, 1, True, id="few taps"),
+        pytest.param(64, 7, 64, 1, False, id="small weights stay in a cache"),
+        pytest.param(256, 28, 512, 1, False, id="with many pixels the wait for weights does not count"),
+    ],
+)
+@pytest.mark.parametrize("mcpu", ["skylake", "sapphirerapids"])
+def test_weights_that_come_from_memory_are_prefetched(
+    mcpu: str, inputs: int, size: int, outputs: int, kernel: int, prefetches: bool
+) -> None:
+    target = target_of(mcpu)
+    module = main_of(
+        lambda x: convolved(x, inputs, outputs, kernel), np.ones((1, inputs, size, size), "float32")
+    )
+
+    code = compile_module(scheduled(module, target), target).mod
+
+    assert ("prefetcht1" in source_of(code, "s")) is prefetches
+
+
+@pytest.mark.parametrize(
+    ("inputs", "image", "outputs", "kernel"),
+    [
+        pytest.param(40, (7, 7), 300, 5, id="rows with a rest of channels"),
+        pytest.param(300, (5, 6), 131, 1, id="joined rows with a shorter last tile"),
+        pytest.param(640, (4, 4), 64, 5, id="input channels in parts"),
+    ],
+)
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+def test_a_prefetching_convolution_agrees_with_torch(
+    server: CandidateClient,
+    tmp_path: Path,
+    mcpu: str,
+    inputs: int,
+    image: tuple[int, int],
+    outputs: int,
+    kernel: int,
+) -> None:
+    data = np.random.default_rng(0).standard_normal((2, inputs, *image)).astype("float32")
+    target = target_of(mcpu)
+
+    module = scheduled(main_of(lambda x: convolved(x, inputs, outputs, kernel), data), target)
+    computed = run_compiled(server, module, target, (data,), tmp_path)
+
+    weights = torch.from_numpy(weights_of(inputs, outputs, kernel).astype("float64"))
+    exact = functional.conv2d(torch.from_numpy(data.astype("float64")), weights, padding=kernel // 2).numpy()
+    assert "prefetcht1" in source_of(compile_module(module, target).mod, "s")
+    np.testing.assert_allclose(computed, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+def weights_of(inputs: int, outputs: int, kernel: int) -> Array:
+    draws = np.random.default_rng(1)
+    return draws.standard_normal((outputs, inputs, kernel, kernel)).astype("float32")
+
+
+def convolved(x: relax.Expr, inputs: int, outputs: int, kernel: int) -> relax.Expr:
+    weights = relax.const(weights_of(inputs, outputs, kernel))
+    return relax.op.nn.conv2d(x, weights, padding=(kernel // 2,) * 4)

@@ -165,6 +165,28 @@ def test_every_plan_is_right(
     check(server, Layer(2, 1, 2, 16, 32, (9, 11), (1, 1), "relu"), "x86-64-v3", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "prefetches"),
+    [pytest.param(160, True, id="from memory"), pytest.param(16, False, id="in the cache")],
+)
+def test_transformed_weights_that_come_from_memory_are_prefetched(
+    server: CandidateClient, tmp_path: Path, inputs: int, prefetches: bool
+) -> None:
+    layer = Layer(2, 2, 1, inputs, 96 if prefetches else 16, (7, 9), (1, 1), "relu")
+    data, weights, bias = (
+        numbers(1, inputs, 7, 9),
+        numbers(layer.outputs, inputs, 3, 3),
+        numbers(layer.outputs),
+    )
+    target = target_of("x86-64-v3")
+
+    with forced(layer.side, layer.blocks):
+        module = scheduled(convolved(layer, data, weights, bias), target)
+
+    assert ("prefetch" in str(module)) is prefetches
+    check(server, layer, "x86-64-v3", tmp_path)
+
+
 def test_an_infinity_spreads_over_its_tile_and_no_further(server: CandidateClient, tmp_path: Path) -> None:
     layer = Layer(4, 2, 1, 16, 16, (12, 12), (1, 1), "none")
     data = numbers(1, 16, 12, 12)

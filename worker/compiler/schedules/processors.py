@@ -30,6 +30,8 @@ tiles on a Xeon with AVX-512 best, by ``make bench-tiles``."""
 FAR_BYTES_PER_CYCLE = 2.5
 """Bytes that one core reads in a cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a
 Xeon at 3 GHz that others used too, by ``make bench-convolutions``."""
+CACHE_LINE = 64
+"""Bytes that the processor reads from memory at once."""
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"

@@ -31,7 +31,7 @@ from worker.compiler.schedules.blocks import REFUSALS, block_names
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
 from worker.compiler.schedules.families.convolution.chain import write_chain
-from worker.compiler.schedules.families.convolution.conv2d import schedule_conv2d
+from worker.compiler.schedules.families.convolution.conv2d import write_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
 from worker.compiler.schedules.families.convolution.grouped import write_grouped
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
@@ -87,7 +87,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(GROUPED, write_grouped),
     Family("pieces", write_pieces),
     Family(CONVOLUTION, write_chain),
-    Family(CONVOLUTION, transformed(schedule_conv2d)),
+    Family(CONVOLUTION, write_conv2d),
     Family(DEPTHWISE, write_depthwise),
     Family(DEPTHWISE, transformed(schedule_depthwise)),
     Family(POOLING, write_pooling),

@@ -15,7 +15,7 @@ outside blocks: the other way around, LLVM keeps all pixels in registers and spi
 group's weights (rows inside) or a row's pixels (rows outside), whichever would otherwise be read more often.
 The epilogue (bias, residual, activation) reads the tile from L1. If the weights of a tile's blocks exceed
 half of L2, the input channels are divided: all tiles of a row add up one part before the next part's weights
-are read, and the row's sums stay in memory.
+are read, and the row's sums stay in memory. Weights that come from memory are prefetched (``prefetch``).
 
 An image that a block scales and activates (``ACTIVATED``) is computed a row at a time; the groups of blocks
 of that row are then inside the task.
@@ -37,6 +37,11 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
 from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS, PARTITION
+from worker.compiler.schedules.families.convolution.prefetch import (
+    NextWeights,
+    prefetches_weights,
+    with_prefetches,
+)
 from worker.compiler.schedules.families.convolution.windows import (
     Windows,
     copy_border,
@@ -135,11 +140,21 @@ class ConvolutionPlan:
     unrolls: bool
 
 
-def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> bool:
-    """Schedule a convolution in blocks; False for other functions."""
+@dataclass(frozen=True)
+class _Loops:
+    """The loop over tasks, the one over tiles of a row, and the reduced ones around a tile."""
+
+    task: LoopRV
+    column: LoopRV
+    reduced: tuple[LoopRV, ...]
+
+
+def write_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
+    """Write the loops of a convolution in blocks; None for other functions."""
+    schedule = schedule.copy()
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
-        return False
+        return None
     whole, windows = windows, cut_row(schedule, windows)
     shape = _shape(schedule, windows, is_cut=windows is not whole)
     plans = convolution_plans(shape, machine)
@@ -147,12 +162,12 @@ def schedule_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoo
     plan = choose(by_rows or plans, shape)
     if by_rows:
         _tile(schedule, windows, plan, machine, activates=True)
-        return True
+        return schedule.mod["main"]
     windows = join_rows(schedule, windows, plan.tile.joined)
-    _tile(schedule, windows, plan, machine)
+    loops = _tile(schedule, windows, plan, machine)
     if windows.border is not None:
         copy_border(schedule, windows, machine)
-    return True
+    return _with_prefetches(schedule, windows, plan, shape, machine, loops)
 
 
 def convolution_plans(shape: ConvolutionShape, machine: Machine) -> tuple[ConvolutionPlan, ...]:
@@ -290,7 +305,7 @@ def _tile(
     plan: ConvolutionPlan,
     machine: Machine,
     activates: bool = False,
-) -> None:
+) -> _Loops:
     tile = plan.tile
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     outer_block, inner_block = schedule.split(block, factors=[None, tile.blocks])
@@ -305,8 +320,7 @@ def _tile(
         schedule.annotate(outer_column, PARTITION, 1)
     run_parallel(schedule, windows, parallel, machine)
     if tile.parts > 1:
-        _reduce_in_parts(schedule, windows, plan, parallel)
-        return
+        return _reduce_in_parts(schedule, windows, plan, parallel)
     schedule.compute_at(windows.main, outer_column, preserve_unit_loops=True)
     reductions = tile_inside(schedule, windows.main, outer=3 if activates else 2, order=(0, 2, 3, 1, 4))
     if plan.unrolls:
@@ -315,11 +329,12 @@ def _tile(
     if activates:
         schedule.compute_at(windows.border, parallel, preserve_unit_loops=True)
         schedule.vectorize(schedule.get_loops(windows.border)[-1])
+    return _Loops(parallel, outer_column, reductions)
 
 
 def _reduce_in_parts(
     schedule: s_tir.Schedule, windows: Windows, plan: ConvolutionPlan, outer: LoopRV
-) -> None:
+) -> _Loops:
     """Let all tiles of a row add up one part of the input channels, then the next."""
     tile = plan.tile
     schedule.compute_at(windows.main, outer, preserve_unit_loops=True)
@@ -336,6 +351,49 @@ def _reduce_in_parts(
     if plan.unrolls:
         schedule.unroll(taps[-1])
     schedule.decompose_reduction(windows.main, part)
+    return _Loops(outer, outer_column, (part, channel, *taps))
+
+
+def _with_prefetches(
+    schedule: s_tir.Schedule,
+    windows: Windows,
+    plan: ConvolutionPlan,
+    shape: ConvolutionShape,
+    machine: Machine,
+    loops: _Loops,
+) -> tirx.PrimFunc:
+    """The function with prefetches of the next weights, where they come from memory."""
+    function, tile = schedule.mod["main"], plan.tile
+    rows, columns = windows.sizes[2:4]
+    tiles = ceil(columns / tile.columns)
+    if not _prefetches(plan, shape, machine) or len(loops.reduced) < 2:
+        return function
+    task, column, tap = (
+        schedule.get(loop).loop_var for loop in (loops.task, loops.column, loops.reduced[-2])
+    )
+    weights = schedule.get(windows.main).reads[-1].source
+    if tile.parts == 1:
+        following = NextWeights(weights, {task: task + rows}, task % rows * tiles + column, rows * tiles)
+    else:
+        part = schedule.get(loops.reduced[0]).loop_var
+        places = {task: task + (part + 1) // tile.parts, part: (part + 1) % tile.parts}
+        following = NextWeights(weights, places, column, tiles)
+    return with_prefetches(function, tap, following)
+
+
+def _prefetches(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine) -> bool:
+    """Whether to prefetch the next weights: they come from memory, and L2 holds them beside the current ones.
+
+    Rows outside groups of blocks read all weights again for each row.
+    """
+    tile, size = plan.tile, shape.bits // 8
+    rows = shape.rows // tile.joined
+    if shape.is_plain or shape.only_whole or (rows > 1 and not plan.keeps_weights):
+        return False
+    uses = tile.joined * shape.columns * (rows if tile.parts == 1 else 1)
+    weights = tile.blocks * machine.lanes(shape.bits) * shape.taps // tile.parts
+    fit = (2 * weights + shape.image // shape.batch) * size <= machine.l2_bytes
+    return fit and prefetches_weights(shape.weights * size, uses, machine)
 
 
 def _keeps_weights(shape: ConvolutionShape, tile: ConvolutionTile) -> bool:

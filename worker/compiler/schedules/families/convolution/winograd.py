@@ -19,7 +19,7 @@ m^2``: 2.25 times fewer for m = 2, four times fewer for m = 4::
 A strip goes on in the next row of tiles and the next image. L2 holds its transformed pixels and the products
 of one group, whose weights are read once for each strip, in the order in which they are packed. If there are
 few tiles, or many weights, parts give threads work: each transforms all pixels, and reads its share of the
-weights.
+weights. The register tiles of a point prefetch the weights of the next point if they come from memory.
 
 Registers hold the sums, the weights of one channel and one broadcast number of the image. The transforms
 compute on whole vectors (``winograd_transforms``).
@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -45,7 +46,9 @@ from tvm import s_tir, tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import PADDING, SIDE, WINOGRAD
 from worker.compiler.schedules.blocks import Block, block_names, is_expensive, name_of_family, read_block
+from worker.compiler.schedules.families.convolution.prefetch import prefetches_weights
 from worker.compiler.schedules.families.convolution.winograd_plan import (
+    BYTES,
     WinogradPlan,
     WinogradShape,
     winograd_plans,
@@ -59,7 +62,7 @@ from worker.compiler.schedules.families.convolution.winograd_transforms import (
     transformed,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.processors import CACHE_LINE, MIN_PARALLEL_MULTIPLY_ADDS, Machine
 from worker.compiler.schedules.reduction import find_epilogue
 
 
@@ -73,7 +76,7 @@ def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoos
     shape = parts.shape
     work = shape.points * shape.tiles * shape.inputs * shape.lanes * shape.outputs
     parallel = machine.threads > 1 and work >= MIN_PARALLEL_MULTIPLY_ADDS
-    return nest.with_loops(trial.mod["main"], _Writer(parts, plan, parallel).loops())
+    return nest.with_loops(trial.mod["main"], _Writer(parts, plan, machine, parallel).loops())
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class _Writer:
 
     parts: _Parts
     plan: WinogradPlan
+    machine: Machine
     parallel: bool
 
     @property
@@ -276,12 +280,35 @@ class _Writer:
 
         def register_tile(point: Any, number: Any) -> tirx.Stmt:
             first = self._clamped(number, self.plan.tiles, self.plan.strip)
-            return self._multiply_tiles(image, products, (group, point), first)
+            following = partial(self._next_weights, (group, point + 1), (number, register_tiles))
+            return self._multiply_tiles(image, products, (group, point), first, following)
 
         return self._square((self._shape.points, register_tiles), register_tile)
 
-    def _multiply_tiles(self, image: Any, products: Any, outer: tuple[Any, Any], first: Any) -> tirx.Stmt:
-        """The products of a register tile: sum over the input channels in registers, then store."""
+    def _next_weights(self, outer: tuple[Any, Any], visit: tuple[Any, int], c: Any) -> list[tirx.Stmt]:
+        """Ask for a register tile's share of the weights of the next point, of an input block."""
+        shape, weights, (number, visits) = self._shape, self.parts.weights, visit
+        if not prefetches_weights(shape.weight_bytes, self.plan.strip, self.machine):
+            return []
+        share = ceil(shape.lanes / visits)
+        return [
+            nest.prefetch(weights, *outer, c * shape.lanes + number * share + row, column, into=nest.FAR)
+            for row in range(share)
+            for column in range(0, shape.blocks * shape.lanes, CACHE_LINE // BYTES)
+        ]
+
+    def _multiply_tiles(
+        self,
+        image: Any,
+        products: Any,
+        outer: tuple[Any, Any],
+        first: Any,
+        following: Callable[[Any], list[tirx.Stmt]],
+    ) -> tirx.Stmt:
+        """The products of a register tile: sum over the input channels in registers, then store.
+
+        ``following`` has the prefetches of an input block.
+        """
         shape, vectors, weights = self._shape, self._vectors, self.parts.weights
         _, point = outer
         sums = nest.registers((self.plan.tiles, shape.blocks, shape.lanes), vectors.dtype, "sums")
@@ -302,10 +329,14 @@ class _Writer:
 
             return each(add)
 
+        def of_block(c: Any) -> tirx.Stmt:
+            channels = nest.serial(shape.lanes, lambda channel: step(c, channel), self._index)
+            return nest.sequence(*following(c), channels)
+
         return nest.sequence(
             nest.declare(sums),
             each(lambda *at: nest.store(sums, nest.constant(0, vectors.dtype), *at)),
-            self._square((shape.inputs, shape.lanes), step),
+            nest.serial(shape.inputs, of_block, self._index),
             each(lambda t, b, lane: nest.store(products, sums[t, b, lane], point, first + t, b, lane)),
         )
 

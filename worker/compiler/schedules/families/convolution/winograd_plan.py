@@ -13,7 +13,8 @@ from worker.compiler.schedules.processors import Machine, divisors
 _MAX_BLOCKS = 4
 _MAX_TILES = 28
 _MAX_STRIP = 64
-_BYTES = 4
+BYTES = 4
+"""Of a number."""
 _INEFFICIENCY = 1.3
 """Measured cycles by those of ``cycles_of``, whose transforms and stores wait for the caches now and then."""
 _NOT_HIDDEN = 0.1
@@ -72,6 +73,11 @@ class WinogradShape:
     def groups(self) -> int:
         """Groups of output blocks."""
         return self.outputs // self.blocks
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the transformed weights."""
+        return self.points * self.inputs * self.outputs * self.lanes**2 * BYTES
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def _registers(tiles: int, blocks: int, machine: Machine) -> int:
 
 def _strip_bytes(strip: int, shape: WinogradShape) -> int:
     """The transformed pixels and products of a strip."""
-    return shape.points * strip * (shape.inputs + shape.blocks) * shape.lanes * _BYTES
+    return shape.points * strip * (shape.inputs + shape.blocks) * shape.lanes * BYTES
 
 
 def cycles_of(plan: WinogradPlan, shape: WinogradShape, machine: Machine) -> float:
@@ -171,7 +177,7 @@ def cycles_of(plan: WinogradPlan, shape: WinogradShape, machine: Machine) -> flo
     )
     register_tiles = shape.points * ceil(plan.strip / plan.tiles) * (blocks // shape.blocks)
     arithmetic = register_tiles * (depth * step + _STEP_CYCLES)
-    weights = shape.points * depth * blocks * shape.lanes * _BYTES
+    weights = shape.points * depth * blocks * shape.lanes * BYTES
     stays = weights <= machine.l2_bytes // 2
     memory = (ceil(tasks / strips) if stays else tasks) * weights / machine.far_bytes_per_cycle
     products = _INEFFICIENCY * tasks * arithmetic

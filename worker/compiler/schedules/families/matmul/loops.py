@@ -12,8 +12,9 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel
-from worker.compiler.schedules.families.matmul.plan import CACHE_LINE, MatmulPlan
+from worker.compiler.schedules.families.matmul.plan import MatmulPlan
 from worker.compiler.schedules.families.matmul.product import Product
+from worker.compiler.schedules.processors import CACHE_LINE
 
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""

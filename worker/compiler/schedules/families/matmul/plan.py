@@ -48,9 +48,6 @@ _DOUBT = 8
 _MIN_TILES_TO_COPY = 4
 _MAX_TILES = 16
 
-CACHE_LINE = 64
-"""Bytes that the processor reads from memory at once."""
-
 _PREFETCHED = 1024
 """How far to prefetch, in bytes. The processor's own prefetcher starts anew at each panel and stops at each
 page. On an AVX-512 Xeon with two threads, reading the weights of a decoder of 110 million parameters takes
