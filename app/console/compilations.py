@@ -32,6 +32,7 @@ from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import FieldError, Problem
 from bessemer.contract.request import Submission
+from bessemer.contract.stage import UNITS
 from bessemer.figures import words
 from bessemer.store.errors import StoreError, StoreUnavailableError
 
@@ -135,6 +136,7 @@ def _progress(service: TenantService, job: Compilation) -> dict[str, Any]:
     return {
         "job": service.with_position(job),
         "timeline": timeline(job, now()),
+        "units": UNITS,
         "figures": words,
         "clip": console_words.clip,
     }

@@ -240,6 +240,17 @@ async def test_parts_that_are_sent_after_the_model_is_stored_are_deleted(
     assert guarded.state.service.store.for_tenant("vision").parts.stored_bytes() == 0
 
 
+async def test_head_answers_as_get_does_without_a_body(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
+    await sign_in(visitor, key_of(guarded, Scope.ADMIN))
+    pages = [path for method, path in console_routes(guarded) if method == "GET"]
+    assert len(pages) > 20
+    for path in pages:
+        address = filled(path, {"name": "console.css"})
+        head, got = await visitor.head(address), await visitor.get(address)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        assert head.headers["Content-Type"] == got.headers["Content-Type"], path
+
+
 async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
     await sign_in(visitor, key_of(guarded, Scope.ADMIN))
     large = {f"{number}": "x" * (1 << 19) for number in range(5)}
