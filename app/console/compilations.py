@@ -79,9 +79,19 @@ def show_compilation(request: Request, service: ServiceDep, job: CompilationDep)
         log_tail=_log_tail(service, job),
         result=_result(request, service, job),
         token=secrets.token_hex(8),
-        more_trials=min(max(job.request.tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS),
+        more_trials=_more_trials(job),
         max_trials=MAX_TRIALS,
         keeps_compiler=_keeps_compiler(job),
+    )
+
+
+def _more_trials(job: Compilation) -> int:
+    """A number to suggest; the first one for a search that only other limits end."""
+    tune = job.request.tune
+    return (
+        FIRST_TRIALS
+        if tune.is_without_trials
+        else min(max(tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS)
     )
 
 

@@ -319,13 +319,21 @@ def test_a_range_is_streamed(artifacts: Artifacts, tmp_path: Path, start: int, e
     assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)) == CONTENT[start:end]
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (0, 8)])
-def test_a_range_outside_the_blob_is_refused(
-    artifacts: Artifacts, tmp_path: Path, start: int, end: int
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (8, None)])
+def test_a_range_that_no_blob_has_is_refused(
+    artifacts: Artifacts, tmp_path: Path, start: int, end: int | None
 ) -> None:
     digest = stored(artifacts, tmp_path, b"content")
-    with pytest.raises(ValueError, match="lie outside"):
+    with pytest.raises(ValueError, match="no blob has bytes"):
         artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)
+
+
+@pytest.mark.parametrize("start", [0, 7, 9])
+def test_a_blob_that_ends_before_a_range_is_damaged(artifacts: Artifacts, tmp_path: Path, start: int) -> None:
+    """Ranges come from the size that the row of an artifact has."""
+    digest = stored(artifacts, tmp_path, b"content")
+    with pytest.raises(DamagedError, match="it has 7 bytes, but"):
+        artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, 10)
 
 
 def stored(artifacts: Artifacts, folder: Path, content: bytes = CONTENT) -> str:

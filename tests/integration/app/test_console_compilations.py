@@ -310,6 +310,25 @@ class TestPage:
 
         assert response.status_code == 409 and "runs no search" in response.text
 
+    @pytest.mark.parametrize(
+        ("tune", "suggested"),
+        [
+            ({}, 64),
+            ({"trials": 8}, 64),
+            ({"trials": 100}, 400),
+            ({"seconds": 40}, 64),
+            ({"trials": 90_000}, 100_000),
+        ],
+    )
+    async def test_a_number_of_trials_is_suggested(
+        self, api: httpx.AsyncClient, played: PlayedWorker, tune: dict[str, int], suggested: int
+    ) -> None:
+        job = await submitted(api, tune=tune)
+        played.succeed(job, played.start(job))
+
+        field = re.search(r'<input id="trials"[^>]* value="(\d+)"', await body(api, f"{PAGE}/{job}"))
+        assert field is not None and int(field[1]) == suggested
+
     async def test_again_with_trials_submits_the_request_with_that_number(
         self, api: httpx.AsyncClient, played: PlayedWorker
     ) -> None:
