@@ -64,7 +64,8 @@ def test_the_apps_image_serves_the_console_and_the_guide(started: Started) -> No
             "/console/sign-in", data={"key": started.stack.key}, headers={"Sec-Fetch-Site": "same-origin"}
         )
         assert (signed_in.status_code, signed_in.url.path) == (200, "/console/compilations")
-        for path in ("/console/submit", "/guide", "/guide/usage/", "/guide/search/search_index.json"):
+        assert browser.get("/guide/search/search_index.json").json()["docs"]
+        for path in ("/console/submit", "/guide", "/guide/usage/"):
             page = browser.get(path)
             assert page.status_code == 200, path
             assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; "), path
