@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
 from app.event_broadcaster import EventBroadcaster
 from app.identity.caller import Caller, CallerDep
+from app.key_locks import KeyLocks
 from app.observability.metrics import AppMetrics
 from app.queue_position import QueuePositions
 from app.settings import AppSettings
@@ -39,6 +41,7 @@ class Service:
     Attributes:
         id_secret: makes the ids of resources with an idempotency key unguessable.
         stopping: set when the server begins to stop.
+        joins: lets one request at a time join the parts of a tenant's upload.
     """
 
     settings: AppSettings
@@ -50,6 +53,7 @@ class Service:
     metrics: AppMetrics
     id_secret: bytes
     quotas: Quotas
+    joins: KeyLocks = field(default_factory=KeyLocks)
 
     def for_caller(self, caller: Caller) -> "TenantService":
         """The service as a caller's tenant sees it."""
@@ -86,6 +90,10 @@ class TenantService:
     def with_position(self, job: Compilation) -> Compilation:
         """The compilation, with its position if it is queued. Blocks. Raises as ``QueuePositions`` does."""
         return self._service.queue_positions.with_position(self.data.tenant, job)
+
+    def joining(self, digest: Digest) -> AbstractAsyncContextManager[None]:
+        """Let no other request of this process join the parts of an upload while the context lasts."""
+        return self._service.joins.held(f"{self.data.tenant}/{digest}")
 
     def live_workers(self) -> tuple[Worker, ...]:
         """The live workers, which serve all tenants. Blocks.

@@ -32,6 +32,7 @@ from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.options import MAX_TRIALS
 from bessemer.contract.problem import FieldError, Problem
 from bessemer.contract.request import Submission
+from bessemer.contract.stage import UNITS
 from bessemer.figures import words
 from bessemer.store.errors import StoreError, StoreUnavailableError
 
@@ -78,9 +79,19 @@ def show_compilation(request: Request, service: ServiceDep, job: CompilationDep)
         log_tail=_log_tail(service, job),
         result=_result(request, service, job),
         token=secrets.token_hex(8),
-        more_trials=min(max(job.request.tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS),
+        more_trials=_more_trials(job),
         max_trials=MAX_TRIALS,
         keeps_compiler=_keeps_compiler(job),
+    )
+
+
+def _more_trials(job: Compilation) -> int:
+    """A number to suggest; the first one for a search that only other limits end."""
+    tune = job.request.tune
+    return (
+        FIRST_TRIALS
+        if tune.is_without_trials
+        else min(max(tune.trials * MORE_TRIALS, FIRST_TRIALS), MAX_TRIALS)
     )
 
 
@@ -135,6 +146,7 @@ def _progress(service: TenantService, job: Compilation) -> dict[str, Any]:
     return {
         "job": service.with_position(job),
         "timeline": timeline(job, now()),
+        "units": UNITS,
         "figures": words,
         "clip": console_words.clip,
     }

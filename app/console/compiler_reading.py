@@ -153,6 +153,9 @@ def read_compiler(service: TenantService, job: Compilation) -> Compiler:
     Raises:
         RefusalError: 404, it kept nothing, or nothing yet.
     """
+    if not job.state.final and (job.request.inspect.ir or job.request.inspect.assembly):
+        detail = f"Compilation {job.id} is {job.state}. What the compiler did can be read when it ends."
+        raise refuse(ErrorCode.NOT_FOUND, detail)
     listing: IrListing | None = None
     refusal: RefusalError | None = None
     try:

@@ -73,9 +73,14 @@ class Progress(Document):
 async def upload(service: ServiceDep, plan: Plan) -> Progress:
     """Say which parts are missing. If none is, store the model.
 
-    Requests for the same file may run at once: the first that has stored the model deletes the parts,
-    and the others find the model.
+    Requests for the same file run one at a time in this process: the first stores the model and deletes the
+    parts, and the others find the model. Those of other processes may run at once.
     """
+    async with service.joining(plan.digest):
+        return await _joined(service, plan)
+
+
+async def _joined(service: TenantService, plan: Plan) -> Progress:
     name = name_of_file(plan.file)
     known = await run_in_threadpool(_stored, service, plan, name)
     if known is not None:
@@ -87,7 +92,7 @@ async def upload(service: ServiceDep, plan: Plan) -> Progress:
     missing = await run_in_threadpool(parts.missing, plan.parts)
     if not missing:
         chunks = iterate_in_threadpool(parts.joined(plan.parts))
-        with suppress(BlobMissingError):  # another request was first
+        with suppress(BlobMissingError):  # another process was first
             await receive_model(service, chunks, plan.digest, name, plan.size_bytes)
     known = await run_in_threadpool(_stored, service, plan, name)
     if known is not None:

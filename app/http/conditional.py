@@ -27,7 +27,7 @@ class Conditional(Middleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and omit a body that the client does not need."""
         is_document = scope["path"].startswith(PREFIX)
-        is_head = is_document and scope["method"] == "HEAD" and _is_read_by_get_alone(scope)
+        is_head = scope["method"] == "HEAD" and _is_read_by_get_alone(scope)
         if not is_head and not (is_document and scope["method"] == "GET"):
             await self._app(scope, receive, send)
             return

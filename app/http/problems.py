@@ -179,8 +179,8 @@ async def _answer_unexpected(request: Request, error: Exception) -> Response:
 
 
 def answers_head(path: str) -> bool:
-    """Whether `HEAD` works wherever `GET` does: everywhere in the API except streams, which never end."""
-    return path.startswith("/v1/") and not path.endswith("/events")
+    """Whether `HEAD` works wherever `GET` does: in the API and the console, except streams."""
+    return path.startswith(("/v1/", "/console/")) and not path.endswith("/events")
 
 
 def allowed_methods(request: Request) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from bessemer.contract.code import (
 )
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode
+from bessemer.store.errors import DamagedError
 
 router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 
@@ -84,7 +85,7 @@ def read_code(service: TenantService, job: Compilation) -> CodeListing:
         raise unreadable
     try:
         return CodeListing.read_json(b"".join(service.data.artifacts.stream(artifact.digest)))
-    except ValidationError as error:
+    except (ValidationError, DamagedError) as error:
         raise unreadable from error
 
 

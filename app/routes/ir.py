@@ -19,6 +19,7 @@ from bessemer.contract.ir import IR_INDEX, IR_TEXTS, MAX_INDEX_BYTES, IrListing,
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
+from bessemer.store.errors import DamagedError
 
 router = APIRouter(prefix="/v1/compilations", tags=["artifacts"])
 
@@ -92,10 +93,9 @@ def read_listing(service: TenantService, job: Compilation) -> IrListing:
     artifact = _snapshot_artifact(job, IR_INDEX)
     if artifact.size_bytes > MAX_INDEX_BYTES:
         raise _unreadable(job)
-    data = b"".join(service.data.artifacts.stream(artifact.digest))
     try:
-        return IrListing.read_json(data)
-    except ValidationError as error:
+        return IrListing.read_json(b"".join(service.data.artifacts.stream(artifact.digest)))
+    except (ValidationError, DamagedError) as error:
         raise _unreadable(job) from error
 
 
@@ -136,7 +136,10 @@ def read_text(service: TenantService, job: Compilation, text: IrText, name: str)
     end = text.offset + text.packed_bytes
     if end > artifact.size_bytes:
         raise _unreadable(job)
-    packed = b"".join(service.data.artifacts.stream(artifact.digest, text.offset, end))
+    try:
+        packed = b"".join(service.data.artifacts.stream(artifact.digest, text.offset, end))
+    except DamagedError as error:
+        raise _unreadable(job) from error
     return _unpacked(job, packed, text.text_bytes)
 
 

@@ -116,7 +116,7 @@ def _bar(timeline: Timeline) -> RenderableType:
         return Text(clean(shown_progress(progress)))
     row = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=progress.total, completed=progress.done, width=BAR_WIDTH)
-    row.add_row(bar, Text(f"{progress.done}/{progress.total} {clean(progress.detail)}"))
+    row.add_row(bar, Text(clean(shown_progress(progress))))
     return row
 
 

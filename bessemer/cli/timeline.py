@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from bessemer.contract.job import Event, EventType, Progress
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import StageTime
-from bessemer.contract.stage import Stage
+from bessemer.contract.stage import UNITS, Stage
 
 LONGEST_NAME = 48
 
@@ -72,17 +72,19 @@ def shown_ago(moment: datetime, at: datetime) -> str:
 
 
 def shown_progress(progress: Progress) -> str:
-    """The progress of a stage: ``12 of 32`` and its detail; ``12`` if the total is unknown."""
-    return shown_count(progress.done, progress.total, progress.detail)
+    """The progress of a stage: ``12 of 32 trials, detail``; ``12 trials`` if the total is unknown."""
+    return shown_count(progress.stage, progress.done, progress.total, progress.detail)
 
 
-def shown_count(done: object, total: object, detail: object) -> str:
+def shown_count(stage: object, done: object, total: object, detail: object) -> str:
     """Format a count from an event's data. Long names of fused functions are shortened."""
     count = f"{done} of {total}" if total else f"{done}"
+    unit = UNITS.get(str(stage))
+    counted = f"{count} {unit}" if unit else count
     words = " ".join(_shortened(word) for word in str(detail or "").split(" "))
     if not done and not total and words:
         return words
-    return f"{count} {words}" if words else count
+    return f"{counted}, {words}" if words else counted
 
 
 def _shortened(word: str) -> str:
@@ -101,7 +103,7 @@ def event_line(event: Event) -> str | None:
         case EventType.STAGE_FINISHED:
             return f"{data.get('stage', '?'):<10} {data.get('seconds', 0.0):.2f} s"
         case EventType.PROGRESS:
-            count = shown_count(data.get("done"), data.get("total"), data.get("detail"))
+            count = shown_count(data.get("stage"), data.get("done"), data.get("total"), data.get("detail"))
             return f"{data.get('stage', '?'):<10} {count}"
         case EventType.PUBLISHED:
             figures = data.get("figures") or {}

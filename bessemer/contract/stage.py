@@ -1,5 +1,8 @@
 """The stages of the pipeline, in order. Files, classes, logs and metrics use the same names."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from bessemer.contract.base import GrowingEnum
 
 
@@ -18,3 +21,14 @@ class Stage(GrowingEnum):
     def includes(self, other: "Stage") -> bool:
         """Whether the other stage is this one or an earlier one."""
         return tuple(Stage).index(other) <= tuple(Stage).index(self)
+
+
+UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        Stage.OPTIMIZE: "passes",
+        Stage.TUNE: "trials",
+        Stage.BUILD: "functions",
+        Stage.BENCHMARK: "rounds",
+    }
+)
+"""What the progress of each stage counts."""

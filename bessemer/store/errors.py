@@ -141,12 +141,11 @@ class BlobMissingError(StoreError):
 
 
 class DamagedError(StoreError):
-    """A stored blob no longer hashes to its digest."""
+    """A stored blob no longer hashes to its digest, or was cut."""
 
-    def __init__(self, digest: str, actual: str) -> None:
-        super().__init__(f"blob {digest} is damaged: its digest is {actual}")
+    def __init__(self, digest: str, found: str) -> None:
+        super().__init__(f"blob {digest} is damaged: {found}")
         self.digest = digest
-        self.actual = actual
 
 
 class StoreUnavailableError(StoreError):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bessemer import TuneOptions
@@ -53,6 +54,21 @@ def test_every_container_is_confined_and_healthy(started: Started) -> None:
             assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"], service
             assert "no-new-privileges:true" in host["SecurityOpt"], service
             assert host["RestartPolicy"]["Name"] == "unless-stopped", service
+
+
+def test_the_apps_image_serves_the_console_and_the_guide(started: Started) -> None:
+    """The guide needs no key, and its search no other host."""
+    with httpx.Client(base_url=started.stack.url, follow_redirects=True, timeout=60) as browser:
+        assert browser.get("/").url.path == "/console/sign-in"
+        signed_in = browser.post(
+            "/console/sign-in", data={"key": started.stack.key}, headers={"Sec-Fetch-Site": "same-origin"}
+        )
+        assert (signed_in.status_code, signed_in.url.path) == (200, "/console/compilations")
+        assert browser.get("/guide/search/search_index.json").json()["docs"]
+        for path in ("/console/submit", "/guide", "/guide/usage/"):
+            page = browser.get(path)
+            assert page.status_code == 200, path
+            assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; "), path
 
 
 def test_every_sandbox_layer_holds_in_both_workers(started: Started) -> None:

@@ -203,7 +203,7 @@ def test_trials_are_measured_recorded_reported_and_applied(server: CandidateClie
     assert tuned.result.ended_by is SearchEnd.TRIALS
     assert told.steps[-1][:2] == (10, 10)
     for _, _, detail in told.steps:
-        assert re.match(r"trials, model \S+ ms, untuned \S+ ms; ", detail)
+        assert re.match(r"model \S+ ms, untuned \S+ ms; ", detail)
     assert told.steps[-1][2].endswith("; ended by tune.trials=10")
 
     assert tuned.records is not None

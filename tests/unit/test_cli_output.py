@@ -237,7 +237,7 @@ def test_a_fused_functions_name_is_cut_to_a_part_of_the_line() -> None:
     name = "fused_" + "tir_sigmoid_" * 20
     line = event_line(event(EventType.PROGRESS, stage="build", done=7, total=24, detail=name))
     assert line is not None
-    assert line.startswith("build      7 of 24 fused_tir_sigmoid")
+    assert line.startswith("build      7 of 24 functions, fused_tir_sigmoid")
     assert line.endswith("…")
     assert len(line) < 80
 
@@ -300,7 +300,13 @@ def test_events_of_a_newer_server_are_ignored() -> None:
         (event(EventType.STARTED, worker="w1", attempt=2), "started on w1, attempt 2"),
         (event(EventType.STAGE_STARTED, stage="tune"), None),
         (event(EventType.STAGE_FINISHED, stage="tune", seconds=1.5), "tune       1.50 s"),
-        (event(EventType.PROGRESS, stage="tune", done=3, total=64, detail="best"), "tune       3 of 64 best"),
+        (
+            event(EventType.PROGRESS, stage="tune", done=3, total=64, detail="best"),
+            "tune       3 of 64 trials, best",
+        ),
+        (event(EventType.PROGRESS, stage="tune", done=3, total=0), "tune       3 trials"),
+        (event(EventType.PROGRESS, stage="tune", done=0, total=0, detail="waiting"), "tune       waiting"),
+        (event(EventType.PROGRESS, stage="polish", done=3, total=9), "polish     3 of 9"),
         (event(EventType.SUCCEEDED), None),
     ],
 )
@@ -323,7 +329,7 @@ def test_plain_output_prints_progress_of_the_search_and_of_slow_stages() -> None
         data = {"stage": stage, "done": 1, "total": 2, "seconds": 2.6}
         view.show_event(Event(seq=1, type=kind, at=start + timedelta(seconds=seconds), data=data))
     lines = [line.strip() for line in printed.getvalue().splitlines()]
-    assert lines == ["optimize   1 of 2", "optimize   2.60 s", "tune       1 of 2"]
+    assert lines == ["optimize   1 of 2 passes", "optimize   2.60 s", "tune       1 of 2 trials"]
 
 
 def test_a_preflight_lists_unsupported_operators_first() -> None:

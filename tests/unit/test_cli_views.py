@@ -15,9 +15,7 @@ from bessemer.contract.tensor import InputSpec
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
 
-OPEN_ENDED = PROGRESS.model_copy(
-    update={"total": 0, "detail": "trials in 6 of 10 s, best 4.21 ms, default 5.2 ms; f"}
-)
+OPEN_ENDED = PROGRESS.model_copy(update={"total": 0, "detail": "6 of 10 s, best 4.21 ms, default 5.2 ms; f"})
 
 
 def shown(state: JobState, **fields: object) -> list[str]:
@@ -30,11 +28,11 @@ def shown(state: JobState, **fields: object) -> list[str]:
 @pytest.mark.parametrize(
     ("state", "fields", "line"),
     [
-        (JobState.RUNNING, {"progress": PROGRESS}, "now         tune, 12 of 32 f: best 0.1 ms"),
+        (JobState.RUNNING, {"progress": PROGRESS}, "now         tune, 12 of 32 trials, f: best 0.1 ms"),
         (
             JobState.RUNNING,
             {"progress": OPEN_ENDED},
-            "now         tune, 12 trials in 6 of 10 s, best 4.21 ms, default 5.2 ms; f",
+            "now         tune, 12 trials, 6 of 10 s, best 4.21 ms, default 5.2 ms; f",
         ),
         (JobState.RUNNING, {}, "now         tune"),
         (JobState.CANCELLED, {}, "stopped     in tune, cancelled"),

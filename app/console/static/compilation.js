@@ -183,10 +183,10 @@
       if (chart && wanted.join() === names.join()) { chart.setData(data); return; }
       if (chart) chart.destroy();
       names = wanted;
-      chart = new uPlot(options(wanted), data, box);
+      chart = new uPlot(options(wanted, data), data, box);
     }
 
-    function options(lines) {
+    function options(lines, data) {
       const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
       const axis = { stroke: color("quiet"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 } };
       const shown = (_chart, value) => (value === null || value === undefined ? "–" : duration(value));
@@ -195,10 +195,10 @@
         legend: { live: false },
         hooks: { draw: [nameLines] },
         cursor: { drag: { x: false, y: false } },
-        scales: { x: { time: false, range: (_c, _min, max) => [0, Math.max(max, 1)] }, y: { range: (_c, _min, max) => [0, max * 1.12] } },
+        scales: { x: { time: false, range: (_c, _min, max) => [0, Math.max(max, 1)] }, y: latencies(data.slice(1).flat()) },
         axes: [
           { ...axis, space: 96, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick * 1000, trimmed) : "0")) },
-          { ...axis, size: 66, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick, trimmed) : "0")) },
+          { ...axis, size: 66, values: (_c, ticks) => ticks.map((tick) => (tick ? duration(tick, trimmed) : tick === 0 ? "0" : "")) },
         ],
         series: [
           { label: "time", value: (_c, value) => (value === null || value === undefined ? "–" : duration(value * 1000)) },
@@ -215,7 +215,15 @@
       };
     }
 
-    /* Each line's name and latency at its right end, from the top, without overlaps. */
+    /* From zero; or logarithmic, if the slowest line would hide the differences of the others. */
+    function latencies(values) {
+      const known = values.filter((value) => value > 0).sort((one, other) => one - other);
+      return known.length && known[known.length - 1] > 8 * known[0]
+        ? { distr: 3, range: (_c, min, max) => [min / 1.3, max * 1.3] }
+        : { range: (_c, _min, max) => [0, max * 1.12] };
+    }
+
+    /* Each line's name and latency at its right end, from the top, without overlaps and above the axis. */
     function nameLines(drawn) {
       const { ctx, bbox, data, series } = drawn;
       const ratio = devicePixelRatio;
@@ -229,9 +237,11 @@
       ctx.lineJoin = "round";
       ctx.lineWidth = 4 * ratio;
       ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--panel").trim();
+      const step = 14 * ratio;
       let lowest = bbox.top;
-      for (const { text, y, ours } of labels) {
-        const at = Math.max(y - 5 * ratio, lowest + 14 * ratio);
+      for (const [index, { text, y, ours }] of labels.entries()) {
+        const below = step * (labels.length - 1 - index);
+        const at = Math.min(Math.max(y - 5 * ratio, lowest + step), bbox.top + bbox.height - 4 * ratio - below);
         lowest = at;
         ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(ours ? "--ember" : "--ink").trim();
         ctx.strokeText(text, bbox.left + bbox.width - 2 * ratio, at);

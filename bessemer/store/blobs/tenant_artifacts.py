@@ -164,8 +164,8 @@ class TenantArtifacts:
 
         Raises:
             BlobMissingError: it is not stored; raised before the first chunk.
-            DamagedError: its content no longer matches its digest.
-            ValueError: the range lies outside the blob.
+            DamagedError: its content no longer matches its digest, or it ends before the range does.
+            ValueError: no blob has this range.
         """
         size = self.size(digest)
         if size is None:
@@ -174,8 +174,10 @@ class TenantArtifacts:
         if size is None:
             raise BlobMissingError(digest)
         last = size if end is None else end
-        if not 0 <= start <= last <= size:
-            raise ValueError(f"bytes {start} to {last} lie outside a blob of {size} bytes")
+        if not 0 <= start <= last:
+            raise ValueError(f"no blob has bytes {start} to {last}")
+        if last > size:
+            raise DamagedError(digest, f"it has {size} bytes, but bytes {start} to {last} were asked for")
         chunks = self._range(digest, start, last) if start < last else iter(())
         return _checked(digest, chunks) if (start, last) == (0, size) else chunks
 
@@ -280,4 +282,4 @@ def _checked(digest: Digest, chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from meter.metered(chunks)
     actual = meter.blob().digest
     if actual != digest:
-        raise DamagedError(digest, actual)
+        raise DamagedError(digest, f"its digest is {actual}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from obstore.store import LocalStore
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.store.blobs.artifacts import UPLOADS_AT_ONCE, Artifacts, open_artifacts
@@ -318,13 +319,21 @@ def test_a_range_is_streamed(artifacts: Artifacts, tmp_path: Path, start: int, e
     assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)) == CONTENT[start:end]
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (0, 8)])
-def test_a_range_outside_the_blob_is_refused(
-    artifacts: Artifacts, tmp_path: Path, start: int, end: int
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (8, None)])
+def test_a_range_that_no_blob_has_is_refused(
+    artifacts: Artifacts, tmp_path: Path, start: int, end: int | None
 ) -> None:
     digest = stored(artifacts, tmp_path, b"content")
-    with pytest.raises(ValueError, match="lie outside"):
+    with pytest.raises(ValueError, match="no blob has bytes"):
         artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, end)
+
+
+@pytest.mark.parametrize("start", [0, 7, 9])
+def test_a_blob_that_ends_before_a_range_is_damaged(artifacts: Artifacts, tmp_path: Path, start: int) -> None:
+    """Ranges come from the size that the row of an artifact has."""
+    digest = stored(artifacts, tmp_path, b"content")
+    with pytest.raises(DamagedError, match="it has 7 bytes, but"):
+        artifacts.for_tenant(DEFAULT_TENANT).stream(digest, start, 10)
 
 
 def stored(artifacts: Artifacts, folder: Path, content: bytes = CONTENT) -> str:
@@ -400,6 +409,35 @@ async def test_parts_that_another_request_deletes_while_they_are_joined_are_miss
     assert parts.missing(digests) == tuple(digests)
     with pytest.raises(BlobMissingError):
         list(joining)
+
+
+async def test_two_processes_that_join_the_same_parts_at_once_store_one_whole_blob(
+    artifacts: Artifacts, artifacts_url: str
+) -> None:
+    """Whichever is first deletes the parts: the other has stored the same blob, or misses a part."""
+    other = open_artifacts(artifacts_url)
+    pieces = (CONTENT, b"the rest")
+    digests, whole = [digest_of(piece) for piece in pieces], b"".join(pieces)
+    for piece, digest in zip(pieces, digests, strict=True):
+        await artifacts.parts_for_tenant(DEFAULT_TENANT).put_stream(chunks_of(piece), digest, LIMIT)
+
+    async def join(process: Artifacts) -> Blob:
+        parts = process.parts_for_tenant(DEFAULT_TENANT)
+        chunks = iterate_in_threadpool(parts.joined(digests))
+        blob = await process.for_tenant(DEFAULT_TENANT).put_stream(chunks, digest_of(whole), LIMIT)
+        await run_in_threadpool(parts.delete, digests)
+        return blob
+
+    found = await asyncio.gather(join(artifacts), join(other), return_exceptions=True)
+    other.close()
+    stored, missing = (
+        Blob(digest_of(whole), len(whole)),
+        [each for each in found if isinstance(each, Exception)],
+    )
+    assert all(isinstance(error, BlobMissingError) for error in missing) and len(missing) < 2, found
+    assert [each for each in found if not isinstance(each, Exception)] == [stored] * (2 - len(missing))
+    assert keys(artifacts) == [f"{DEFAULT_TENANT}/{stored.digest}"]
+    assert b"".join(artifacts.for_tenant(DEFAULT_TENANT).stream(stored.digest)) == whole
 
 
 async def test_a_blob_that_is_deleted_before_it_is_read_is_missing(artifacts: Artifacts) -> None:

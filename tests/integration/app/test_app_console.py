@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterator
 
 import httpx
 import pytest
@@ -21,6 +21,7 @@ from app.service import Service
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
+from bessemer.store.blobs.upload_parts import UploadParts
 from tests.console_pages import console_routes, filled
 
 SIGN_IN = "/console/sign-in"
@@ -193,9 +194,17 @@ async def test_a_file_has_the_parts_of_its_size(guarded: FastAPI, visitor: httpx
     assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
 
 
-async def test_requests_that_join_the_same_parts_at_once_all_get_the_model(
-    settings: AppSettings,
+async def test_requests_that_join_the_same_parts_at_once_all_get_the_model_and_read_the_parts_once(
+    settings: AppSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read: list[str] = []
+    joined = UploadParts.joined
+
+    def counted(parts: UploadParts, digests: Collection[str]) -> Iterator[bytes]:
+        read.extend(digests)
+        return joined(parts, digests)
+
+    monkeypatch.setattr(UploadParts, "joined", counted)
     app = create_app(settings.model_copy(update={"max_upload_bytes": 4 * PART_BYTES}))
     data = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"
     pieces = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
@@ -211,6 +220,7 @@ async def test_requests_that_join_the_same_parts_at_once_all_get_the_model(
             answers = await asyncio.gather(*(client.post("/console/uploads", json=plan) for _ in range(6)))
             assert [answer.status_code for answer in answers] == [200] * 6, [each.text for each in answers]
             assert {answer.json()["model"]["digest"] for answer in answers} == {digest}
+            assert read == digests
             assert len((await client.get("/v1/models")).json()["items"]) == 1
             own = app.state.service.store.for_tenant("default")
             assert own.parts.stored_bytes() == 0
@@ -228,6 +238,17 @@ async def test_parts_that_are_sent_after_the_model_is_stored_are_deleted(
         await visitor.put(f"/console/uploads/parts/{digest}", content=data)
         assert (await visitor.post("/console/uploads", json=plan)).json()["model"]["digest"] == digest
     assert guarded.state.service.store.for_tenant("vision").parts.stored_bytes() == 0
+
+
+async def test_head_answers_as_get_does_without_a_body(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
+    await sign_in(visitor, key_of(guarded, Scope.ADMIN))
+    pages = [path for method, path in console_routes(guarded) if method == "GET"]
+    assert len(pages) > 20
+    for path in pages:
+        address = filled(path, {"name": "console.css"})
+        head, got = await visitor.head(address), await visitor.get(address)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        assert head.headers["Content-Type"] == got.headers["Content-Type"], path
 
 
 async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:

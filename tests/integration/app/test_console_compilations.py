@@ -2,7 +2,8 @@
 
 import json
 import math
-from html import escape
+import re
+from html import escape, unescape
 from typing import Any
 
 import httpx
@@ -115,6 +116,35 @@ class TestPage:
         assert all(each in text for each in ("3.21 ms", "5.50 ms", "4.75 ms", "ONNX Runtime", "16 of 64"))
         assert escape(HOSTILE).split(";")[0] in text and "<img" not in text
         assert 'value="true"' in await body(api, f"{PAGE}/{job}")  # keep the best
+
+    @pytest.mark.parametrize(
+        ("stage", "done", "total", "detail", "words"),
+        [
+            (Stage.TUNE, 16, 64, "model 5 ms; conv2d", "16 of 64 trials model 5 ms; conv2d"),
+            (Stage.TUNE, 12, 0, "laying the model out otherwise", "12 trials laying the model out otherwise"),
+            (Stage.TUNE, 0, 0, "waits for the device 'pi-4'", "waits for the device 'pi-4'"),
+            (Stage.BENCHMARK, 3, 12, "", "3 of 12 rounds"),
+            (Stage.PACKAGE, 3, 12, "", "3 of 12"),
+        ],
+    )
+    async def test_progress_names_what_it_counts(
+        self,
+        api: httpx.AsyncClient,
+        played: PlayedWorker,
+        stage: Stage,
+        done: int,
+        total: int,
+        detail: str,
+        words: str,
+    ) -> None:
+        job = await submitted(api)
+        attempt = played.start(job)
+        played.store.jobs.stage_started(job, attempt, stage)
+        played.store.jobs.progress(job, attempt, Progress(stage=stage, done=done, total=total, detail=detail))
+
+        shown = re.search(r'<div class="now">\s*<p>(.*?)</p>', await body(api, f"{PAGE}/{job}/progress"))
+        assert shown is not None
+        assert unescape(" ".join(re.sub(r"<[^>]+>", " ", shown[1]).split())) == f"{stage} {words}"
 
     async def test_a_full_report_is_shown_whole(self, api: httpx.AsyncClient, played: PlayedWorker) -> None:
         job = await submitted(api)
@@ -279,6 +309,25 @@ class TestPage:
         response = await api.post(f"{PAGE}/{job}/cancel", data={"keep_best": "true"})
 
         assert response.status_code == 409 and "runs no search" in response.text
+
+    @pytest.mark.parametrize(
+        ("tune", "suggested"),
+        [
+            ({}, 64),
+            ({"trials": 8}, 64),
+            ({"trials": 100}, 400),
+            ({"seconds": 40}, 64),
+            ({"trials": 90_000}, 100_000),
+        ],
+    )
+    async def test_a_number_of_trials_is_suggested(
+        self, api: httpx.AsyncClient, played: PlayedWorker, tune: dict[str, int], suggested: int
+    ) -> None:
+        job = await submitted(api, tune=tune)
+        played.succeed(job, played.start(job))
+
+        field = re.search(r'<input id="trials"[^>]* value="(\d+)"', await body(api, f"{PAGE}/{job}"))
+        assert field is not None and int(field[1]) == suggested
 
     async def test_again_with_trials_submits_the_request_with_that_number(
         self, api: httpx.AsyncClient, played: PlayedWorker

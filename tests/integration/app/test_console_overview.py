@@ -1,5 +1,6 @@
 """The console's pages to compare, of models, records and the fleet, for administrators, and the guide."""
 
+import os
 import re
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, PlayedWorker, request, worker
+from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, REPORT_JSON, PlayedWorker, request, worker
 from callers import client_of
 from fastapi import FastAPI
 
@@ -24,6 +25,8 @@ from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.report import PassTime
 from bessemer.contract.service import RunningTask
+from tests.compiler_files import kept, module
+from tests.console_pages import console_pages, filled
 from tests.inspections import inspected
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -201,6 +204,36 @@ async def test_a_report_that_cannot_be_read_is_left_out(
     first, second = await finished(api, played), await submitted(api, cache=False)
     played.fail_with(second, played.start(second), {"report.json": report})
     checked(await api.get(f"/console/compare?id={first}&id={second}"))
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 0, 100], ids=["deleted", "emptied", "cut"])
+async def test_pages_of_damaged_files_say_so_and_the_others_are_shown(
+    app: FastAPI,
+    api: httpx.AsyncClient,
+    front: Service,
+    settings: AppSettings,
+    model: str,
+    played: PlayedWorker,
+    kept_bytes: int | None,
+) -> None:
+    first = await finished(api, played)
+    second = await submitted(api, cache=False, inspect={"ir": True})
+    files = kept([module("a = 1"), module("a = 2")])
+    played.fail_with(
+        second, played.start(second), {**files, "report.json": REPORT_JSON, "log.txt": b"x" * 999}
+    )
+    for blob in (settings.data / "artifacts" / "default").iterdir():
+        if kept_bytes is None:
+            blob.unlink()
+        else:
+            os.truncate(blob, kept_bytes)
+
+    checked(await api.get(f"/console/compare?id={first}&id={second}"))
+    for path in console_pages(app):
+        for job in (first, second):
+            page = await api.get(filled(path, {"id": job, "digest": model}))
+            assert page.status_code < 500, (path, page.text[:300])
+    assert "report is missing in the store" in (await api.get(f"/console/compilations/{first}")).text
 
 
 async def test_reports_with_any_number_and_text_make_a_page(

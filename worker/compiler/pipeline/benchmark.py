@@ -282,7 +282,7 @@ def _original(name: Baseline, captured: Captured) -> tuple[str, Callable[[], Exe
 
 
 def _report_rounds(observer: JobObserver, done: int, total: int) -> None:
-    observer.progress(Stage.BENCHMARK, done, total, "rounds")
+    observer.progress(Stage.BENCHMARK, done, total, "")
 
 
 def _turn_seconds(captured: Captured) -> float:

@@ -252,9 +252,10 @@ class Course:
     def shown(self, elapsed_seconds: float, note: str) -> str:
         """The progress in words, to follow the number of trials: its time, the model so far, and a note."""
         seconds = self.options.seconds
-        limit = "" if seconds is None else f" in {elapsed_seconds:.0f} of {seconds:g} s"
-        nothing = ", no trial has succeeded yet" if self.tasks else ""
-        return f"trials{limit}{_shown_estimate(self.estimate) or nothing}; {note}"
+        limit = "" if seconds is None else f"{elapsed_seconds:.0f} of {seconds:g} s"
+        nothing = "no trial has succeeded yet" if self.tasks else ""
+        words = ", ".join(filter(None, (limit, _shown_estimate(self.estimate) or nothing)))
+        return f"{words}; {note}" if words else note
 
 
 def _shown_estimate(estimate: ModelEstimate | None) -> str:
@@ -263,7 +264,7 @@ def _shown_estimate(estimate: ModelEstimate | None) -> str:
     lines = {"untuned": estimate.untuned_ms, **estimate.peers_ms}
     to_beat = "".join(f", {name} {value:.3g} ms" for name, value in lines.items() if value is not None)
     what = "functions" if estimate.untuned_ms is None else "model"
-    return f", {what} {estimate.latency_ms:.3g} ms{to_beat}"
+    return f"{what} {estimate.latency_ms:.3g} ms{to_beat}"
 
 
 def _has_winner(standing: Standing) -> bool:
