@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,12 @@ def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | 
             return None
 
 
-def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
+def compare_finalists(
+    finalists: Finalists,
+    context: StageContext,
+    seconds: float,
+    left_seconds: Callable[[], float] = lambda: 0.0,
+) -> ModelComparison:
     """Build both models, time them in alternation, and keep the faster one.
 
     A candidate that wins in a loop of its own may lose among other functions, which share its threads and
@@ -100,7 +105,8 @@ def compare_finalists(finalists: Finalists, context: StageContext, seconds: floa
     Args:
         finalists: the two models.
         context: folders and the candidate server.
-        seconds: the time for measuring, without building and opening.
+        seconds: the least time for measuring, without building and opening.
+        left_seconds: the time that is left for it when both are open.
 
     Raises:
         JobError: ``build-failed``: a model cannot be built. ``function-too-slow``: a function takes too long
@@ -111,7 +117,7 @@ def compare_finalists(finalists: Finalists, context: StageContext, seconds: floa
     if default is None:
         default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     try:
-        rounds = _alternate(search, default, finalists, context, seconds)
+        rounds = _alternate(search, default, finalists, context, seconds, left_seconds)
     except FinalistCrashedError as crash:
         tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
         survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
@@ -299,7 +305,12 @@ def _link(
 
 
 def _alternate(
-    search: Path, default: Path, model: Finalists, context: StageContext, seconds: float
+    search: Path,
+    default: Path,
+    model: Finalists,
+    context: StageContext,
+    seconds: float,
+    left_seconds: Callable[[], float],
 ) -> Rounds:
     with ExitStack() as stack:
         sides = (
@@ -307,7 +318,7 @@ def _alternate(
             _enter(stack, Schedules.DEFAULT, default, model, context),
         )
         with context.candidates.turn():
-            return alternate(sides, seconds, lambda _done, _of: None)
+            return alternate(sides, max(seconds, left_seconds()), lambda _done, _of: None)
 
 
 def _enter(

@@ -43,7 +43,8 @@ class Standing:
     ``best_seconds`` is the faster of the default schedule and the best trial. ``is_named`` says that the
     request names the task. ``has_plans`` says that plans of its family are left, ``follows_plans`` that
     MetaSchedule goes on where they ended. ``is_capped`` says that the task has all trials that one may have.
-    ``latest_gain`` is by how many seconds the latest round's trials beat everything before them.
+    ``latest_gain`` is by how many seconds the latest round's trials beat everything before them. ``space``
+    proposes the next candidates.
     """
 
     weight: int
@@ -56,6 +57,7 @@ class Standing:
     follows_plans: bool = False
     is_capped: bool = False
     latest_gain: float = 0.0
+    space: str = ""
 
 
 class Budget(NamedTuple):
