@@ -19,6 +19,7 @@ from worker.compiler.tuning.course import (
     estimate_seconds,
     fitting_trials,
     lap_gain,
+    likely_winners,
     longest_comparison,
     open_ended_seconds,
     settling_seconds,
@@ -94,6 +95,7 @@ def test_the_slowest_of_the_latest_rounds_says_how_many_trials_fit(
     ("rounds", "left", "space", "expected"),
     [
         ([Round(8, 5.0, 3.0, 1.0)], 5.0, "", 8),
+        ([Round(8, 5.0, 3.0, 1.0), Round(8, 4.0, 3.0, 1.0)], 4.0, "", 6),
         ([Round(8, 5.0, 3.0, 1.0)], 0.9, "", 0),
         ([Round(8, 4.0, 4.0, space="plans"), Round(2, 6.0, 2.0, space="metaschedule")], 8.0, "plans", 16),
         (
@@ -112,22 +114,38 @@ def test_a_round_takes_the_time_of_its_proposals_and_of_each_trial(
     assert fitting_trials(rounds, left, space) == expected
 
 
+def test_candidates_that_are_proposed_cost_no_time_for_that() -> None:
+    rounds = [Round(8, 6.0, 3.0, 1.0), Round(8, 4.0, 3.0, 1.0)]
+    assert fitting_trials(rounds, 4.0, is_proposed=True) == 8
+    assert fitting_trials(rounds, 4.0) == 4
+
+
 COSTS = Costs(build_seconds=0.2, measure_seconds=0.3, model_seconds=2.0)
 
 
 @pytest.mark.parametrize(
-    ("standings", "is_laid_out", "expected"),
-    [
-        ([standing(1, 1.0, 1.0)], False, 0.0),
-        ([standing(1, 1.0, 1.0)], True, 2.0),
-        (TUNED, False, 2 * 2 * (0.2 + 0.5) + 2.0),
-        (TUNED, True, 2 * 2 * (0.2 + 0.5) + 2.0),
-    ],
+    ("winners", "is_laid_out", "expected"),
+    [(0, False, 0.0), (0, True, 2.0), (2, False, 2 * 2 * 0.7 + 2.0), (2, True, 2 * 2 * 0.7 + 2.0)],
 )
 def test_settling_takes_time_for_each_winner_and_for_a_model_that_may_change(
-    standings: list[Standing], is_laid_out: bool, expected: float
+    winners: int, is_laid_out: bool, expected: float
 ) -> None:
-    assert settling_seconds(COSTS, standings, is_laid_out) == pytest.approx(expected)
+    assert settling_seconds(COSTS, winners, is_laid_out) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([], 0),
+        (TUNED, 2),
+        ([standing(1, 1.0, 1.0)], 1),
+        ([*TUNED, standing(9, 1.0, 1.0)], 3),
+        ([*TUNED, standing(9, 1.0, 1.0), standing(1, 1.0, 1.0)], 3),
+        ([*TUNED, standing(9, 1.0, 1.0, exhausted=True)], 2),
+    ],
+)
+def test_the_next_round_may_find_another_winner(standings: list[Standing], expected: int) -> None:
+    assert likely_winners(standings) == expected
 
 
 @pytest.mark.parametrize(
@@ -243,8 +261,10 @@ def test_the_last_round_is_as_small_as_the_time_that_is_left() -> None:
 
 
 def test_a_rounds_builds_end_soon_after_the_search_should() -> None:
-    assert course(TuneOptions(seconds=10), 6).round_seconds(8.0, TUNED) == pytest.approx(1.2)
-    assert course(TuneOptions(trials=8), 6).round_seconds(8.0, TUNED) == inf
+    found = course(TuneOptions(seconds=10), 6)
+    assert found.round_seconds(8.0, TUNED, 1) == pytest.approx(0.5 + 0.2)
+    assert found.round_seconds(8.0, TUNED, 8) == pytest.approx(8 / 9 + 0.2)
+    assert course(TuneOptions(trials=8), 6).round_seconds(8.0, TUNED, 8) == inf
 
 
 def test_what_follows_the_search_is_part_of_its_time() -> None:
@@ -254,7 +274,7 @@ def test_what_follows_the_search_is_part_of_its_time() -> None:
     found.rounds.append(Round(8, 2.0, 0.8, 0.24))
     assert found.search_seconds(TUNED) == pytest.approx(9.0 - 0.6 - 2.0)
     found.is_laid_out = True
-    assert found.search_seconds([standing(1, 1.0, 1.0)]) == pytest.approx(7.0)
+    assert found.search_seconds([standing(1, 1.0, 1.0, exhausted=True)]) == pytest.approx(7.0)
     assert course(TuneOptions(trials=8)).search_seconds(TUNED) == inf
 
 

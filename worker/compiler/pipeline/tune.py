@@ -702,7 +702,7 @@ def _search(
         clock = tasks[index].session.clock
         build, measure = clock.build_seconds, clock.measure_seconds
         space = standings[index].space
-        measured = tasks[index].advance(size, course.round_seconds(elapsed, standings))
+        measured = tasks[index].advance(size, course.round_seconds(elapsed, standings, size))
         done, note = done + measured, tasks[index].name
         standings = [task.standing for task in tasks]
         before, elapsed = elapsed, _seconds_since(started)

@@ -147,12 +147,17 @@ def estimate_end(
     return SearchEnd.GAIN_BELOW if gain is not None and gain < options.gain_below else None
 
 
-def settling_seconds(costs: Costs, standings: Sequence[Standing], is_laid_out: bool = False) -> float:
+def likely_winners(standings: Sequence[Standing]) -> int:
+    """How many functions will be timed beside their default schedules, if the next round finds a winner."""
+    winners = {index for index, standing in enumerate(standings) if _has_winner(standing)}
+    return len(winners | {next_task(standings)} - {None})
+
+
+def settling_seconds(costs: Costs, winners: int, is_laid_out: bool = False) -> float:
     """What follows a search: timing its winners beside the default schedules, and building the model.
 
     A model that ``is_laid_out`` otherwise is built even if no schedule wins.
     """
-    winners = sum(_has_winner(standing) for standing in standings)
     again = costs.build_seconds + costs.measure_seconds * COMPARISON_ROUNDS / MEASURED_ROUNDS
     return _BOTH_SIDES * winners * again + (costs.model_seconds if winners or is_laid_out else 0.0)
 
@@ -183,13 +188,16 @@ def open_ended_seconds(left_seconds: float) -> float:
     return left_seconds - kept
 
 
-def fitting_trials(rounds: Sequence[Round], left_seconds: float, space: str = "") -> int | None:
+def fitting_trials(
+    rounds: Sequence[Round], left_seconds: float, space: str = "", is_proposed: bool = False
+) -> int | None:
     """How many trials fit into the time that is left, at the slowest pace of the latest rounds.
 
     Args:
         rounds: what rounds took.
         left_seconds: the time.
         space: what proposes the candidates. Its own rounds count, or those of others before it had one.
+        is_proposed: whether it has proposed some already.
 
     Returns:
         None if no round has shown a pace yet.
@@ -200,7 +208,8 @@ def fitting_trials(rounds: Sequence[Round], left_seconds: float, space: str = ""
     slowest = max(((each.seconds - each.propose_seconds) / each.trials for each in latest), default=0.0)
     if slowest <= 0 or left_seconds == inf:
         return None
-    left_seconds -= max(each.propose_seconds for each in latest)
+    proposing = [each.propose_seconds for each in latest]
+    left_seconds -= min(proposing) if is_proposed else max(proposing)
     return max(0, min(int(left_seconds / slowest), 1 << 30))
 
 
@@ -273,7 +282,8 @@ class Course:
         """How long the search may take, counted from its start; infinite without a limit of time."""
         limit = share_seconds(self.options.seconds).search_seconds
         if limit is not None:
-            return limit - settling_seconds(costs_now(self.costs, self.rounds), standings, self.is_laid_out)
+            costs = costs_now(self.costs, self.rounds)
+            return limit - settling_seconds(costs, likely_winners(standings), self.is_laid_out)
         return open_ended_seconds(self.left_seconds) if self.options.is_open_ended else inf
 
     def fitting(self, elapsed_seconds: float, standings: Sequence[Standing], wanted: int) -> int:
@@ -283,14 +293,18 @@ class Course:
             1, costs.build_seconds + costs.measure_seconds, costs.build_seconds, costs.measure_seconds
         )
         left_seconds = self.search_seconds(standings) - elapsed_seconds
-        space = "" if index is None else standings[index].space
-        fitting = fitting_trials(self.rounds or [first], left_seconds, space)
+        if index is None:
+            return 0
+        following = standings[index]
+        fitting = fitting_trials(
+            self.rounds or [first], left_seconds, following.space, following.has_proposed
+        )
         return wanted if fitting is None else min(wanted, fitting)
 
-    def round_seconds(self, elapsed_seconds: float, standings: Sequence[Standing]) -> float:
-        """After how many seconds the next round's builds are ended; infinite without a limit of time."""
-        grace_seconds = GRACE * (self.options.seconds or 0.0)
-        return self.search_seconds(standings) - elapsed_seconds + grace_seconds
+    def round_seconds(self, elapsed_seconds: float, standings: Sequence[Standing], trials: int) -> float:
+        """When the next round's builds are ended, so that a winner can be built once more."""
+        left_seconds = self.search_seconds(standings) - elapsed_seconds
+        return left_seconds * trials / (trials + 1) + GRACE * (self.options.seconds or 0.0)
 
     def end(self, done: int, elapsed_seconds: float, standings: Sequence[Standing]) -> SearchEnd | None:
         """Why the search ends now; None while it goes on."""

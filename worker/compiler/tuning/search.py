@@ -111,6 +111,7 @@ class TaskSearch:
             is_capped=self.is_capped,
             latest_gain=self._latest_gain,
             space=self.space,
+            has_proposed=isinstance(self._proposals, StockProposals) and self._proposals.has_drawn,
         )
 
     @property

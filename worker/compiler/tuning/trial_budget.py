@@ -44,7 +44,7 @@ class Standing:
     request names the task. ``has_plans`` says that plans of its family are left, ``follows_plans`` that
     MetaSchedule goes on where they ended. ``is_capped`` says that the task has all trials that one may have.
     ``latest_gain`` is by how many seconds the latest round's trials beat everything before them. ``space``
-    proposes the next candidates.
+    proposes the next candidates; ``has_proposed`` says that it need not draw them first.
     """
 
     weight: int
@@ -58,6 +58,7 @@ class Standing:
     is_capped: bool = False
     latest_gain: float = 0.0
     space: str = ""
+    has_proposed: bool = False
 
 
 class Budget(NamedTuple):
