@@ -9,6 +9,7 @@ from bessemer.contract.options import MAX_TRIALS, SearchEnd, TuneOptions
 from bessemer.contract.report import SearchPoint
 from worker.compiler.tuning.course import (
     MAX_POINTS,
+    SLACK,
     Costs,
     Course,
     Round,
@@ -245,8 +246,8 @@ DONE = [replace(each, exhausted=True) for each in TUNED]
         (course(TuneOptions(gain_below=0.01), 6, 6, 6), 1.0, TUNED, SearchEnd.GAIN_BELOW),
         (course(TuneOptions(gain_below=0.01), 6, 6, 5), 1.0, TUNED, None),
         (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.95, TUNED, SearchEnd.SECONDS),
-        (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.45, TUNED, None),
-        (course(TuneOptions(seconds=10, until_ms=6), 6, rounds=FAST), 8.45, TUNED, SearchEnd.UNTIL_MS),
+        (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.35, TUNED, None),
+        (course(TuneOptions(seconds=10, until_ms=6), 6, rounds=FAST), 8.35, TUNED, SearchEnd.UNTIL_MS),
     ],
 )
 def test_a_search_ends_at_the_first_limit(
@@ -257,7 +258,7 @@ def test_a_search_ends_at_the_first_limit(
 
 def test_the_last_round_is_as_small_as_the_time_that_is_left() -> None:
     found = course(TuneOptions(seconds=10), 6, rounds=FAST)
-    assert [found.fitting(elapsed, TUNED, 8) for elapsed in (1.0, 8.15, 8.55)] == [8, 4, 0]
+    assert [found.fitting(elapsed, TUNED, 8) for elapsed in (1.0, 8.1, 8.5)] == [8, 4, 0]
 
 
 def test_a_rounds_builds_end_soon_after_the_search_should() -> None:
@@ -270,11 +271,11 @@ def test_a_rounds_builds_end_soon_after_the_search_should() -> None:
 def test_what_follows_the_search_is_part_of_its_time() -> None:
     found = course(TuneOptions(seconds=10), 6)
     found.costs = COSTS
-    assert found.search_seconds(TUNED) == pytest.approx(9.0 - 2.8 - 2.0)
+    assert found.search_seconds(TUNED) == pytest.approx(9.0 - SLACK * (2.8 + 2.0))
     found.rounds.append(Round(8, 2.0, 0.8, 0.24))
-    assert found.search_seconds(TUNED) == pytest.approx(9.0 - 0.6 - 2.0)
+    assert found.search_seconds(TUNED) == pytest.approx(9.0 - SLACK * (0.6 + 2.0))
     found.is_laid_out = True
-    assert found.search_seconds([standing(1, 1.0, 1.0, exhausted=True)]) == pytest.approx(7.0)
+    assert found.search_seconds([standing(1, 1.0, 1.0, exhausted=True)]) == pytest.approx(9.0 - SLACK * 2.0)
     assert course(TuneOptions(trials=8)).search_seconds(TUNED) == inf
 
 

@@ -419,6 +419,7 @@ def _measure_before(
         return model
     untuned = time_untuned(model.finalists(model.default), context)
     model_seconds = time.monotonic() - began - defaults_seconds
+    model_seconds += 0.0 if untuned is None else untuned.open_seconds  # the comparison opens both
     course.costs = costs_of(len(tasks), defaults_seconds, measure_seconds, model_seconds)
     if untuned is None:
         return model

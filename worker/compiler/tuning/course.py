@@ -23,6 +23,8 @@ from worker.compiler.tuning.trial_budget import (
 
 GRACE = 0.02
 """The share of the time for tuning by which its last round may be longer than expected."""
+SLACK = 1.2
+"""What follows a search may take this many times as long as expected. The final comparison uses the rest."""
 LONGEST_COMPARISON = 0.1
 """The share of the time for tuning that the final comparison may measure, if it is left."""
 
@@ -283,7 +285,7 @@ class Course:
         limit = share_seconds(self.options.seconds).search_seconds
         if limit is not None:
             costs = costs_now(self.costs, self.rounds)
-            return limit - settling_seconds(costs, likely_winners(standings), self.is_laid_out)
+            return limit - SLACK * settling_seconds(costs, likely_winners(standings), self.is_laid_out)
         return open_ended_seconds(self.left_seconds) if self.options.is_open_ended else inf
 
     def fitting(self, elapsed_seconds: float, standings: Sequence[Standing], wanted: int) -> int:

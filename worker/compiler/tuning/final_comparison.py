@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -68,10 +69,14 @@ class Finalists:
 
 @dataclass(frozen=True)
 class UntunedModel:
-    """The model with the default schedules: its library, and the median seconds of a run."""
+    """The model with the default schedules: its library, and the median seconds of a run.
+
+    ``open_seconds`` is how long it took to load the library and to run it once.
+    """
 
     library: Path
     seconds: float
+    open_seconds: float
 
 
 def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | None:
@@ -83,9 +88,11 @@ def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | 
     library = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     with ExitStack() as stack:
         try:
+            began = time.monotonic()
             side = _enter(stack, Schedules.DEFAULT, library, finalists, context)
+            open_seconds = time.monotonic() - began
             stack.enter_context(context.candidates.turn())
-            return UntunedModel(library, median(take_sample(side)))
+            return UntunedModel(library, median(take_sample(side)), open_seconds)
         except FinalistCrashedError as crash:
             tuning_logger().warning("the untuned model crashed: %s", crash)
             return None
