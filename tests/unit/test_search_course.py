@@ -143,6 +143,7 @@ def test_settling_takes_time_for_each_winner_and_for_a_model_that_may_change(
         ([*TUNED, standing(9, 1.0, 1.0)], 3),
         ([*TUNED, standing(9, 1.0, 1.0), standing(1, 1.0, 1.0)], 3),
         ([*TUNED, standing(9, 1.0, 1.0, exhausted=True)], 2),
+        ([*(replace(each, is_compared=True) for each in TUNED), standing(9, 1.0, 1.0)], 1),
     ],
 )
 def test_the_next_round_may_find_another_winner(standings: list[Standing], expected: int) -> None:

@@ -84,6 +84,7 @@ from worker.compiler.tuning.record_selection import (
     is_skipped,
     measure_defaults,
     refuse_misfits,
+    uncompared,
     winners,
 )
 from worker.compiler.tuning.search import TaskSearch, Trial
@@ -116,6 +117,8 @@ from worker.compiler.tuning.trial_budget import (
 )
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError, failure_of
+
+OUT_OF_TIME = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
 
 
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
@@ -694,7 +697,13 @@ def _search(
     course.reach(done, elapsed, standings)
     if early is not None:
         early.published_ms = milliseconds(course.untuned_seconds) or course.latency_ms
-    while (end := _stopped(tasks) or course.end(done, elapsed, standings)) is None:
+    while True:
+        end = _stopped(tasks) or course.end(done, elapsed, standings)
+        if end in OUT_OF_TIME and _compare_best(tasks):
+            standings, elapsed = [task.standing for task in tasks], _seconds_since(started)
+            continue
+        if end is not None:
+            break
         context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
         assert index is not None
@@ -719,6 +728,18 @@ def _search(
     last = done if end is SearchEnd.TRIALS else 0
     context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)
     return end
+
+
+def _compare_best(tasks: Sequence[TaskSearch]) -> bool:
+    """Measure the best records beside the default schedules: those that lose leave time for others.
+
+    Returns:
+        Whether any was measured.
+    """
+    waiting = [] if tasks[0].session.options.force else uncompared(tasks)
+    if waiting:
+        winners(waiting, tasks[0].session)
+    return len(uncompared(waiting)) < len(waiting)
 
 
 def _stopped(tasks: Sequence[TaskSearch]) -> SearchEnd | None:

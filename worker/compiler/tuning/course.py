@@ -151,7 +151,7 @@ def estimate_end(
 
 def likely_winners(standings: Sequence[Standing]) -> int:
     """How many functions will be timed beside their default schedules, if the next round finds a winner."""
-    winners = {index for index, standing in enumerate(standings) if _has_winner(standing)}
+    winners = {index for index, standing in enumerate(standings) if _may_win(standing)}
     return len(winners | {next_task(standings)} - {None})
 
 
@@ -352,6 +352,6 @@ def _shown_estimate(estimate: ModelEstimate | None) -> str:
     return f", {what} {estimate.latency_ms:.3g} ms{to_beat}"
 
 
-def _has_winner(standing: Standing) -> bool:
+def _may_win(standing: Standing) -> bool:
     best, default = standing.best_seconds, standing.default_seconds
-    return best is not None and (default is None or best < default)
+    return not standing.is_compared and best is not None and (default is None or best < default)

@@ -45,6 +45,13 @@ class Trial(NamedTuple):
     seconds: float | None
 
 
+class Compared(NamedTuple):
+    """A record that was measured beside the default schedule, and whether it was faster."""
+
+    record: TuningRecord | None = None
+    won: bool = False
+
+
 def spaces_to_search(has_plans: bool, method: SearchMethod) -> tuple[str, ...]:
     """The spaces of a function that the request does not name, in order."""
     plans = (PLANS,) if has_plans else ()
@@ -69,6 +76,7 @@ class TaskSearch:
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
+        compared: the record that was last measured beside the default schedule.
     """
 
     name: str
@@ -87,6 +95,7 @@ class TaskSearch:
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
+    compared: Compared = field(default_factory=Compared)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -110,6 +119,7 @@ class TaskSearch:
             follows_plans=self.space == STOCK and PLANS in self.spaces,
             is_capped=self.is_capped,
             latest_gain=self._latest_gain,
+            is_compared=self.best_record is not None and self.best_record is self.compared.record,
             space=self.space,
             has_proposed=isinstance(self._proposals, StockProposals) and self._proposals.has_drawn,
         )
