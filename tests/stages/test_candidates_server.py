@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError, Timeouts
 from worker.candidates.measuring import fill
 from worker.candidates.requests import (
+    NO_TIME,
     BuildBatch,
     BuildCandidate,
     BuildOutcome,
@@ -92,13 +94,20 @@ def payload_of(function: Any) -> bytes:
 
 
 def build(
-    client: CandidateClient, folder: Path, payloads: list[bytes], timeout_seconds: float = 60.0
+    client: CandidateClient,
+    folder: Path,
+    payloads: list[bytes],
+    timeout_seconds: float = 60.0,
+    left_seconds: float = inf,
 ) -> tuple[BuildOutcome, ...]:
     candidates = tuple(
         BuildCandidate(payload=payload, library=str(folder / f"{index}.so"))
         for index, payload in enumerate(payloads)
     )
-    return client.build_many(BuildBatch(candidates=candidates, workers=2, timeout_seconds=timeout_seconds))
+    batch = BuildBatch(
+        candidates=candidates, workers=2, timeout_seconds=timeout_seconds, left_seconds=left_seconds
+    )
+    return client.build_many(batch)
 
 
 def measure(
@@ -165,6 +174,14 @@ def test_a_build_that_fails_hangs_or_dies_costs_its_candidate_only(
     assert [outcome.library is None for outcome in outcomes] == [True, True, True, True, False]
     assert "longer than 8 s" in outcomes[1].error
     assert "SIGABRT" in outcomes[2].error
+
+
+def test_no_build_goes_on_when_the_batch_has_no_time_left(server: CandidateClient, tmp_path: Path) -> None:
+    sleeps = pickle.dumps(Runs(time.sleep, 600))
+    payloads = [payload_of(doubles), sleeps, sleeps, payload_of(doubles)]
+    outcomes = build(server, tmp_path, payloads, left_seconds=8.0)
+    assert [outcome.error for outcome in outcomes] == [None, NO_TIME, NO_TIME, NO_TIME]
+    assert build(server, tmp_path, [payload_of(doubles)], left_seconds=0.0)[0].error == NO_TIME
 
 
 def test_nothing_runs_once_the_client_has_closed(tmp_path: Path) -> None:

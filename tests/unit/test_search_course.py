@@ -9,14 +9,19 @@ from bessemer.contract.options import MAX_TRIALS, SearchEnd, TuneOptions
 from bessemer.contract.report import SearchPoint
 from worker.compiler.tuning.course import (
     MAX_POINTS,
+    SLACK,
     Costs,
     Course,
     Round,
     affords_model,
     candidate_timeout,
+    costs_now,
+    costs_of,
     estimate_seconds,
     fitting_trials,
     lap_gain,
+    likely_winners,
+    longest_comparison,
     open_ended_seconds,
     settling_seconds,
     shares_of,
@@ -74,11 +79,11 @@ def test_a_lap_gains_what_its_rounds_gain_together(
     [
         ([], 10.0, None),
         ([Round(0, 3.0)], 10.0, None),
-        ([Round(8, 4.0)], 10.0, 20),
-        ([Round(8, 4.0), Round(8, 16.0)], 10.0, 5),
-        ([Round(8, 80.0), Round(8, 4.0), Round(8, 4.0), Round(8, 4.0)], 10.0, 20),
-        ([Round(8, 4.0)], -1.0, 0),
-        ([Round(8, 4.0)], inf, None),
+        ([Round(8, 4.0, 4.0)], 10.0, 20),
+        ([Round(8, 4.0, 4.0), Round(8, 16.0, 16.0)], 10.0, 5),
+        ([Round(8, 80.0, 80.0), Round(8, 4.0, 4.0), Round(8, 4.0, 4.0), Round(8, 4.0, 4.0)], 10.0, 20),
+        ([Round(8, 4.0, 4.0)], -1.0, 0),
+        ([Round(8, 4.0, 4.0)], inf, None),
     ],
 )
 def test_the_slowest_of_the_latest_rounds_says_how_many_trials_fit(
@@ -87,10 +92,92 @@ def test_the_slowest_of_the_latest_rounds_says_how_many_trials_fit(
     assert fitting_trials(rounds, left) == expected
 
 
-def test_settling_takes_time_for_each_winner_and_for_the_model() -> None:
-    costs = Costs(candidate_seconds=0.3, model_seconds=2.0)
-    assert settling_seconds(costs, [standing(1, 1.0, 1.0)]) == 0
-    assert settling_seconds(costs, TUNED) == pytest.approx(4.0)
+@pytest.mark.parametrize(
+    ("rounds", "left", "space", "expected"),
+    [
+        ([Round(8, 5.0, 3.0, 1.0)], 5.0, "", 8),
+        ([Round(8, 5.0, 3.0, 1.0), Round(8, 4.0, 3.0, 1.0)], 4.0, "", 6),
+        ([Round(8, 5.0, 3.0, 1.0)], 0.9, "", 0),
+        ([Round(8, 4.0, 4.0, space="plans"), Round(2, 6.0, 2.0, space="metaschedule")], 8.0, "plans", 16),
+        (
+            [Round(8, 4.0, 4.0, space="plans"), Round(2, 6.0, 2.0, space="metaschedule")],
+            8.0,
+            "metaschedule",
+            4,
+        ),
+        ([Round(8, 4.0, 4.0, space="plans")], 8.0, "metaschedule", 16),
+        ([Round(8, 4.0, 4.0), Round(0, 9.0)], 8.0, "", 16),
+    ],
+)
+def test_a_round_takes_the_time_of_its_proposals_and_of_each_trial(
+    rounds: list[Round], left: float, space: str, expected: int
+) -> None:
+    assert fitting_trials(rounds, left, space) == expected
+
+
+def test_candidates_that_are_proposed_cost_no_time_for_that() -> None:
+    rounds = [Round(8, 6.0, 3.0, 1.0), Round(8, 4.0, 3.0, 1.0)]
+    assert fitting_trials(rounds, 4.0, is_proposed=True) == 8
+    assert fitting_trials(rounds, 4.0) == 4
+
+
+COSTS = Costs(build_seconds=0.2, measure_seconds=0.3, model_seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    ("winners", "is_laid_out", "expected"),
+    [(0, False, 0.0), (0, True, 2.0), (2, False, 2 * 2 * 0.7 + 2.0), (2, True, 2 * 2 * 0.7 + 2.0)],
+)
+def test_settling_takes_time_for_each_winner_and_for_a_model_that_may_change(
+    winners: int, is_laid_out: bool, expected: float
+) -> None:
+    assert settling_seconds(COSTS, winners, is_laid_out) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("standings", "expected"),
+    [
+        ([], 0),
+        (TUNED, 2),
+        ([standing(1, 1.0, 1.0)], 1),
+        ([*TUNED, standing(9, 1.0, 1.0)], 3),
+        ([*TUNED, standing(9, 1.0, 1.0), standing(1, 1.0, 1.0)], 3),
+        ([*TUNED, standing(9, 1.0, 1.0, exhausted=True)], 2),
+        ([*(replace(each, is_compared=True) for each in TUNED), standing(9, 1.0, 1.0)], 1),
+    ],
+)
+def test_the_next_round_may_find_another_winner(standings: list[Standing], expected: int) -> None:
+    assert likely_winners(standings) == expected
+
+
+@pytest.mark.parametrize(
+    ("model_seconds", "expected"),
+    [(None, Costs(0.75, 0.25, 8.0)), (3.0, Costs(0.75, 0.25, 3.0))],
+)
+def test_default_schedules_show_what_a_function_costs(model_seconds: float | None, expected: Costs) -> None:
+    assert costs_of(4, 4.0, 1.0, model_seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ([], COSTS),
+        ([Round(0, 9.0)], COSTS),
+        ([Round(8, 9.0, 4.0, 2.0)], Costs(0.5, 0.25, 2.0)),
+        ([Round(1, 90.0, 80.0, 9.0), *[Round(8, 9.0, 4.0, 2.0)] * 3], Costs(0.5, 0.25, 2.0)),
+    ],
+)
+def test_the_latest_rounds_show_what_a_function_costs_now(rounds: list[Round], expected: Costs) -> None:
+    assert costs_now(COSTS, rounds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "elapsed", "expected"), [(None, 50.0, 0.0), (30.0, 29.0, 1.0), (30.0, 20.0, 3.0)]
+)
+def test_the_final_comparison_uses_what_is_left_up_to_a_tenth(
+    seconds: float | None, elapsed: float, expected: float
+) -> None:
+    assert longest_comparison(seconds, elapsed) == expected
 
 
 @pytest.mark.parametrize(("left", "expected"), [(3600.0, 2880.0), (100.0, 70.0), (40.0, 20.0)])
@@ -143,7 +230,7 @@ def course(options: TuneOptions, *latencies: float, rounds: tuple[Round, ...] = 
     return found
 
 
-FAST = (Round(8, 0.8),)
+FAST = (Round(8, 0.8, 0.8),)
 DONE = [replace(each, exhausted=True) for each in TUNED]
 
 
@@ -160,8 +247,8 @@ DONE = [replace(each, exhausted=True) for each in TUNED]
         (course(TuneOptions(gain_below=0.01), 6, 6, 6), 1.0, TUNED, SearchEnd.GAIN_BELOW),
         (course(TuneOptions(gain_below=0.01), 6, 6, 5), 1.0, TUNED, None),
         (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.95, TUNED, SearchEnd.SECONDS),
-        (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.85, TUNED, None),
-        (course(TuneOptions(seconds=10, until_ms=6), 6, rounds=FAST), 8.85, TUNED, SearchEnd.UNTIL_MS),
+        (course(TuneOptions(seconds=10, until_ms=4), 6, rounds=FAST), 8.35, TUNED, None),
+        (course(TuneOptions(seconds=10, until_ms=6), 6, rounds=FAST), 8.35, TUNED, SearchEnd.UNTIL_MS),
     ],
 )
 def test_a_search_ends_at_the_first_limit(
@@ -172,13 +259,24 @@ def test_a_search_ends_at_the_first_limit(
 
 def test_the_last_round_is_as_small_as_the_time_that_is_left() -> None:
     found = course(TuneOptions(seconds=10), 6, rounds=FAST)
-    assert [found.fitting(elapsed, TUNED, 8) for elapsed in (1.0, 8.55, 8.95)] == [8, 4, 0]
+    assert [found.fitting(elapsed, TUNED, 8) for elapsed in (1.0, 8.1, 8.5)] == [8, 4, 0]
+
+
+def test_a_rounds_builds_end_soon_after_the_search_should() -> None:
+    found = course(TuneOptions(seconds=10), 6)
+    assert found.round_seconds(8.0, TUNED, 1) == pytest.approx(0.5 + 0.2)
+    assert found.round_seconds(8.0, TUNED, 8) == pytest.approx(8 / 9 + 0.2)
+    assert course(TuneOptions(trials=8), 6).round_seconds(8.0, TUNED, 8) == inf
 
 
 def test_what_follows_the_search_is_part_of_its_time() -> None:
     found = course(TuneOptions(seconds=10), 6)
-    found.costs = Costs(candidate_seconds=0.3, model_seconds=2.0)
-    assert found.search_seconds(TUNED) == pytest.approx(5.0)
+    found.costs = COSTS
+    assert found.search_seconds(TUNED) == pytest.approx(9.0 - SLACK * (2.8 + 2.0))
+    found.rounds.append(Round(8, 2.0, 0.8, 0.24))
+    assert found.search_seconds(TUNED) == pytest.approx(9.0 - SLACK * (0.6 + 2.0))
+    found.is_laid_out = True
+    assert found.search_seconds([standing(1, 1.0, 1.0, exhausted=True)]) == pytest.approx(9.0 - SLACK * 2.0)
     assert course(TuneOptions(trials=8)).search_seconds(TUNED) == inf
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.process import ForkedProcess, fork_process, receive_value, send_value, wait_any
 from worker.candidates.requests import (
+    NO_TIME,
     BuildBatch,
     BuildOutcome,
     CompileBatch,
@@ -48,11 +49,13 @@ class CallEnd:
         failure: what it raised, as the pool describes exceptions.
         signal: the signal that ended its process; 0 if the process exited, None if it still runs.
         is_late: the pool killed the process at the limit of wall clock.
+        is_over: the time of the whole batch was over.
     """
 
     failure: Any = None
     signal: int | None = None
     is_late: bool = False
+    is_over: bool = False
 
 
 RETURNED = CallEnd()
@@ -74,6 +77,7 @@ class Pool:
         describe: makes the ``failure`` of an exception, in the process that raised it.
         wall_seconds: the limit of wall clock of each call.
         reuse: whether a process runs another call after one that ended well.
+        left_seconds: the limit of wall clock of all calls together.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Pool:
         describe: Callable[[Exception], Any],
         wall_seconds: float = inf,
         reuse: bool = False,
+        left_seconds: float = inf,
     ) -> None:
         self.ends: dict[int, CallEnd] = {}
         self._calls = calls
@@ -92,6 +97,7 @@ class Pool:
         self._describe = describe
         self._wall_seconds = wall_seconds
         self._reuse = reuse
+        self._over = time.monotonic() + left_seconds
         self._waiting = deque(range(len(calls)))
         self._idle: list[ForkedProcess] = []
         self._running: dict[int, _Running] = {}
@@ -132,7 +138,7 @@ class Pool:
                 process.send(self._calls[index])
 
     def _await(self) -> None:
-        first = min(running.deadline for running in self._running.values())
+        first = min(self._over, *(running.deadline for running in self._running.values()))
         seconds = None if first == inf else first - time.monotonic()
         readers = {running.process.reader: index for index, running in self._running.items()}
         for reader in wait_any((*readers, self._parent), seconds):
@@ -154,10 +160,15 @@ class Pool:
 
     def _kill_late(self) -> None:
         now = time.monotonic()
+        is_over = self._over <= now
         for index, running in tuple(self._running.items()):
-            if running.deadline <= now:
+            if is_over or running.deadline <= now:
                 del self._running[index]
-                self.ends[index] = CallEnd(signal=running.process.kill(), is_late=True)
+                is_late = running.deadline <= now
+                killed_by = running.process.kill()
+                self.ends[index] = CallEnd(signal=killed_by, is_late=is_late, is_over=not is_late)
+        while is_over and self._waiting:
+            self.ends[self._waiting.popleft()] = CallEnd(is_over=True)
 
 
 def _serve(describe: Callable[[Exception], Any], reader: int, writer: int) -> None:
@@ -179,7 +190,16 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
     A builder runs no candidate, only passes and code generation. A new one for each would take longer.
     """
     calls = tuple(Call(candidate.payload, (candidate.library,)) for candidate in batch.candidates)
-    ends = Pool(calls, batch.workers, parent, short_message, batch.timeout_seconds, reuse=True).run()
+    pool = Pool(
+        calls,
+        batch.workers,
+        parent,
+        short_message,
+        batch.timeout_seconds,
+        reuse=True,
+        left_seconds=batch.left_seconds,
+    )
+    ends = pool.run()
     errors = [_build_error(end, batch.timeout_seconds) for end in ends]
     libraries = [candidate.library for candidate in batch.candidates]
     for library, error in zip(libraries, errors, strict=True):
@@ -192,6 +212,8 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
 
 
 def _build_error(end: CallEnd, timeout_seconds: float) -> str | None:
+    if end.is_over:
+        return NO_TIME
     if end.is_late:
         return f"the build took longer than {timeout_seconds:g} s"
     if end.signal is not None:

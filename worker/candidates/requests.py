@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from bessemer.contract.problem import ErrorCode
@@ -26,11 +27,19 @@ class BuildCandidate:
 
 @dataclass(frozen=True)
 class BuildBatch:
-    """Build candidates, ``workers`` at a time; each is killed after ``timeout_seconds``."""
+    """Build candidates, ``workers`` at a time; each is killed after ``timeout_seconds``.
+
+    After ``left_seconds``, builds that run are killed, and no others start.
+    """
 
     candidates: tuple[BuildCandidate, ...]
     workers: int
     timeout_seconds: float
+    left_seconds: float = inf
+
+
+NO_TIME = "no time was left to build the candidate"
+"""The error of a build that ``left_seconds`` ended."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from worker.compiler.tuning.course import (
     affords_model,
     candidate_timeout,
     costs_of,
+    longest_comparison,
     shares_of,
     shown_curve,
 )
@@ -83,6 +84,7 @@ from worker.compiler.tuning.record_selection import (
     is_skipped,
     measure_defaults,
     refuse_misfits,
+    uncompared,
     winners,
 )
 from worker.compiler.tuning.search import TaskSearch, Trial
@@ -115,6 +117,8 @@ from worker.compiler.tuning.trial_budget import (
 )
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError, failure_of
+
+OUT_OF_TIME = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
 
 
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
@@ -283,7 +287,9 @@ def _search_and_apply(
     write_scripts(tasks, context.scratch / "records")
     if not options.force:
         judge_tasks(tasks, (), session)
-    outcome = _settle(tasks, model, context)
+    outcome = _settle(
+        tasks, model, context, lambda: longest_comparison(options.seconds, _seconds_since(started))
+    )
     if not options.force:
         judge_tasks(tasks, outcome.kept, session)
     result = _with_unclaimed(_result(tasks, _seconds_since(started), outcome), outcome.module)
@@ -406,15 +412,18 @@ def _measure_before(
         The model, with its library if it was built.
     """
     session, began = model.session, time.monotonic()
+    measured_before = session.clock.measure_seconds
     limit = course.search_seconds([task.standing for task in tasks])
     measure_defaults(tasks, session, lambda seconds: time.monotonic() - started + seconds < limit)
     defaults_seconds = time.monotonic() - began
-    course.costs = costs_of(len(tasks), defaults_seconds, None)
+    measure_seconds = session.clock.measure_seconds - measured_before
+    course.costs = costs_of(len(tasks), defaults_seconds, measure_seconds, None)
     if not tasks or not session.is_local or not affords_model(limit, defaults_seconds):
         return model
     untuned = time_untuned(model.finalists(model.default), context)
     model_seconds = time.monotonic() - began - defaults_seconds
-    course.costs = costs_of(len(tasks), defaults_seconds, model_seconds)
+    model_seconds += 0.0 if untuned is None else untuned.open_seconds  # the comparison opens both
+    course.costs = costs_of(len(tasks), defaults_seconds, measure_seconds, model_seconds)
     if untuned is None:
         return model
     course.untuned_seconds = untuned.seconds
@@ -461,7 +470,12 @@ def _lay_out_better(
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     whole = model_alternatives(optimized.module, machine)
     choices = AS_EXPECTED
-    if _affords_models(len(whole), search.seconds + course.costs.model_seconds, left_seconds, session):
+    each_seconds = (
+        search.seconds
+        + course.costs.model_seconds
+        + share_seconds(session.options.seconds).comparison_seconds
+    )
+    if _affords_models(len(whole), each_seconds, left_seconds, session):
         choices = search.search_model(tasks, whole, compared, course.untuned_seconds)
     searched = (_continued(tasks, search, choices) if choices else None) or tasks
     known = [*tasks, *_opened(searched, tasks, search)]
@@ -475,6 +489,7 @@ def _lay_out_better(
     if not searched:
         return model, tasks
     _opened(searched, known, search)
+    course.is_laid_out = True
     course.laid_out_gain = _default_seconds(tasks) - _default_seconds(searched)
     better = lay_out(optimized, choices, context)
     return replace(model, choices=choices, laid_out=better), searched
@@ -522,8 +537,16 @@ def _default_seconds(tasks: Sequence[TaskSearch]) -> float:
     return sum(task.weight * (task.default_seconds or 0.0) for task in tasks)
 
 
-def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -> _Outcome:
-    """Keep the records that the request forces, or the ones that win by themselves and in the whole model."""
+def _settle(
+    tasks: Sequence[TaskSearch],
+    model: _Model,
+    context: StageContext,
+    left_seconds: Callable[[], float] = lambda: 0.0,
+) -> _Outcome:
+    """Keep the records that the request forces, or the ones that win by themselves and in the whole model.
+
+    The final comparison may measure for the ``left_seconds``.
+    """
     session = model.session
     is_forced, optimized = session.options.force, model.searched
     records = forced_records(tasks) if is_forced else winners(tasks, session)
@@ -540,7 +563,7 @@ def _settle(tasks: Sequence[TaskSearch], model: _Model, context: StageContext) -
     elif session.references is not None:
         comparison = compare_on_gpu(finalists, context, seconds)
     else:
-        comparison = compare_finalists(finalists, context, seconds)
+        comparison = compare_finalists(finalists, context, seconds, left_seconds)
     if comparison.kept is Schedules.SEARCH:
         return _Outcome(optimized, searched, comparison, kept=records, won=records)
     return _Outcome(model.optimized, model.default, comparison, won=records)
@@ -674,7 +697,13 @@ def _search(
     course.reach(done, elapsed, standings)
     if early is not None:
         early.published_ms = milliseconds(course.untuned_seconds) or course.latency_ms
-    while (end := _stopped(tasks) or course.end(done, elapsed, standings)) is None:
+    while True:
+        end = _stopped(tasks) or course.end(done, elapsed, standings)
+        if end in OUT_OF_TIME and _compare_best(tasks):
+            standings, elapsed = [task.standing for task in tasks], _seconds_since(started)
+            continue
+        if end is not None:
+            break
         context.observer.progress(Stage.TUNE, done, total, course.shown(elapsed, note), course.estimate)
         index = next_task(standings)
         assert index is not None
@@ -682,12 +711,13 @@ def _search(
         size = round_size(fitting, standings, tasks[index].session.round_trials)
         clock = tasks[index].session.clock
         build, measure = clock.build_seconds, clock.measure_seconds
-        measured = tasks[index].advance(size)
+        space = standings[index].space
+        measured = tasks[index].advance(size, course.round_seconds(elapsed, standings, size))
         done, note = done + measured, tasks[index].name
         standings = [task.standing for task in tasks]
         before, elapsed = elapsed, _seconds_since(started)
         parts = (clock.build_seconds - build, clock.measure_seconds - measure)
-        course.rounds.append(Round(measured, elapsed - before, *parts))
+        course.rounds.append(Round(measured, elapsed - before, *parts, space))
         course.reach(done, elapsed, standings)
         left = 0.0 if _stopped(tasks) else course.search_seconds(standings) - elapsed
         if early is not None and early.is_due(course.latency_ms, elapsed, left):
@@ -698,6 +728,18 @@ def _search(
     last = done if end is SearchEnd.TRIALS else 0
     context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)
     return end
+
+
+def _compare_best(tasks: Sequence[TaskSearch]) -> bool:
+    """Measure the best records beside the default schedules: those that lose leave time for others.
+
+    Returns:
+        Whether any was measured.
+    """
+    waiting = [] if tasks[0].session.options.force else uncompared(tasks)
+    if waiting:
+        winners(waiting, tasks[0].session)
+    return len(uncompared(waiting)) < len(waiting)
 
 
 def _stopped(tasks: Sequence[TaskSearch]) -> SearchEnd | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
@@ -16,9 +16,17 @@ from worker.compiler.tuning.trial_budget import (
     COMPARISON_ROUNDS,
     MEASURED_ROUNDS,
     Standing,
+    next_task,
     search_end,
     share_seconds,
 )
+
+GRACE = 0.02
+"""The share of the time for tuning by which its last round may be longer than expected."""
+SLACK = 1.2
+"""What follows a search may take this many times as long as expected. The final comparison uses the rest."""
+LONGEST_COMPARISON = 0.1
+"""The share of the time for tuning that the final comparison may measure, if it is left."""
 
 KEPT_FOR_JOB = 0.2
 KEPT_FOR_JOB_SECONDS = 30.0
@@ -32,26 +40,57 @@ _BOTH_SIDES = 2
 
 
 class Round(NamedTuple):
-    """A round of trials and the wall-clock time that it took, with the parts that built and measured."""
+    """A round of trials and the wall-clock time that it took, with the parts that built and measured.
+
+    ``space`` proposed the candidates.
+    """
 
     trials: int
     seconds: float
     build_seconds: float = 0.0
     measure_seconds: float = 0.0
+    space: str = ""
+
+    @property
+    def propose_seconds(self) -> float:
+        """The part that took as long for any number of candidates."""
+        return max(0.0, self.seconds - self.build_seconds - self.measure_seconds)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Wall-clock seconds, measured before the search: of building and timing a function, and of a model."""
+    """Wall-clock seconds of building a function, of timing it, and of building and timing a model."""
 
-    candidate_seconds: float = 0.0
+    build_seconds: float = 0.0
+    measure_seconds: float = 0.0
     model_seconds: float = 0.0
 
 
-def costs_of(tasks: int, defaults_seconds: float, model_seconds: float | None) -> Costs:
-    """What a search costs besides trials. A model that is not built yet is built twice at its end."""
+def costs_of(
+    tasks: int, defaults_seconds: float, measure_seconds: float, model_seconds: float | None
+) -> Costs:
+    """What a search costs besides trials. A model that is not built yet is built twice at its end.
+
+    Args:
+        tasks: how many functions were measured with their default schedules.
+        defaults_seconds: how long that took.
+        measure_seconds: the part of it that measured.
+        model_seconds: how long the untuned model took; None if it is not built.
+    """
     whole = _BOTH_SIDES * defaults_seconds if model_seconds is None else model_seconds
-    return Costs(defaults_seconds / max(1, tasks), whole)
+    count = max(1, tasks)
+    return Costs((defaults_seconds - measure_seconds) / count, measure_seconds / count, whole)
+
+
+def costs_now(costs: Costs, rounds: Sequence[Round]) -> Costs:
+    """The costs by the latest rounds, which know how busy the machine is; before these, as measured."""
+    latest = [each for each in rounds if each.trials][-LATEST_ROUNDS:]
+    trials = sum(each.trials for each in latest)
+    if not trials:
+        return costs
+    build_seconds = sum(each.build_seconds for each in latest) / trials
+    measure_seconds = sum(each.measure_seconds for each in latest) / trials
+    return replace(costs, build_seconds=build_seconds, measure_seconds=measure_seconds)
 
 
 def estimate_seconds(
@@ -110,11 +149,29 @@ def estimate_end(
     return SearchEnd.GAIN_BELOW if gain is not None and gain < options.gain_below else None
 
 
-def settling_seconds(costs: Costs, standings: Sequence[Standing]) -> float:
-    """What follows a search: timing its winners beside the default schedules, and building the model."""
-    winners = sum(_has_winner(standing) for standing in standings)
-    again = costs.candidate_seconds * COMPARISON_ROUNDS / MEASURED_ROUNDS
-    return _BOTH_SIDES * winners * again + (costs.model_seconds if winners else 0.0)
+def likely_winners(standings: Sequence[Standing]) -> int:
+    """How many functions will be timed beside their default schedules, if the next round finds a winner."""
+    winners = {index for index, standing in enumerate(standings) if _may_win(standing)}
+    return len(winners | {next_task(standings)} - {None})
+
+
+def settling_seconds(costs: Costs, winners: int, is_laid_out: bool = False) -> float:
+    """What follows a search: timing its winners beside the default schedules, and building the model.
+
+    A model that ``is_laid_out`` otherwise is built even if no schedule wins.
+    """
+    again = costs.build_seconds + costs.measure_seconds * COMPARISON_ROUNDS / MEASURED_ROUNDS
+    return _BOTH_SIDES * winners * again + (costs.model_seconds if winners or is_laid_out else 0.0)
+
+
+def longest_comparison(seconds: float | None, elapsed_seconds: float) -> float:
+    """How long the final comparison may measure: what is left of the request's time, up to a share of it.
+
+    Args:
+        seconds: the request's time for tuning; None without a limit.
+        elapsed_seconds: the part of it that has passed when both models are open.
+    """
+    return 0.0 if seconds is None else min(seconds - elapsed_seconds, LONGEST_COMPARISON * seconds)
 
 
 def affords_model(search_seconds: float, defaults_seconds: float) -> bool:
@@ -133,17 +190,29 @@ def open_ended_seconds(left_seconds: float) -> float:
     return left_seconds - kept
 
 
-def fitting_trials(rounds: Sequence[Round], left_seconds: float) -> int | None:
+def fitting_trials(
+    rounds: Sequence[Round], left_seconds: float, space: str = "", is_proposed: bool = False
+) -> int | None:
     """How many trials fit into the time that is left, at the slowest pace of the latest rounds.
+
+    Args:
+        rounds: what rounds took.
+        left_seconds: the time.
+        space: what proposes the candidates. Its own rounds count, or those of others before it had one.
+        is_proposed: whether it has proposed some already.
 
     Returns:
         None if no round has shown a pace yet.
     """
-    paces = [each.seconds / each.trials for each in rounds[-LATEST_ROUNDS:] if each.trials]
-    slowest = max(paces, default=0.0)
-    if slowest <= 0:
+    with_trials = [each for each in rounds if each.trials]
+    own = [each for each in with_trials if each.space == space] or with_trials
+    latest = own[-LATEST_ROUNDS:]
+    slowest = max(((each.seconds - each.propose_seconds) / each.trials for each in latest), default=0.0)
+    if slowest <= 0 or left_seconds == inf:
         return None
-    return max(0, min(int(left_seconds / slowest), 1 << 30)) if left_seconds < inf else None
+    proposing = [each.propose_seconds for each in latest]
+    left_seconds -= min(proposing) if is_proposed else max(proposing)
+    return max(0, min(int(left_seconds / slowest), 1 << 30))
 
 
 def shares_of(rounds: Sequence[Round]) -> SearchShares | None:
@@ -185,6 +254,7 @@ class Course:
         left_seconds: what the job had left when the search began.
         laid_out_gain: the seconds by which another layout made the functions faster before their search.
         laid_out_trials: the trials that found it.
+        is_laid_out: whether it was chosen.
     """
 
     options: TuneOptions
@@ -195,6 +265,7 @@ class Course:
     left_seconds: float = inf
     laid_out_gain: float = 0.0
     laid_out_trials: int = 0
+    is_laid_out: bool = False
     rounds: list[Round] = field(default_factory=list)
     points: list[SearchPoint] = field(default_factory=list)
 
@@ -213,14 +284,29 @@ class Course:
         """How long the search may take, counted from its start; infinite without a limit of time."""
         limit = share_seconds(self.options.seconds).search_seconds
         if limit is not None:
-            return limit - settling_seconds(self.costs, standings)
+            costs = costs_now(self.costs, self.rounds)
+            return limit - SLACK * settling_seconds(costs, likely_winners(standings), self.is_laid_out)
         return open_ended_seconds(self.left_seconds) if self.options.is_open_ended else inf
 
     def fitting(self, elapsed_seconds: float, standings: Sequence[Standing], wanted: int) -> int:
         """How many of the wanted trials fit into the time that is left."""
-        rounds = self.rounds or [Round(1, self.costs.candidate_seconds)]
-        fitting = fitting_trials(rounds, self.search_seconds(standings) - elapsed_seconds)
+        costs, index = self.costs, next_task(standings)
+        first = Round(
+            1, costs.build_seconds + costs.measure_seconds, costs.build_seconds, costs.measure_seconds
+        )
+        left_seconds = self.search_seconds(standings) - elapsed_seconds
+        if index is None:
+            return 0
+        following = standings[index]
+        fitting = fitting_trials(
+            self.rounds or [first], left_seconds, following.space, following.has_proposed
+        )
         return wanted if fitting is None else min(wanted, fitting)
+
+    def round_seconds(self, elapsed_seconds: float, standings: Sequence[Standing], trials: int) -> float:
+        """When the next round's builds are ended, so that a winner can be built once more."""
+        left_seconds = self.search_seconds(standings) - elapsed_seconds
+        return left_seconds * trials / (trials + 1) + GRACE * (self.options.seconds or 0.0)
 
     def end(self, done: int, elapsed_seconds: float, standings: Sequence[Standing]) -> SearchEnd | None:
         """Why the search ends now; None while it goes on."""
@@ -267,6 +353,6 @@ def _shown_estimate(estimate: ModelEstimate | None) -> str:
     return f"{what} {estimate.latency_ms:.3g} ms{to_beat}"
 
 
-def _has_winner(standing: Standing) -> bool:
+def _may_win(standing: Standing) -> bool:
     best, default = standing.best_seconds, standing.default_seconds
-    return best is not None and (default is None or best < default)
+    return not standing.is_compared and best is not None and (default is None or best < default)

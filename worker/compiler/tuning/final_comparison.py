@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +69,14 @@ class Finalists:
 
 @dataclass(frozen=True)
 class UntunedModel:
-    """The model with the default schedules: its library, and the median seconds of a run."""
+    """The model with the default schedules: its library, and the median seconds of a run.
+
+    ``open_seconds`` is how long it took to load the library and to run it once.
+    """
 
     library: Path
     seconds: float
+    open_seconds: float
 
 
 def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | None:
@@ -83,15 +88,22 @@ def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | 
     library = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     with ExitStack() as stack:
         try:
+            began = time.monotonic()
             side = _enter(stack, Schedules.DEFAULT, library, finalists, context)
+            open_seconds = time.monotonic() - began
             stack.enter_context(context.candidates.turn())
-            return UntunedModel(library, median(take_sample(side)))
+            return UntunedModel(library, median(take_sample(side)), open_seconds)
         except FinalistCrashedError as crash:
             tuning_logger().warning("the untuned model crashed: %s", crash)
             return None
 
 
-def compare_finalists(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
+def compare_finalists(
+    finalists: Finalists,
+    context: StageContext,
+    seconds: float,
+    left_seconds: Callable[[], float] = lambda: 0.0,
+) -> ModelComparison:
     """Build both models, time them in alternation, and keep the faster one.
 
     A candidate that wins in a loop of its own may lose among other functions, which share its threads and
@@ -100,7 +112,8 @@ def compare_finalists(finalists: Finalists, context: StageContext, seconds: floa
     Args:
         finalists: the two models.
         context: folders and the candidate server.
-        seconds: the time for measuring, without building and opening.
+        seconds: the least time for measuring, without building and opening.
+        left_seconds: the time that is left for it when both are open.
 
     Raises:
         JobError: ``build-failed``: a model cannot be built. ``function-too-slow``: a function takes too long
@@ -111,7 +124,7 @@ def compare_finalists(finalists: Finalists, context: StageContext, seconds: floa
     if default is None:
         default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     try:
-        rounds = _alternate(search, default, finalists, context, seconds)
+        rounds = _alternate(search, default, finalists, context, seconds, left_seconds)
     except FinalistCrashedError as crash:
         tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
         survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
@@ -299,7 +312,12 @@ def _link(
 
 
 def _alternate(
-    search: Path, default: Path, model: Finalists, context: StageContext, seconds: float
+    search: Path,
+    default: Path,
+    model: Finalists,
+    context: StageContext,
+    seconds: float,
+    left_seconds: Callable[[], float],
 ) -> Rounds:
     with ExitStack() as stack:
         sides = (
@@ -307,7 +325,7 @@ def _alternate(
             _enter(stack, Schedules.DEFAULT, default, model, context),
         )
         with context.candidates.turn():
-            return alternate(sides, seconds, lambda _done, _of: None)
+            return alternate(sides, max(seconds, left_seconds()), lambda _done, _of: None)
 
 
 def _enter(

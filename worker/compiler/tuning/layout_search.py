@@ -9,6 +9,7 @@ its functions are searched.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -222,7 +223,7 @@ class LayoutSearch:
             chosen: how the model is laid out.
             left_seconds: the time that the search has.
         """
-        by_layer = heaviest(tasks)
+        ends, by_layer = time.monotonic() + SECONDS_SHARE * left_seconds, heaviest(tasks)
         wanted = worthwhile(
             [MeasuredLayer(algorithm, sum(map(_seconds_in_run, own))) for algorithm, own in by_layer.items()],
             lambda layer: expected_cycles(layer, chosen.machine(self.machine)),
@@ -235,7 +236,7 @@ class LayoutSearch:
             others = self.lay_out(chosen | LayoutChoices(dict.fromkeys(layers, side)))
             for rival in _rivals(by_layer, others, side, layers):
                 rivals.setdefault(rival.algorithm.layer, []).append(rival)
-        best = [trial for of_layer in rivals.values() if (trial := self._winner(of_layer)) is not None]
+        best = self._winners(list(rivals.values()), ends)
         return reduce(or_, (trial.wanted for trial in best), chosen)
 
     def known(self, tasks: list[TaskSearch]) -> list[TaskSearch]:
@@ -272,6 +273,18 @@ class LayoutSearch:
                     seconds = None if found is None else scale * found
                     return _compared(task, alternative, seconds, scale * default)
         return None
+
+    def _winners(self, rivals: Sequence[Sequence[Rival]], ends: float) -> list[Measured]:
+        """The winners of the layers for which there is time: each is expected to take as long as the last."""
+        best, last_seconds = [], 0.0
+        for of_layer in rivals:
+            began = time.monotonic()
+            if began + last_seconds > ends:
+                break
+            winner = self._winner(of_layer)
+            last_seconds = time.monotonic() - began
+            best += [] if winner is None else [winner]
+        return best
 
     def _winner(self, rivals: Sequence[Rival]) -> Measured | None:
         measured = self._measure(rivals)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,10 @@ Describe = Callable[[BuilderInput, int], BuildCandidate]
 
 @derived_object
 class CandidateBuilder(PyBuilder):
-    """Compiles candidates in forked processes. A failed build is a result with an error."""
+    """Compiles candidates in forked processes. A failed build is a result with an error.
+
+    ``left_seconds`` is the time for all builds of a batch.
+    """
 
     def __init__(self, candidates: CandidateClient, settings: BuilderSettings, describe: Describe) -> None:
         super().__init__()
@@ -56,6 +60,7 @@ class CandidateBuilder(PyBuilder):
         self.settings = settings
         self.describe = describe
         self.numbers = itertools.count()
+        self.left_seconds = inf
 
     def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
         """Build each input."""
@@ -63,6 +68,7 @@ class CandidateBuilder(PyBuilder):
             candidates=tuple(self.describe(build_input, next(self.numbers)) for build_input in build_inputs),
             workers=self.settings.workers,
             timeout_seconds=self.settings.timeout_seconds,
+            left_seconds=self.left_seconds,
         )
         outcomes = self.candidates.build_many(batch)
         return [BuilderResult(outcome.library, outcome.error) for outcome in outcomes]

@@ -207,6 +207,11 @@ class StockProposals:
         with _naming(self._strategy):
             self._context.notify_runner_results(candidates, results)
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether candidates are left of the last draw."""
+        return bool(self._left)
+
     def _adapted(self, count: int) -> list[MeasureCandidate]:
         """Up to ``count`` candidates that decide as similar functions do."""
         found: list[MeasureCandidate] = []

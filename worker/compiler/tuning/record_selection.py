@@ -11,7 +11,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.schedules.default import default_schedule
 from worker.compiler.tuning.on_device import NoDeviceError
-from worker.compiler.tuning.search import TaskSearch
+from worker.compiler.tuning.search import Compared, TaskSearch
 from worker.compiler.tuning.session import TuningSession, measure
 from worker.compiler.tuning.trial_budget import COMPARISON_ROUNDS, MEASURED_ROUNDS, beats, best_of, may_beat
 from worker.errors import JobError
@@ -49,21 +49,36 @@ def measure_defaults(
 def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningRecord]:
     """The records that beat their tasks' default schedules when both are measured in alternation.
 
-    The second measurement is needed because the best of many noisy ones is too optimistic. If the devices
-    that measure are lost, the first one decides.
+    The second measurement is needed because the best of many noisy ones is too optimistic. It is not repeated
+    for the same record. If the devices that measure are lost, the first one decides.
     """
-    open_tasks = [task for task in tasks if may_beat(task.best_seconds, task.default_seconds)]
+    open_tasks = uncompared(tasks)
     records = [task.best_record for task in open_tasks if task.best_record is not None]
     ours = [record.as_measure_candidate().sch.mod for record in records]
     theirs = [default_module(task, session) for task in open_tasks]
     try:
         results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
     except NoDeviceError:
-        return [
-            task.best_record for task in open_tasks if _won_clearly(task) and task.best_record is not None
-        ]
-    pairs = zip(records, results[: len(ours)], results[len(ours) :], strict=True)
-    return [record for record, seconds, default_seconds in pairs if beats(seconds, default_seconds)]
+        clear = [task for task in open_tasks if _won_clearly(task)]
+        return [task.best_record for task in tasks if _has_won(task) or task in clear if task.best_record]
+    for task, seconds, default_seconds in zip(open_tasks, results, results[len(ours) :], strict=False):
+        task.compared = Compared(task.best_record, beats(seconds, default_seconds))
+    return [task.best_record for task in tasks if _has_won(task) and task.best_record is not None]
+
+
+def uncompared(tasks: Sequence[TaskSearch]) -> list[TaskSearch]:
+    """The tasks whose best records may beat the default schedules, and were not measured beside them yet."""
+    return [
+        task
+        for task in tasks
+        if may_beat(task.best_seconds, task.default_seconds)
+        and task.best_record is not None
+        and task.best_record is not task.compared.record
+    ]
+
+
+def _has_won(task: TaskSearch) -> bool:
+    return task.compared.won and task.best_record is task.compared.record
 
 
 def _won_clearly(task: TaskSearch) -> bool:

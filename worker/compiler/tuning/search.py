@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 import tvm
@@ -13,6 +15,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from bessemer.contract.options import SearchMethod
 from bessemer.contract.problem import ErrorCode
+from worker.candidates.requests import NO_TIME
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.spaces.space import LAYOUT, PLANS, RECORDS, STOCK
@@ -42,6 +45,13 @@ class Trial(NamedTuple):
     seconds: float | None
 
 
+class Compared(NamedTuple):
+    """A record that was measured beside the default schedule, and whether it was faster."""
+
+    record: TuningRecord | None = None
+    won: bool = False
+
+
 def spaces_to_search(has_plans: bool, method: SearchMethod) -> tuple[str, ...]:
     """The spaces of a function that the request does not name, in order."""
     plans = (PLANS,) if has_plans else ()
@@ -66,6 +76,7 @@ class TaskSearch:
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
+        compared: the record that was last measured beside the default schedule.
     """
 
     name: str
@@ -84,6 +95,7 @@ class TaskSearch:
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
+    compared: Compared = field(default_factory=Compared)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -107,6 +119,9 @@ class TaskSearch:
             follows_plans=self.space == STOCK and PLANS in self.spaces,
             is_capped=self.is_capped,
             latest_gain=self._latest_gain,
+            is_compared=self.best_record is not None and self.best_record is self.compared.record,
+            space=self.space,
+            has_proposed=isinstance(self._proposals, StockProposals) and self._proposals.has_drawn,
         )
 
     @property
@@ -170,15 +185,17 @@ class TaskSearch:
         """The seconds of the best candidate, excluding the default schedule."""
         return min((seconds for seconds in self.trial_seconds if seconds is not None), default=None)
 
-    def advance(self, trials: int) -> int:
+    def advance(self, trials: int, left_seconds: float = inf) -> int:
         """Search one round.
 
         Args:
             trials: maximum number of candidates to measure.
+            left_seconds: when builds end; candidates that are not built by then are no trials.
 
         Returns:
             How many candidates ran or failed; 0 if the space is exhausted, and the next one follows.
         """
+        ends = time.monotonic() + left_seconds
         limit = self.session.options.max_trials_per_task
         candidates = self._propose(trials if limit is None else min(trials, limit - len(self.trials)))
         if not candidates:
@@ -188,14 +205,25 @@ class TaskSearch:
             return 0
         modules = [candidate.sch.mod for candidate in candidates]
         workloads, rival_seconds = [self.module] * len(modules), self.standing.best_seconds
-        results = measure(modules, self.session, MEASURED_ROUNDS, workloads, rival_seconds, together=False)
+        left_seconds = max(0.0, ends - time.monotonic())
+        results = measure(
+            modules,
+            self.session,
+            MEASURED_ROUNDS,
+            workloads,
+            rival_seconds,
+            together=False,
+            left_seconds=left_seconds,
+        )
+        tried = [index for index, result in enumerate(results) if result.error_msg != NO_TIME]
+        ours, found = [candidates[index] for index in tried], [results[index] for index in tried]
         if self.session.journal is not None:
-            self.session.journal.tell(self.function, self.space, candidates, results, self.default_seconds)
-        for candidate, result in zip(candidates, results, strict=True):
+            self.session.journal.tell(self.function, self.space, ours, found, self.default_seconds)
+        for candidate, result in zip(ours, found, strict=True):
             self._record(self.space, candidate, result)
         assert self._proposals is not None
         self._proposals.learn(candidates, results)
-        return len(candidates)
+        return len(tried)
 
     def restore(self, trials: Sequence[RestoredTrial]) -> None:
         """Go on after the trials of earlier attempts."""

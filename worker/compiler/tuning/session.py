@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,7 @@ def measure(
     workloads: Sequence[tvm.IRModule] = (),
     rival_seconds: float | None = None,
     together: bool = True,
+    left_seconds: float = inf,
 ) -> list[RunnerResult]:
     """Time each module's ``main`` in several rounds over all modules.
 
@@ -145,6 +147,7 @@ def measure(
         rival_seconds: the best time so far, if all modules compute the same function: on this machine's
             processor, clearly slower ones are timed less.
         together: whether the times decide which module is faster; else devices of a kind may share them out.
+        left_seconds: when builds end, unless a reference has to be built with them.
 
     Returns:
         The seconds of each round for each module, or its error.
@@ -154,6 +157,7 @@ def measure(
     """
     if session.bench is not None:
         session.bench.require()
+    session.builder.left_seconds = left_seconds if session.references is None else inf
     with session.clock.building():
         built = session.builder.build([BuilderInput(module, session.target) for module in modules])
     if session.references is not None:

@@ -44,6 +44,8 @@ class Standing:
     request names the task. ``has_plans`` says that plans of its family are left, ``follows_plans`` that
     MetaSchedule goes on where they ended. ``is_capped`` says that the task has all trials that one may have.
     ``latest_gain`` is by how many seconds the latest round's trials beat everything before them.
+    ``is_compared`` says that the best trial was measured beside the default schedule. ``space`` proposes the
+    next candidates; ``has_proposed`` says that it need not draw them first.
     """
 
     weight: int
@@ -56,6 +58,9 @@ class Standing:
     follows_plans: bool = False
     is_capped: bool = False
     latest_gain: float = 0.0
+    is_compared: bool = False
+    space: str = ""
+    has_proposed: bool = False
 
 
 class Budget(NamedTuple):
