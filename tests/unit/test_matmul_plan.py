@@ -85,6 +85,7 @@ XEON = Machine(vector_bits=512, registers=32, threads=2, l1_bytes=48 * 1024, l2_
         (25088, 96, 384, True, XEON.l1_bytes // 2),
         (3136, 96, 384, True, XEON.l1_bytes // 2),
         (1568, 384, 1536, True, XEON.l2_bytes // 4),
+        (392, 3072, 768, False, XEON.l2_bytes // 2),
         (25088, 96, 8, False, XEON.l2_bytes // 2),
         (4, 100_000, 768, False, XEON.l2_bytes),
     ],

@@ -17,9 +17,9 @@ Beyond the caches, the order of the tasks decides what is read again::
     panels outside chunks    the left operand once for each panel, unless half of L2 holds it; weights once
     chunks outside panels    the weights once for each chunk, unless half of L2 holds them; the rest once
 
-The order that reads fewer bytes is chosen. With chunks outside, a chunk's rows fill a quarter of L2 beside
-the results and the panels on their way; if half of L2 holds all weights, half of L1, so that a tile's
-results are whole rows before long.
+Chunks are outside if that reads fewer bytes, and if a chunk has enough tiles to hide how slowly weights come
+from memory. A chunk's rows then fill a quarter of L2, beside the results and the panels on their way; if half
+of L2 holds all weights, half of L1, so that a tile's results are whole rows before long.
 
 An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
 its rows are full, its registers hold a group of every row, and it has one chain.
@@ -72,6 +72,9 @@ _SMALL_SHARE = 0.25
 
 _CHUNK_PART = 4
 """A chunk fills this part of L2 if chunks are outside panels."""
+
+_LEAST_TILES = 8
+"""For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
@@ -387,10 +390,11 @@ def _weights_stay(shape: MatmulShape, machine: Machine) -> bool:
 def _reads_less_outside(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> bool:
     """Whether chunks outside panels read fewer bytes from beyond L2 than panels outside chunks."""
     left, right = shape.rows * _row_bytes(shape), _right_bytes(shape)
-    if left <= machine.l2_bytes // 2:
+    chunk, stay = machine.l2_bytes // _CHUNK_PART, _weights_stay(shape, machine)
+    is_short = chunk < _LEAST_TILES * tile.rows * _row_bytes(shape)
+    if left <= machine.l2_bytes // 2 or (is_short and not stay):
         return False
-    chunks = ceil(left / (machine.l2_bytes // _CHUNK_PART))
-    outside = left + (right if _weights_stay(shape, machine) else chunks * right)
+    outside = left + (right if stay else ceil(left / chunk) * right)
     return outside < panels(shape.columns, tile) * left + right
 
 
