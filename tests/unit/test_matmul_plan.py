@@ -6,6 +6,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     RightOperand,
     panels,
     plan_matmul,
+    prefetches_panels,
 )
 from worker.compiler.schedules.processors import Machine
 
@@ -70,6 +71,48 @@ def test_one_row_is_summed_up_in_several_short_chains(machine: Machine) -> None:
 )
 def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel: bool) -> None:
     assert plan_matmul(MatmulShape(rows, 128, columns, 32), AVX2).parallel is parallel
+
+
+XEON = Machine(vector_bits=512, registers=32, threads=2, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "outside", "most_bytes"),
+    [
+        (197, 768, 3072, False, XEON.l2_bytes // 2),
+        (1576, 768, 3072, True, XEON.l2_bytes // 4),
+        (1024, 8192, 1024, False, XEON.l2_bytes // 2),
+        (25088, 96, 384, True, XEON.l1_bytes // 2),
+        (3136, 96, 384, True, XEON.l1_bytes // 2),
+        (1568, 384, 1536, True, XEON.l2_bytes // 4),
+        (392, 3072, 768, False, XEON.l2_bytes // 2),
+        (25088, 96, 8, False, XEON.l2_bytes // 2),
+        (4, 100_000, 768, False, XEON.l2_bytes),
+    ],
+)
+def test_the_order_of_tasks_reads_less_from_memory(
+    rows: int, depth: int, columns: int, outside: bool, most_bytes: int
+) -> None:
+    plan = plan_matmul(MatmulShape(rows, depth, columns, 32), XEON, RightOperand(32))
+    assert plan.chunks_outside is outside
+    assert plan.chunk_tiles * plan.tile.rows * depth * 4 <= most_bytes
+
+
+def test_a_panel_that_tasks_copy_is_not_copied_for_each_chunk() -> None:
+    shape = MatmulShape(25088, 96, 384, 32)
+    assert not plan_matmul(shape, XEON, RightOperand(contiguous=False)).chunks_outside
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "prefetched"),
+    [(1576, 768, 3072, True), (197, 768, 3072, True), (25088, 384, 512, False), (25088, 96, 384, False)],
+)
+def test_weights_that_stay_in_the_cache_are_not_prefetched(
+    rows: int, depth: int, columns: int, prefetched: bool
+) -> None:
+    shape, right = MatmulShape(rows, depth, columns, 32), RightOperand(32)
+    plan = plan_matmul(shape, XEON, right)
+    assert prefetches_panels(shape, XEON, right, plan) is prefetched
 
 
 def test_packed_weights_decide_the_width() -> None:

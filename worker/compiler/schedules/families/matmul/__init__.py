@@ -14,12 +14,14 @@ any reads, so a transposition or a cast in front of them is part of the product:
                 output[row, vector, lanes] = epilogue(sum over chains)
 
 Registers hold the sums, the vectors of the right operand of one step, and one number of the left. L1 or L2
-holds a panel of the right operand, which every tile of rows reads again; half of L2 holds a chunk's rows of
-the left operand, which are read in place. Weights come packed as ``[panels, depth, columns]``
-(``pack_linear``). A product of few rows reads them from memory once, so it asks for each line before the loop
-gets there (``prefetch``). Each task copies its panel where the columns are not contiguous or are fewer than
-the tile's, or where several tiles of rows read lines that lie far apart. If the plan's ``steps`` are fewer
-than the depth, the sums join a total, also in registers, after every ``steps``.
+holds a panel of the right operand, which every tile of rows reads again; a part of L2 holds a chunk's rows
+of the left operand, which are read in place. Where these rows fill several chunks, the tasks' order is
+(batch, chunk, panel) unless the left operand is the smaller one to read again (``plan``). Weights come
+packed as ``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once,
+so it asks for each line before the loop gets there (``prefetch``). Each task copies its panel where the
+columns are not contiguous or are fewer than the tile's, or where several tiles of rows read lines that lie
+far apart. If the plan's ``steps`` are fewer than the depth, the sums join a total, also in registers, after
+every ``steps``.
 
 Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
 some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:
@@ -77,11 +79,11 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
     right = right_operand(product) if dot is None else grouped_operand(product)
 
     ahead = prefetched_bytes(shape, machine, right) if dot is None else 0
-    is_apart = dot is None and not product.is_dynamic and prefetches_panels(shape, machine, right)
 
     def loops(plan: MatmulPlan) -> tirx.Stmt:
         if dot is not None:
             return DotWriter(product, plan, 0, 0, dot).tasks()
+        is_apart = not product.is_dynamic and prefetches_panels(shape, machine, right, plan)
         return Writer(product, plan, ahead, visits(shape, plan) if is_apart else 0).tasks()
 
     plan = choose(matmul_plans(shape, machine, right), shape, right)

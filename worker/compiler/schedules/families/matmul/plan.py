@@ -12,6 +12,15 @@ and the product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. Th
 ``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
 hide the latency of multiply-adds where a tile alone is too small; they are added up at the end.
 
+Beyond the caches, the order of the tasks decides what is read again::
+
+    panels outside chunks    the left operand once for each panel, unless half of L2 holds it; weights once
+    chunks outside panels    the weights once for each chunk, unless half of L2 holds them; the rest once
+
+Chunks are outside if that reads fewer bytes, and if a chunk has enough tiles to hide how slowly weights come
+from memory. A chunk's rows then fill a quarter of L2, beside the results and the panels on their way; if half
+of L2 holds all weights, half of L1, so that a tile's results are whole rows before long.
+
 An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
 its rows are full, its registers hold a group of every row, and it has one chain.
 
@@ -57,6 +66,12 @@ _MOST_VISITS = 64
 """With more tiles of rows than this, the first tile's wait for a panel no longer counts."""
 _SMALL_SHARE = 0.25
 """Weights of less than this share of L2 are not prefetched."""
+
+_CHUNK_PART = 4
+"""A chunk fills this part of L2 if chunks are outside panels."""
+
+_LEAST_TILES = 8
+"""For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
@@ -198,16 +213,19 @@ def prefetched_bytes(shape: MatmulShape, machine: Machine, right: RightOperand) 
     return _PREFETCHED if is_read_once and weight_bytes > machine.l2_bytes else 0
 
 
-def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand) -> bool:
+def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand, plan: MatmulPlan) -> bool:
     """Whether tasks ask for the next panel of packed weights while they compute with one.
 
-    Otherwise the first tile of rows waits for memory at each panel.
+    Otherwise the first tile of rows waits for memory at each panel. Weights that stay in L2 while one chunk
+    comes after another need no prefetch.
     """
     weight_bytes = shape.batches * shape.depth * shape.columns * shape.bits // 8
+    stays = plan.chunks_outside and _weights_stay(shape, machine)
     return (
         right.columns is not None
         and shape.rows > _FEW_ROWS
         and weight_bytes > _SMALL_SHARE * machine.l2_bytes
+        and not stays
     )
 
 
@@ -228,18 +246,20 @@ def _plans_with(
 ) -> Iterator[MatmulPlan]:
     """The plans with one tile, the model's choice first."""
     cycles, side = _cycles(tile, shape, machine), panels(shape.columns, tile)
+    copied = _copies(tile, shape, right)
+    outside = not copied[0] and _reads_less_outside(tile, shape, machine)
     parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
     doubtful = machine.threads > 1 and _is_near(cycles, MIN_PARALLEL_CYCLES)
-    fitting = _chunk_tiles(tile, shape, machine, parallel)
+    fitting = _chunk_tiles(tile, shape, machine, parallel, outside)
     combinations = by_rank(
         _chunks(fitting, ceil(shape.rows / tile.rows)),
-        _copies(tile, shape, right),
+        copied,
         either(parallel) if doubtful else (parallel,),
-        (False, True) if side > 1 else (False,),
+        either(outside) if side > 1 else (False,),
     )
-    for chunk, copies, at_once, outside in combinations:
-        if chunk * tile.rows < shape.rows or not outside:
-            yield MatmulPlan(tile, _steps(tile, shape), chunk, at_once, copies, outside)
+    for chunk, copies, at_once, is_outside in combinations:
+        if chunk * tile.rows < shape.rows or not is_outside:
+            yield MatmulPlan(tile, _steps(tile, shape), chunk, at_once, copies, is_outside)
 
 
 def _chunks(fitting: int, tiles: int) -> tuple[int, ...]:
@@ -349,11 +369,41 @@ def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
     return min(shape.depth, _STEPS_PER_SUM * tile.chains)
 
 
-def _chunk_tiles(tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool) -> int:
-    """The tiles whose rows of the left operand fill half of L2; fewer if threads would idle."""
+def _row_bytes(shape: MatmulShape) -> int:
+    """Bytes of a row of the left operand."""
+    return shape.depth * (shape.bits if shape.unit is None else shape.unit.bits) // 8
+
+
+def _right_bytes(shape: MatmulShape) -> int:
+    """Bytes of the right operand of one product."""
+    return shape.steps * shape.step_bytes * shape.columns
+
+
+def _weights_stay(shape: MatmulShape, machine: Machine) -> bool:
+    """Whether half of L2 holds the right operand."""
+    return _right_bytes(shape) <= machine.l2_bytes // 2
+
+
+def _reads_less_outside(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> bool:
+    """Whether chunks outside panels read fewer bytes from beyond L2 than panels outside chunks."""
+    left, right = shape.rows * _row_bytes(shape), _right_bytes(shape)
+    chunk, stay = machine.l2_bytes // _CHUNK_PART, _weights_stay(shape, machine)
+    is_short = chunk < _LEAST_TILES * tile.rows * _row_bytes(shape)
+    if left <= machine.l2_bytes // 2 or (is_short and not stay):
+        return False
+    outside = left + (right if stay else ceil(left / chunk) * right)
+    return outside < panels(shape.columns, tile) * left + right
+
+
+def _chunk_tiles(
+    tile: MatmulTile, shape: MatmulShape, machine: Machine, parallel: bool, outside: bool
+) -> int:
+    """The tiles whose rows of the left operand fill their part of a cache; fewer if threads would idle."""
     tiles = ceil(shape.rows / tile.rows)
-    row_bytes = shape.depth * (shape.bits if shape.unit is None else shape.unit.bits) // 8
-    fitting = max(1, machine.l2_bytes // 2 // max(1, row_bytes * tile.rows))
+    space = machine.l2_bytes // (_CHUNK_PART if outside else 2)
+    if outside and _weights_stay(shape, machine):
+        space = machine.l1_bytes // 2
+    fitting = max(1, space // max(1, _row_bytes(shape) * tile.rows))
     chunks = ceil(tiles / fitting)
     if parallel:
         side = shape.batches * panels(shape.columns, tile)
