@@ -34,10 +34,8 @@ STEMS = {
 }
 MLPS = {
     "swin-mlp-1": (3136, 96),
-    "swin-mlp-2": (784, 192),
     "swin-mlp-1x8": (8 * 3136, 96),
     "swin-mlp-2x8": (8 * 784, 192),
-    "swin-mlp-3x8": (8 * 196, 384),
 }
 """Rows and columns of feed-forward layers, whose hidden matrices are four times as wide."""
 MODELS = ("mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg11", "densenet121")

@@ -6,9 +6,9 @@
         for panel of columns, tile of rows in chunk:
             output[rows, columns] = epilogue(hidden * second weights)
 
-L2 holds both weights, and a chunk's rows of the hidden matrix, which many models make four times as wide as
-their input: it is never in memory. Each task reads all weights, so chains whose weights would not stay in L2
-are left as two functions, as are those whose whole hidden matrix fits there.
+L2 holds a chunk's rows of the hidden matrix, which many models make four times as wide as their input: it is
+never in memory. Each task reads all weights, so chains whose weights outgrow L2 are left as two
+functions, as are those whose hidden matrix is not much larger than L2.
 
 Edges: the last chunk moves back over its neighbor, and the last tile of a chunk as well.
 """
@@ -32,10 +32,12 @@ from worker.compiler.schedules.families.matmul.product import Product, read_prod
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
-_HIDDEN_SHARE = 0.25
-"""The share of L2 that a chunk of the hidden matrix fills."""
-_WEIGHTS_SHARE = 2.5
-"""The share of L2 up to which weights are read again by each task."""
+_HIDDEN_SHARE = 0.05
+"""The share of L2 that a chunk of the hidden matrix fills: L1 then holds the chunk's rows of the left factor."""
+_LEAST_HIDDEN = 2
+"""A hidden matrix of fewer times L2 is as fast in memory."""
+_MOST_WEIGHTS = 1.0
+"""Weights of up to this many times L2 are read again by each task."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ def find_product_chain(schedule: s_tir.Schedule, machine: Machine) -> ProductCha
 def product_chain_plans(chain: ProductChain, machine: Machine) -> tuple[ProductChainPlan, ...]:
     """The plans worth measuring, best first; none if two functions are expected to be as fast."""
     rows = chain.first.shape.rows
-    has_cached_weights = chain.weight_bytes <= _WEIGHTS_SHARE * machine.l2_bytes
-    if not has_cached_weights or rows * chain.hidden_bytes <= machine.l2_bytes:
+    has_cached_weights = chain.weight_bytes <= _MOST_WEIGHTS * machine.l2_bytes
+    if not has_cached_weights or rows * chain.hidden_bytes <= _LEAST_HIDDEN * machine.l2_bytes:
         return ()
     multiply_adds = rows * sum(each.shape.depth * each.shape.columns for each in chain)
     lanes = machine.lanes(chain.first.shape.bits)
