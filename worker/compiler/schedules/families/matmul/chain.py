@@ -33,7 +33,7 @@ from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 
 _HIDDEN_SHARE = 0.05
-"""The share of L2 that a chunk of the hidden matrix fills: L1 then holds the chunk's rows of the left factor."""
+"""The share of L2 that a chunk of the hidden matrix fills. L1 then holds the rows of the left factor."""
 _LEAST_HIDDEN = 2
 """A hidden matrix of fewer times L2 is as fast in memory."""
 _MOST_WEIGHTS = 1.0
