@@ -10,14 +10,15 @@ import httpx
 import sqlalchemy as sa
 
 from bessemer.contract.base import now
-from bessemer.contract.job import Artifact, Figures
+from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.queue import TaskKind
-from bessemer.contract.report import FunctionTime, PassTime, Report
+from bessemer.contract.report import FunctionTime, ModelEstimate, PassTime, Report, StageTime
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.service import RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import DType, TensorSpec
+from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.rows.tables import JOBS
 from bessemer.store.store import Store
 from tests.inspections import inspected
@@ -35,15 +36,24 @@ TENANT = "default"
 
 @dataclass(frozen=True)
 class Shown:
-    """What the sample data has: the compilations of one model, oldest first, and the workers."""
+    """What the sample data has: compilations of one model, oldest first, one that runs, and workers."""
 
     jobs: tuple[str, ...]
+    running: str
+    attempt: Attempt
     workers: tuple[Worker, Worker]
 
     def beat(self, store: Store) -> None:
         """Keep the workers live."""
         for each in self.workers:
             store.workers.beat(each)
+
+    def search(self, store: Store, done: int, milliseconds: float) -> None:
+        """Advance the search of the compilation that runs."""
+        peers = {"torch-compile": 8.3, "onnxruntime": 7.4, "openvino": 7.0}
+        estimate = ModelEstimate(latency_ms=milliseconds, untuned_ms=8.0, peers_ms=peers)
+        progress = Progress(stage=Stage.TUNE, done=done, total=256, detail="", estimate=estimate)
+        store.jobs.progress(self.running, self.attempt, progress)
 
 
 def fill(url: str, store: Store, folder: Path) -> Shown:
@@ -61,6 +71,9 @@ def fill(url: str, store: Store, folder: Path) -> Shown:
         fused = _compiled(api, store, folder, model, "4f7c0a1", 8.8, 13, optimize={"fusion": "none"})
         running = _submitted(api, {"model": model, "target": "host", "name": "resnet18", "cache": False})
     attempt = started(store.jobs, running, "w1")
+    for stage, seconds in ((Stage.CAPTURE, 0.6), (Stage.TRANSLATE, 1.1), (Stage.OPTIMIZE, 1.2)):
+        store.jobs.stage_started(running, attempt, stage)
+        store.jobs.stage_finished(running, attempt, StageTime(stage=stage, seconds=seconds))
     store.jobs.stage_started(running, attempt, Stage.TUNE)
     busy = worker().model_copy(
         update={
@@ -79,7 +92,7 @@ def fill(url: str, store: Store, folder: Path) -> Shown:
         }
     )
     idle = busy.model_copy(update={"id": "worker-b", "host": "build-02", "running": ()})
-    return Shown((*jobs, fused), (busy, idle))
+    return Shown((*jobs, fused), running, attempt, (busy, idle))
 
 
 def _submitted(api: httpx.Client, document: Mapping[str, object]) -> str:

@@ -185,6 +185,8 @@ def test_pictures_of_a_real_compilation(browser: Browser, service: str, saved: S
         "result": own,
         "compiler": f"{own}/compiler?step={changed}",
         "function": f"{own}/compiler/functions/{function}",
+        "functions": f"{own}/compiler/functions",
+        "search": f"{own}/compiler/search?q=conv",
         "graph": f"{own}/compiler/graph",
         "operators": f"{own}/compiler/model",
         "records": "/console/records",

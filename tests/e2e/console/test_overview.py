@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 from conftest import LiveApp, watched
 from pictures import SCHEMES, SIZE, WRITES, save
@@ -95,12 +96,15 @@ def test_the_guide_is_searched_under_a_strict_policy(page: Page) -> None:
     expect(page.locator(".md-search-result__item").first).to_be_visible()
 
 
+FOLLOWED = ("fleet", "live")
+"""Pages that follow events: their network is never idle."""
 ADDRESSES = {
     "compilations": "/console/compilations",
     "compare": "/console/compare?id={0}&id={1}",
     "history": "/console/models/named?name=resnet18",
     "fleet": "/console/fleet",
     "models": "/console/models",
+    "live": "/console/compilations/{2}",
 } | ({"submit": "/console/submit?from={1}"} if WRITES else {})
 
 
@@ -117,8 +121,13 @@ def test_pictures_of_the_console(
 ) -> None:
     page, scheme = themed
     shown.beat(live.store)
-    page.goto(ADDRESSES[name].format(shown.jobs[len(MEDIANS) - 1], shown.jobs[-1]))
-    page.wait_for_load_state("networkidle") if name != "fleet" else page.wait_for_load_state("load")
+    page.goto(ADDRESSES[name].format(shown.jobs[len(MEDIANS) - 1], shown.jobs[-1], shown.running))
+    page.wait_for_load_state("load" if name in FOLLOWED else "networkidle")
+    if name == "live":
+        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        for done, milliseconds in enumerate((8.0, 7.6, 7.2, 6.9, 6.4)):
+            shown.search(live.store, 16 * done, milliseconds)
+            expect(page.locator(".beat .best")).to_contain_text(f"{milliseconds:.2f} ms")
     save(page, name, scheme, tmp_path)
 
 
@@ -128,17 +137,18 @@ QUOTAS = {
     "BESSEMER_QUOTA_STORED_BYTES": str(20 << 30),
 }
 KEYS = (
-    KeyRequest(tenant="vision", scope=Scope.COMPILE, name="CI of resnet18", expires_days=90),
-    KeyRequest(tenant="speech", scope=Scope.READ, name="dashboard"),
-    KeyRequest(scope=Scope.ADMIN, name="on call"),
+    {"tenant": "vision", "scope": "compile", "name": "CI of resnet18", "expires_days": 90},
+    {"tenant": "speech", "scope": "read", "name": "dashboard"},
 )
 
 
 def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_store(StoreSettings(data=data))) as store:
-        *_, secret = (store.keys.create(key).key for key in KEYS)
+        secret = store.keys.create(KeyRequest(scope=Scope.ADMIN, name="on call")).key
     with local_app(data, QUOTAS) as app:
+        with httpx.Client(base_url=app.url, headers={"authorization": f"Bearer {secret}"}) as api:
+            assert [api.post("/v1/keys", json=key).status_code for key in KEYS] == [201, 201]
         for scheme in SCHEMES:
             for page in watched(browser, app.url, viewport=SIZE, color_scheme=scheme):
                 page.goto("/console/admin")
@@ -147,3 +157,6 @@ def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> No
                 page.get_by_role("button", name="Sign in").click()
                 expect(page.get_by_role("heading", name="Administration")).to_be_visible()
                 save(page, "administration", scheme, tmp_path)
+                page.get_by_role("link", name="Audit log").click()
+                expect(page.get_by_role("heading", name="Audit log")).to_be_visible()
+                save(page, "audit", scheme, tmp_path)
