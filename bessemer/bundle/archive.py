@@ -49,7 +49,8 @@ class BundleArchive:
         self._source.seek(member.offset_data)
         with path.open("xb", buffering=0) as file:
             for block in self._source.blocks(member.size):
-                file.write(block)
+                while block:
+                    block = block[file.write(block) :]
 
 
 class _Forward:
@@ -64,12 +65,20 @@ class _Forward:
         return self._position
 
     def seek(self, position: int) -> int:
+        if position < self._position:
+            raise tarfile.ReadError("an entry lies before the one that was read")
         for _ in self.blocks(position - self._position):
             pass
         return position
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes, in pieces: a header may claim any size."""
+        """Up to ``size`` bytes, in pieces: a header may claim any size.
+
+        Raises:
+            tarfile.ReadError: no header of a bundle is as long.
+        """
+        if size > _READ_BYTES:
+            raise tarfile.ReadError(f"a header of {size} bytes")
         pieces = []
         while size and (piece := self._stream.read(min(size, _READ_BYTES))):
             pieces.append(piece)

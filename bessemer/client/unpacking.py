@@ -64,8 +64,8 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
     with open_archive(archive) as bundle:
         total, seen = 0, set[str]()
         for member in bundle:
-            total += member.size
             path = _safe_path(member)
+            total += member.size
             if path in seen:
                 raise BundleError(f"the bundle contains {path} twice")
             if len(seen) >= caps.files or total > caps.total_bytes:
@@ -77,6 +77,8 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
 def _safe_path(member: tarfile.TarInfo) -> str:
     if not (member.isreg() or member.isdir()) or member.issparse():
         raise BundleError(f"the bundle contains '{member.name}', which is neither a file nor a folder")
+    if member.size < 0:
+        raise BundleError(f"the bundle contains '{member.name}' of {member.size} bytes")
     try:
         return _PATH.validate_python(member.name.removeprefix("./"))
     except ValidationError:

@@ -61,3 +61,19 @@ def test_existing_files_stay(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         read(tmp_path / "archive", tmp_path / "folder")
     assert (tmp_path / "folder" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "refusal"),
+    [
+        (tarfile.REGTYPE, -(10**15), "before the one that was read"),
+        (tarfile.XHDTYPE, 2 << 20, "a header of"),
+    ],
+)
+def test_headers_of_hostile_sizes_are_refused(tmp_path: Path, kind: bytes, size: int, refusal: str) -> None:
+    entry = tarfile.TarInfo("a")
+    entry.type, entry.size = kind, size
+    packed = entry.tobuf(tarfile.GNU_FORMAT) + bytes(max(size, 0) + 4 * tarfile.BLOCKSIZE)
+    (tmp_path / "archive").write_bytes(zstandard.compress(packed))
+    with pytest.raises(tarfile.ReadError, match=refusal):
+        read(tmp_path / "archive", tmp_path / "folder")

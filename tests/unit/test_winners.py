@@ -23,6 +23,7 @@ class Task:
     best_seconds: float
     default_seconds: float = 1.0
     compared: Compared = field(default_factory=Compared)
+    won_record: Any = None
 
 
 @pytest.fixture
@@ -53,3 +54,11 @@ def test_a_better_record_is_measured_again_and_alone(measured: list[list[str]]) 
     assert uncompared(tasks) == [tasks[1]]
     assert winners(tasks, Any) == [task.best_record for task in tasks]
     assert measured[1] == ["fast", "default"]
+
+
+def test_a_record_that_loses_leaves_the_winner_before_it(measured: list[list[str]]) -> None:
+    tasks: Any = [Task(record("fast"), 0.5)]
+    (first,) = winners(tasks, Any)
+    tasks[0].best_record, tasks[0].best_seconds = record("noise"), 0.4
+    assert winners(tasks, Any) == [first]
+    assert measured[1] == ["noise", "default"]

@@ -17,7 +17,7 @@ class LayoutChoices:
         sides: by layer, the side of a tile. A layer whose weights make that too inexact stays as it is.
         block_bits: the width of a block of channels; None for the processor's vectors.
         activates: whether convolutions may activate a join that they read, a row at a time.
-        chains: whether a function may compute a convolution and the windows behind it.
+        chains: whether a function may compute a convolution and the windows behind it, or two products.
     """
 
     sides: Mapping[Layer, int] = field(default_factory=dict)

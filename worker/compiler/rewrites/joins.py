@@ -76,8 +76,8 @@ class _Joiner(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Replace a call by one of a joined function; the call before it is then unread."""
-        self._values[binding.var] = binding.value
         joined = self._joined(binding.value)
+        self._values[binding.var] = binding.value if joined is None else joined
         super().visit_var_binding_(binding if joined is None else relax.VarBinding(binding.var, joined))
 
     def _joined(self, value: relax.Expr) -> relax.Expr | None:
@@ -103,7 +103,7 @@ class _Joiner(PyExprMutator):
 
     def _made(self, first: _Call, second: _Call) -> tvm.ir.GlobalVar | None:
         families = (_families(self._module[call.function]) for call in (first, second))
-        claims = JOINS.get(tuple(found[0] if found else None for found in families))
+        claims = _JOINS.get(tuple(found[0] if found else None for found in families))
         if claims is None:
             return None
         name = f"{first.function.name_hint}_{second.function.name_hint.removeprefix('fused_')}"
@@ -176,7 +176,7 @@ def _are_products(schedule: s_tir.Schedule, machine: Machine) -> bool:
     return chain is not None and bool(product_chain_plans(chain, machine))
 
 
-JOINS: Mapping[tuple[str | None, ...], Callable[[s_tir.Schedule, Machine], bool]] = MappingProxyType(
+_JOINS: Mapping[tuple[str | None, ...], Callable[[s_tir.Schedule, Machine], bool]] = MappingProxyType(
     {
         (CONVOLUTION, POOLING): _are_windows,
         (CONVOLUTION, DEPTHWISE): _are_windows,

@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
     @property
     def propose_seconds(self) -> float:
-        """The part that took as long for any number of candidates."""
+        """The part that does not grow with the number of candidates."""
         return max(0.0, self.seconds - self.build_seconds - self.measure_seconds)
 
 
@@ -158,7 +158,7 @@ def likely_winners(standings: Sequence[Standing]) -> int:
 def settling_seconds(costs: Costs, winners: int, is_laid_out: bool = False) -> float:
     """What follows a search: timing its winners beside the default schedules, and building the model.
 
-    A model that ``is_laid_out`` otherwise is built even if no schedule wins.
+    If the layout changed (``is_laid_out``), the model is built even if no schedule wins.
     """
     again = costs.build_seconds + costs.measure_seconds * COMPARISON_ROUNDS / MEASURED_ROUNDS
     return _BOTH_SIDES * winners * again + (costs.model_seconds if winners or is_laid_out else 0.0)
@@ -304,7 +304,7 @@ class Course:
         return wanted if fitting is None else min(wanted, fitting)
 
     def round_seconds(self, elapsed_seconds: float, standings: Sequence[Standing], trials: int) -> float:
-        """When the next round's builds are ended, so that a winner can be built once more."""
+        """How long the next round's builds may take, so that a winner can be built once more."""
         left_seconds = self.search_seconds(standings) - elapsed_seconds
         return left_seconds * trials / (trials + 1) + GRACE * (self.options.seconds or 0.0)
 

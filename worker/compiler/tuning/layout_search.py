@@ -26,7 +26,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from bessemer.contract.records import JudgedTrial, trace_digest
 from bessemer.contract.report import LayoutTrial
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.schedules.annotations import ACTIVATED, FAMILY
+from worker.compiler.schedules.annotations import ACTIVATED, FAMILY, PACKED
 from worker.compiler.schedules.families.convolution.layers import (
     DIRECT,
     Algorithm,
@@ -159,9 +159,9 @@ def model_alternatives(module: tvm.IRModule, machine: Machine) -> tuple[Alternat
     unchained = Alternative(LayoutChoices(chains=False), "chains-apart", "chains")
     functions = [_annotations(each) for each in module.functions.values() if isinstance(each, tirx.PrimFunc)]
     possible = (
-        (half, machine.vector_bits == _WIDEST_BITS),
+        (half, machine.vector_bits == _WIDEST_BITS and any(FAMILY in names for names in functions)),
         (inactive, any(ACTIVATED in names for names in functions)),
-        (unchained, any(names[FAMILY] > 1 for names in functions)),
+        (unchained, any(max(names[FAMILY], names[PACKED]) > 1 for names in functions)),
     )
     return tuple(alternative for alternative, is_possible in possible if is_possible)
 

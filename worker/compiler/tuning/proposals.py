@@ -21,6 +21,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStra
 
 from bessemer.contract.options import EVOLUTIONARY, REPLAY_FUNC, REPLAY_TRACE, TuneOptions
 from bessemer.contract.problem import ErrorCode
+from worker.candidates.requests import NO_TIME
 from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.spaces.space import Space
@@ -113,7 +114,8 @@ class FamilyProposals:
     def learn(self, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """See ``Proposals.learn``."""
         for index, result in zip(self._asked, results, strict=True):
-            self._seconds[index] = best_of(result.run_secs)
+            if result.error_msg != NO_TIME:
+                self._seconds[index] = best_of(result.run_secs)
         best = best_plan(self._seconds)
         if best > 0:
             self._session.fast_plans.note(self._workload, self._numbers[best])

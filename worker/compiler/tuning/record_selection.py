@@ -59,11 +59,25 @@ def winners(tasks: Sequence[TaskSearch], session: TuningSession) -> list[TuningR
     try:
         results = [result.run_secs for result in measure([*ours, *theirs], session, COMPARISON_ROUNDS)]
     except NoDeviceError:
-        clear = [task for task in open_tasks if _won_clearly(task)]
-        return [task.best_record for task in tasks if _has_won(task) or task in clear if task.best_record]
-    for task, seconds, default_seconds in zip(open_tasks, results, results[len(ours) :], strict=False):
+        return _chosen(tasks, [task for task in open_tasks if _won_clearly(task)])
+    _compare(open_tasks, results[: len(ours)], results[len(ours) :])
+    return _chosen(tasks)
+
+
+def _chosen(tasks: Sequence[TaskSearch], clear: Sequence[TaskSearch] = ()) -> list[TuningRecord]:
+    """The records that won, and the best ones of tasks where they are ``clear`` winners."""
+    chosen = (task.best_record if any(task is each for each in clear) else task.won_record for task in tasks)
+    return [record for record in chosen if record is not None]
+
+
+def _compare(
+    tasks: Sequence[TaskSearch], ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
+) -> None:
+    """Note which records beat the default schedules; a record that loses leaves the winner before it."""
+    for task, seconds, default_seconds in zip(tasks, ours, theirs, strict=True):
         task.compared = Compared(task.best_record, beats(seconds, default_seconds))
-    return [task.best_record for task in tasks if _has_won(task) and task.best_record is not None]
+        if task.compared.won:
+            task.won_record = task.best_record
 
 
 def uncompared(tasks: Sequence[TaskSearch]) -> list[TaskSearch]:
@@ -75,10 +89,6 @@ def uncompared(tasks: Sequence[TaskSearch]) -> list[TaskSearch]:
         and task.best_record is not None
         and task.best_record is not task.compared.record
     ]
-
-
-def _has_won(task: TaskSearch) -> bool:
-    return task.compared.won and task.best_record is task.compared.record
 
 
 def _won_clearly(task: TaskSearch) -> bool:

@@ -77,6 +77,7 @@ class TaskSearch:
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
         compared: the record that was last measured beside the default schedule.
+        won_record: the last record that was faster than the default schedule beside it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class TaskSearch:
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
     compared: Compared = field(default_factory=Compared)
+    won_record: TuningRecord | None = None
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -190,7 +192,7 @@ class TaskSearch:
 
         Args:
             trials: maximum number of candidates to measure.
-            left_seconds: when builds end; candidates that are not built by then are no trials.
+            left_seconds: how long builds may take; candidates that are not built by then are no trials.
 
         Returns:
             How many candidates ran or failed; 0 if the space is exhausted, and the next one follows.

@@ -147,7 +147,7 @@ def measure(
         rival_seconds: the best time so far, if all modules compute the same function: on this machine's
             processor, clearly slower ones are timed less.
         together: whether the times decide which module is faster; else devices of a kind may share them out.
-        left_seconds: when builds end, unless a reference has to be built with them.
+        left_seconds: how long builds may take, unless a reference has to be built with them.
 
     Returns:
         The seconds of each round for each module, or its error.

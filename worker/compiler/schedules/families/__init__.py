@@ -1,8 +1,8 @@
 """Kernel families: templates of loop nests, each for one kind of function.
 
-A module or package here is a family, but for ``convolution``, which holds four. Each says at its top which
-functions it claims, which loops it writes, what registers and caches hold, how it handles edges, and its
-source.
+A module or package here is a family, but for ``convolution`` and ``matmul``, which hold several. Each says at
+its top which functions it claims, which loops it writes, what registers and caches hold, how it handles
+edges, and its source.
 
 A family gets a function whose elementwise blocks are inlined. It either returns the function with its loops,
 or None for a function of another kind; an error of TVM counts as None. The first family that claims a

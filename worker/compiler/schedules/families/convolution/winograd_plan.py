@@ -14,7 +14,7 @@ _MAX_BLOCKS = 4
 _MAX_TILES = 28
 _MAX_STRIP = 64
 BYTES = 4
-"""Of a number."""
+"""Bytes of a float32."""
 _INEFFICIENCY = 1.3
 """Measured cycles by those of ``cycles_of``, whose transforms and stores wait for the caches now and then."""
 _NOT_HIDDEN = 0.1

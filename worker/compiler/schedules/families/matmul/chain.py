@@ -23,7 +23,15 @@ from typing import Any, NamedTuple
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Block, Places, are_axes, element_bits, read_blocks, split_place
+from worker.compiler.schedules.blocks import (
+    Block,
+    Places,
+    are_axes,
+    element_bits,
+    read_blocks,
+    same_sizes,
+    split_place,
+)
 from worker.compiler.schedules.families.matmul.dots import find_dot_product
 from worker.compiler.schedules.families.matmul.loops import Element, Origin, Writer
 from worker.compiler.schedules.families.matmul.panel import right_operand
@@ -35,7 +43,7 @@ from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
 _HIDDEN_SHARE = 0.05
 """The share of L2 that a chunk of the hidden matrix fills. L1 then holds the rows of the left factor."""
 _LEAST_HIDDEN = 2
-"""A hidden matrix of fewer times L2 is as fast in memory."""
+"""A hidden matrix smaller than this many times L2 is as fast in memory."""
 _MOST_WEIGHTS = 1.0
 """Weights of up to this many times L2 are read again by each task."""
 
@@ -55,7 +63,7 @@ class ProductChain(NamedTuple):
     second: Product
 
     @property
-    def hidden_bytes(self) -> int:
+    def hidden_row_bytes(self) -> int:
         """Bytes of a row of the hidden matrix."""
         return self.first.shape.columns * element_bits(self.first.block) // 8
 
@@ -90,14 +98,16 @@ def product_chain_plans(chain: ProductChain, machine: Machine) -> tuple[ProductC
     """The plans worth measuring, best first; none if two functions are expected to be as fast."""
     rows = chain.first.shape.rows
     has_cached_weights = chain.weight_bytes <= _MOST_WEIGHTS * machine.l2_bytes
-    if not has_cached_weights or rows * chain.hidden_bytes <= _LEAST_HIDDEN * machine.l2_bytes:
+    if not has_cached_weights or rows * chain.hidden_row_bytes <= _LEAST_HIDDEN * machine.l2_bytes:
         return ()
     multiply_adds = rows * sum(each.shape.depth * each.shape.columns for each in chain)
     lanes = machine.lanes(chain.first.shape.bits)
     parallel = machine.threads > 1 and multiply_adds / lanes / machine.fma_ports >= MIN_PARALLEL_CYCLES
     tile = plan_matmul(chain.first.shape, machine, right_operand(chain.first)).tile.rows
-    fitting = max(tile, int(_HIDDEN_SHARE * machine.l2_bytes) // chain.hidden_bytes)
-    sizes = dict.fromkeys(_chunk(rows, most, tile, machine.threads) for most in (fitting, fitting // 2))
+    fitting = max(tile, int(_HIDDEN_SHARE * machine.l2_bytes) // chain.hidden_row_bytes)
+    sizes = dict.fromkeys(
+        _chunk(rows, most, tile, machine.threads) for most in (fitting, max(tile, fitting // 2))
+    )
     return tuple(ProductChainPlan(size, parallel) for size in sizes)
 
 
@@ -141,6 +151,7 @@ def _reads_only(second: Product, first: Product) -> bool:
     return (
         are_axes(first.stored.indices, axes)
         and bool(loads)
+        and same_sizes(second.rows, axes[:-1])
         and all(are_axes(load.indices, (*second.rows, second.depth)) for load in loads)
         and not any(_loads(each, first.written) for each in elsewhere)
     )
