@@ -77,7 +77,8 @@ class _Joiner(PyExprMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         """Replace a call by one of a joined function; the call before it is then unread."""
         joined = self._joined(binding.value)
-        self._values[binding.var] = binding.value if joined is None else joined
+        if joined is None:
+            self._values[binding.var] = binding.value
         super().visit_var_binding_(binding if joined is None else relax.VarBinding(binding.var, joined))
 
     def _joined(self, value: relax.Expr) -> relax.Expr | None:
