@@ -123,7 +123,7 @@ def test_without_a_terminal_there_are_plain_lines(
     ran = bessemer(server, "compile", model)
     player.join()
     assert ran.returncode == 0, ran.stderr
-    assert "tune       3 of 64\ntune       1.50 s\n" in ran.stdout
+    assert "tune       3 of 64 trials\ntune       1.50 s\n" in ran.stdout
     assert "verified    yes\n" in ran.stdout
     assert "library / torch-eager: 0.5 (p10 to p90 of the rounds: " in ran.stdout
     assert "\x1b" not in ran.stdout
