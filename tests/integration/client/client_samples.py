@@ -3,8 +3,11 @@
 import hashlib
 import io
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import zstandard
@@ -107,6 +110,25 @@ class FakeWorker:
                 **fields,
             )
         )
+
+    @contextmanager
+    def living(self) -> Iterator[None]:
+        """Register, and stay live while the context lasts."""
+        self.register()
+        ended = Event()
+
+        def beat() -> None:
+            while not ended.wait(1):
+                self.register()
+
+        thread = Thread(target=beat)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self.unregister()
 
     def unregister(self) -> None:
         """Unregister."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -221,19 +221,16 @@ def test_a_gate_without_a_capable_worker_names_the_need_and_cancels(
     words: str,
 ) -> None:
     (tmp_path / "net.pt2").write_bytes(MODEL)
-    if has_worker:
-        fake_worker.register()
-    ran = subprocess.run(
-        [sys.executable, "-m", "bessemer.cli", "gate", "net.pt2", "--summary", "summary.md", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "BESSEMER_URL": server, "GITHUB_ACTIONS": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    if has_worker:
-        fake_worker.unregister()
+    with fake_worker.living() if has_worker else nullcontext():
+        ran = subprocess.run(
+            [sys.executable, "-m", "bessemer.cli", "gate", "net.pt2", "--summary", "summary.md", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "BESSEMER_URL": server, "GITHUB_ACTIONS": "true"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
     assert ran.returncode == 1
     assert words in ran.stderr
     summary = (tmp_path / "summary.md").read_text()
