@@ -118,7 +118,7 @@ from worker.compiler.tuning.trial_budget import (
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError, failure_of
 
-OUT_OF_TIME = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
+_OUT_OF_TIME = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
 
 
 def tune(optimized: Optimized, context: StageContext) -> Tuned:
@@ -442,6 +442,7 @@ def _lay_out_better(
     if not tasks or not _may_lay_out(optimized, session):
         return model, tasks
     machine = optimized.captured.upload.target.machine
+    seconds = share_seconds(session.options.seconds).comparison_seconds
 
     def functions_of(choices: LayoutChoices) -> list[TaskSearch]:
         context.observer.progress(Stage.TUNE, len(search.trials), 0, "laying the model out otherwise")
@@ -453,7 +454,6 @@ def _lay_out_better(
 
     def compared(choices: LayoutChoices) -> tuple[float, float] | None:
         context.observer.progress(Stage.TUNE, len(search.trials), 0, "timing the model laid out otherwise")
-        seconds = share_seconds(session.options.seconds).comparison_seconds
         try:
             other = lay_out(optimized, choices, context)
             scheduled = schedule_rest(other.module, session.target)
@@ -470,11 +470,7 @@ def _lay_out_better(
     left_seconds = course.search_seconds([task.standing for task in tasks]) - _seconds_since(started)
     whole = model_alternatives(optimized.module, machine)
     choices = AS_EXPECTED
-    each_seconds = (
-        search.seconds
-        + course.costs.model_seconds
-        + share_seconds(session.options.seconds).comparison_seconds
-    )
+    each_seconds = search.seconds + course.costs.model_seconds + seconds
     if _affords_models(len(whole), each_seconds, left_seconds, session):
         choices = search.search_model(tasks, whole, compared, course.untuned_seconds)
     searched = (_continued(tasks, search, choices) if choices else None) or tasks
@@ -699,7 +695,7 @@ def _search(
         early.published_ms = milliseconds(course.untuned_seconds) or course.latency_ms
     while True:
         end = _stopped(tasks) or course.end(done, elapsed, standings)
-        if end in OUT_OF_TIME and _compare_best(tasks):
+        if end in _OUT_OF_TIME and _compare_best(tasks):
             standings, elapsed = [task.standing for task in tasks], _seconds_since(started)
             continue
         if end is not None:

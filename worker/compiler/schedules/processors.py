@@ -32,6 +32,8 @@ FAR_BYTES_PER_CYCLE = 2.5
 Xeon at 3 GHz that others used too, by ``make bench-convolutions``."""
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at once."""
+LARGE_WEIGHTS = 0.25
+"""Weights of more than this share of L2 are prefetched: other functions have used the cache since."""
 
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"

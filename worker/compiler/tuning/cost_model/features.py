@@ -125,7 +125,7 @@ def _pressures(plan: Any, shapes: Sequence[Any], machine: Machine) -> Iterator[t
             yield from _of_convolution(plan, image, machine)
         case WinogradPlan(), WinogradShape() as tiles, *_:
             strip = tiles.points * plan.strip * (tiles.inputs + tiles.blocks) * tiles.lanes * _BYTES
-            weights = tiles.points * tiles.inputs * tiles.lanes * tiles.outputs * tiles.lanes * _BYTES
+            weights = tiles.weight_bytes
             yield from _caches("strip", strip, machine)
             yield from _caches("weights", weights / plan.parts, machine)
             yield from _tasks(ceil(tiles.tiles / plan.strip) * plan.parts, machine)

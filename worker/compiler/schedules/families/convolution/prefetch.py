@@ -17,12 +17,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.processors import CACHE_LINE, Machine
+from worker.compiler.schedules.processors import CACHE_LINE, LARGE_WEIGHTS, Machine
 
 _MOST_USES = 100
 """Weights that are multiplied more often arrive in a small part of the time of their multiply-adds."""
-_SMALL_SHARE = 0.25
-"""Weights of less than this share of L2 are not prefetched."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def prefetches_weights(weight_bytes: int, uses: int, machine: Machine) -> bool:
         uses: how often a task multiplies a weight.
         machine: the processor.
     """
-    return weight_bytes > _SMALL_SHARE * machine.l2_bytes and uses <= _MOST_USES
+    return weight_bytes > LARGE_WEIGHTS * machine.l2_bytes and uses <= _MOST_USES
 
 
 def with_prefetches(function: tirx.PrimFunc, loop: Any, following: NextWeights) -> tirx.PrimFunc:

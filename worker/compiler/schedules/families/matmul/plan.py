@@ -36,7 +36,7 @@ from functools import lru_cache
 from math import ceil
 
 from worker.compiler.schedules.plans import by_rank, either
-from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
+from worker.compiler.schedules.processors import LARGE_WEIGHTS, MIN_PARALLEL_CYCLES, Machine
 
 _MAX_ROWS = 14
 _MAX_VECTORS = 8
@@ -64,8 +64,6 @@ page. On an AVX-512 Xeon with two threads, reading the weights of a decoder of 1
 
 _MOST_VISITS = 64
 """With more tiles of rows than this, the first tile's wait for a panel no longer counts."""
-_SMALL_SHARE = 0.25
-"""Weights of less than this share of L2 are not prefetched."""
 
 _CHUNK_PART = 4
 """A chunk fills this part of L2 if chunks are outside panels."""
@@ -224,7 +222,7 @@ def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand,
     return (
         right.columns is not None
         and shape.rows > _FEW_ROWS
-        and weight_bytes > _SMALL_SHARE * machine.l2_bytes
+        and weight_bytes > LARGE_WEIGHTS * machine.l2_bytes
         and not stays
     )
 
