@@ -8,7 +8,6 @@ Private names are used where the public interface has no equivalent:
   DBOS orders a queue by priority and age, not by tenant.
 """
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -132,8 +131,8 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
             return [sa.false()]
         tenant, partitions = chosen
         connection.execute(_NOTE_TURN, {"queue": queue_name, "tenant": tenant, "number": number})
-        first = _first_partition(self, connection, queue_name, partitions)
-        return [self.tables.workflow_status.c.queue_partition_key == first]
+        first = _first_task(self, connection, queue_name, partitions)
+        return [self.tables.workflow_status.c.workflow_uuid == first]
 
     def scopes(self: SystemDatabase, queue_name: str) -> list[str | None]:
         return plain_scopes(self, queue_name) if _has_queued(self, queue_name) else []
@@ -177,20 +176,27 @@ def _read_turns(database: SystemDatabase, connection: sa.Connection, queue_name:
     return Turns(running, {row.tenant: row.number for row in connection.execute(served)})
 
 
-def _first_partition(
+def _first_task(
     database: SystemDatabase, connection: sa.Connection, queue_name: str, partitions: Sequence[str]
-) -> str:
-    """The partition with the first queued task; each is one look into an index, however long it is."""
-    columns = database.tables.workflow_status.c
+) -> str | None:
+    """The key of the first queued task of the partitions: one look into an index for each, however long.
 
-    def head(key: str) -> tuple[int, int]:
-        queued = sa.select(columns.priority, columns.created_at).where(
+    Tasks of equal priority are taken in the order of their rows. DBOS's ``created_at`` has whole seconds on
+    SQLite, so the row's number breaks ties there.
+    """
+    columns = database.tables.workflow_status.c
+    order: list[sa.ColumnElement[Any]] = [columns.priority, columns.created_at]
+    if connection.dialect.name == "sqlite":
+        order.append(sa.literal_column("workflow_status.rowid"))
+    heads = []
+    for key in partitions:
+        queued = sa.select(*order, columns.workflow_uuid).where(
             *_with_status(database, queue_name, ENQUEUED), columns.queue_partition_key == key
         )
-        row = connection.execute(queued.order_by(columns.priority, columns.created_at).limit(1)).first()
-        return (sys.maxsize, 0) if row is None else (row.priority, row.created_at)
-
-    return partitions[0] if len(partitions) == 1 else min(partitions, key=head)
+        head = connection.execute(queued.order_by(*order).limit(1)).first()
+        if head is not None:
+            heads.append(tuple(head))
+    return min(heads)[-1] if heads else None
 
 
 def _with_status(

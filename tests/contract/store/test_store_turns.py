@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,21 @@ async def test_tenants_take_turns_whatever_their_tasks_priorities_and_needs(
         *("a-0", "b-urgent", "c-0"),
         *("a-1", "b-0", "a-2", "b-1", "a-3", "b-2"),
     ]
+
+
+def test_tasks_are_taken_in_the_order_in_which_they_were_submitted(
+    settings: StoreSettings, queue: Queue, clients: list[DBOSClient]
+) -> None:
+    submitted = [
+        Task(TaskKind.COMPILE, f"{6 - number}-late", needs="x86_64 znver4" if number % 2 else None)
+        for number in range(6)
+    ]
+    for task in submitted:
+        queue.enqueue(task)
+        time.sleep(0.002)  # PostgreSQL counts milliseconds
+    with claiming_in_turn(lambda *_needs: True, lambda _tenant: None):
+        claimed = [key for number in range(6) for key in claim(clients[0], f"worker-{number}")]
+    assert claimed == [task.key for task in submitted]
 
 
 async def test_a_tenant_at_its_limit_waits_and_delays_no_other(settings: StoreSettings, queue: Queue) -> None:

@@ -52,8 +52,8 @@ async def test_a_database_that_is_away_is_a_problem_without_its_address(
     api: AsyncClient, front: Service
 ) -> None:
     folder = front.settings.folder
-    front.store.close()
     folder.rename(folder.with_name("away"))
+    front.store.close()
     response = await api.get("/v1/compilations")
     assert (response.status_code, response.json()["code"]) == (503, "unavailable")
     assert "sqlite" not in response.text
