@@ -2,7 +2,9 @@
 
 import os
 import platform
+from enum import StrEnum
 from importlib.metadata import version
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -10,6 +12,28 @@ from worker.measure.machine import processor, versions
 
 SERVICE_PACKAGES = ("dbos", "fastapi")
 """Packages whose versions matter for the service's figures."""
+
+
+class Vectors(StrEnum):
+    """The widest vectors of a processor. Results are kept for each, since schedules differ by them."""
+
+    AVX512 = "AVX-512"
+    AVX2 = "AVX2"
+    OTHER = "other vectors"
+
+    @property
+    def slug(self) -> str:
+        """The name in files."""
+        return self.value.lower().replace("-", "").replace(" ", "-")
+
+
+def vectors_here() -> Vectors:
+    """The vectors of this machine's processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text(encoding="utf-8").split() if cpuinfo.is_file() else []
+    if "avx512f" in flags:
+        return Vectors.AVX512
+    return Vectors.AVX2 if "avx2" in flags else Vectors.OTHER
 
 
 class Machine(BaseModel):

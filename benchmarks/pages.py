@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from benchmarks.cost_model import page as cost_model
 from benchmarks.decoder import page as decoder
 from benchmarks.gpu import page as gpu
 from benchmarks.loading import page as loading
-from benchmarks.machine import Machine
+from benchmarks.machine import Machine, Vectors
 from benchmarks.models.chart import models_chart
 from benchmarks.models.results import (
     STOCK,
@@ -23,6 +24,7 @@ from benchmarks.models.results import (
     SideResult,
     mean_ratio,
     mean_ratio_to_best,
+    topic,
 )
 from benchmarks.programs import page as programs
 from benchmarks.searching import page as searching
@@ -32,7 +34,6 @@ from bessemer.contract.stage import Stage
 from bessemer.figures.words import duration, percent, three_digits
 
 RESULTS = Path(__file__).parent / "results"
-CHART = "models.svg"
 LOAD_CHART = "load.svg"
 COMPILING = (Stage.TRANSLATE, Stage.OPTIMIZE, Stage.TUNE, Stage.BUILD)
 SHOWN_SHARE = 0.05
@@ -42,10 +43,15 @@ INTRODUCTION = (
 )
 
 
-def models_results(folder: Path = RESULTS) -> ModelsResults | None:
-    """The newest results of the models benchmark, if any."""
-    path = newest(folder, "models")
+def models_results(vectors: Vectors, folder: Path = RESULTS) -> ModelsResults | None:
+    """The newest results of the models benchmark on processors with these vectors, if any."""
+    path = newest(folder, topic(vectors))
     return None if path is None else ModelsResults.model_validate_json(path.read_text())
+
+
+def chart_name(vectors: Vectors) -> str:
+    """The name of the chart of the models."""
+    return f"{topic(vectors)}.svg"
 
 
 def figures_page(folder: Path = RESULTS) -> str:
@@ -56,7 +62,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *INTRODUCTION,
         *_service(folder),
         *load.section(folder, LOAD_CHART),
-        *_models(folder),
+        *(line for vectors in Vectors for line in _models(vectors, folder)),
         *searching.section(folder),
         *compile_time.section(folder),
         *programs.section(folder),
@@ -68,9 +74,9 @@ def figures_page(folder: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
-def chart_page(folder: Path = RESULTS) -> str | None:
+def chart_page(vectors: Vectors, folder: Path = RESULTS) -> str | None:
     """The chart of the models; None without results."""
-    results = models_results(folder)
+    results = models_results(vectors, folder)
     return None if results is None else models_chart([one for one in results.models if one.batch == 1])
 
 
@@ -81,17 +87,37 @@ def load_chart_page(folder: Path = RESULTS) -> str | None:
 
 def readme_section(folder: Path = RESULTS) -> str:
     """The README's chart and summary; empty without results."""
-    results = models_results(folder)
-    if results is None:
+    found = {
+        vectors: results for vectors in Vectors if (results := models_results(vectors, folder)) is not None
+    }
+    if not found:
         return ""
     lines = [
-        f"![Latency of the example models relative to other runtimes](docs/{CHART})",
+        f"![Latency of the example models relative to other runtimes](docs/{chart_name(next(iter(found)))})",
         "",
-        f"Without tuning, {_means(results.models)} ({describe_machine(results.machine)}, "
-        f"{results.threads} threads, float32).",
+        "The geometric mean of Bessemer's latency without tuning (float32), as a share of the fastest other",
+        "runtime's on each model, and of torch eager's:",
+        "",
+        *table(
+            ("processor", "batch", "models", "of the fastest other", "of torch eager"),
+            (row for vectors, results in found.items() for row in _mean_rows(vectors, results)),
+        ),
+        "",
         "See [all figures and how they were measured](docs/figures.md).",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _mean_rows(vectors: Vectors, results: ModelsResults) -> Iterator[tuple[str, ...]]:
+    machine = f"{vectors.value}: {describe_machine(results.machine)}"
+    for batch, alike in _by_batch(results.models):
+        means = (mean_ratio_to_best(alike), mean_ratio(alike, "torch eager"))
+        yield (
+            machine,
+            str(batch),
+            str(len(alike)),
+            *("" if mean is None else f"{mean:.2f}" for mean in means),
+        )
 
 
 def _service(folder: Path) -> list[str]:
@@ -119,25 +145,25 @@ def _service_row(figure: dict[str, Any]) -> tuple[str, ...]:
     return (f"· {name}" if indented else name, figure["unit"], *values, aim)
 
 
-def _models(folder: Path) -> list[str]:
-    path = newest(folder, "models")
-    results = models_results(folder)
+def _models(vectors: Vectors, folder: Path) -> list[str]:
+    path = newest(folder, topic(vectors))
+    results = models_results(vectors, folder)
     if path is None or results is None:
         return []
     return [
-        "## The example models",
+        f"## The example models, with {vectors.value}",
         "",
         f"Run `make bench-models` to repeat this ({results.minutes:g} minutes). {from_file(path)} "
         f"{describe_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
         f"{results.threads} threads, float32, seeded random weights.",
         "",
-        f"![Latency by model and runtime, relative to torch eager]({CHART})",
+        f"![Latency by model and runtime, relative to torch eager]({chart_name(vectors)})",
         "",
         f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results.models))}.",
         "",
         *_latency_tables(results),
-        *_operators(results),
-        *_compile_times(results),
+        *_operators(vectors, results),
+        *_compile_times(vectors, results),
     ]
 
 
@@ -151,10 +177,7 @@ def _latency_tables(results: ModelsResults) -> list[str]:
         (model.name, *(_ratio(_side(model, name)) for name in names), _best(model))
         for model in results.models
     ]
-    means = [
-        _mean_row(batch, list(alike), names)
-        for batch, alike in groupby(sorted(results.models, key=_batch), key=_batch)
-    ]
+    means = [_mean_row(batch, alike, names) for batch, alike in _by_batch(results.models)]
     versions = ", ".join(f"{side.name} {side.version}" for side in results.models[0].peers if side.version)
     return [
         "Median of single runs in milliseconds (best in parentheses):",
@@ -179,7 +202,7 @@ def _mean_row(batch: int, models: list[ModelResult], names: Sequence[str]) -> tu
     return (f"**geometric mean, batch {batch}**", *cells)
 
 
-def _operators(results: ModelsResults) -> list[str]:
+def _operators(vectors: Vectors, results: ModelsResults) -> list[str]:
     sgemm = [
         (f"{one.size}", three_digits(one.torch_gflops), three_digits(one.ours_gflops))
         for one in results.sgemm
@@ -212,7 +235,7 @@ def _operators(results: ModelsResults) -> list[str]:
         "of ceiling",
     )
     return [
-        "### Where the time goes",
+        f"### Where the time goes, with {vectors.value}",
         "",
         "The ceiling is the fastest float32 matrix product of the same run: "
         f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are for a function's fastest run.",
@@ -226,7 +249,7 @@ def _operators(results: ModelsResults) -> list[str]:
     ]
 
 
-def _compile_times(results: ModelsResults) -> list[str]:
+def _compile_times(vectors: Vectors, results: ModelsResults) -> list[str]:
     models = [
         (model.name, *_seconds({stage: min(times) for stage, times in model.stages.items()}))
         for model in results.models
@@ -235,7 +258,7 @@ def _compile_times(results: ModelsResults) -> list[str]:
     chains = [(_chain(one), *_seconds(one.stages)) for one in results.growth]
     columns = (*(stage.value for stage in COMPILING), "total")
     return [
-        "### Compile time",
+        f"### Compile time, with {vectors.value}",
         "",
         "Seconds per stage in a warm worker, best of several jobs:",
         "",
@@ -268,10 +291,8 @@ def _notes(models: Sequence[ModelResult]) -> list[str]:
 
 
 def _means(models: Sequence[ModelResult]) -> str:
-    by_batch = groupby(sorted(models, key=_batch), key=_batch)
-    return (
-        "; ".join(_mean_of_batch(batch, list(alike)) for batch, alike in by_batch) or "nothing was compared"
-    )
+    means = (_mean_of_batch(batch, alike) for batch, alike in _by_batch(models))
+    return "; ".join(means) or "nothing was compared"
 
 
 def _mean_of_batch(batch: int, models: list[ModelResult]) -> str:
@@ -284,8 +305,10 @@ def _mean_of_batch(batch: int, models: list[ModelResult]) -> str:
     )
 
 
-def _batch(model: ModelResult) -> int:
-    return model.batch
+def _by_batch(models: Sequence[ModelResult]) -> Iterator[tuple[int, list[ModelResult]]]:
+    batch_of = attrgetter("batch")
+    for batch, alike in groupby(sorted(models, key=batch_of), key=batch_of):
+        yield batch, list(alike)
 
 
 def _peer_names(models: Sequence[ModelResult]) -> tuple[str, ...]:

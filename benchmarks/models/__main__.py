@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, vectors_here
 from benchmarks.models.alternation import measure_sides, measure_slow
 from benchmarks.models.compiling import (
     CHAIN_LAYERS,
@@ -37,6 +37,7 @@ from benchmarks.models.results import (
     SideResult,
     State,
     ceiling_of,
+    topic,
 )
 from benchmarks.models.runtimes import BESSEMER, PEERS, TORCH_EAGER, Subject, stock_tvm
 from bessemer import BessemerError
@@ -230,7 +231,8 @@ def _arguments(known: Mapping[str, Example]) -> argparse.Namespace:
 
 def _results_path(results: ModelsResults, whole: bool) -> Path:
     """The default path, only for a run of the whole suite."""
-    return RESULTS / f"{results.measured_at:%Y-%m-%d}-models.json" if whole else Path("bench-models.json")
+    name = f"{results.measured_at:%Y-%m-%d}-{topic(vectors_here())}.json"
+    return RESULTS / name if whole else Path("bench-models.json")
 
 
 def _peer_packages() -> tuple[str, ...]:

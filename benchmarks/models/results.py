@@ -1,4 +1,4 @@
-"""The content of ``benchmarks/results/<date>-models.json``."""
+"""The content of ``benchmarks/results/<date>-models-<vectors>.json``."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,13 +6,18 @@ from statistics import geometric_mean
 
 from pydantic import BaseModel
 
-from benchmarks.machine import Machine
+from benchmarks.machine import Machine, Vectors
 from bessemer.contract.report import Latency
 from bessemer.contract.stage import Stage
 
 STOCK = "stock TVM"
 BATCH_SEPARATOR = " x "
 """Between a model's name and its batch, if that is above one."""
+
+
+def topic(vectors: Vectors) -> str:
+    """The topic of the results on processors with these vectors."""
+    return f"models-{vectors.slug}"
 
 
 class State(StrEnum):
