@@ -50,7 +50,7 @@ linears = st.builds(
     Linear,
     batch=st.sampled_from([(), (1,), (3,), (2, 2)]),
     rows=st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 33]),
-    depth=st.sampled_from([1, 2, 7, 31, 64, 100, 513]),
+    depth=st.sampled_from([1, 2, 7, 31, 64, 100, 513, 2500]),
     columns=st.sampled_from([1, 3, 7, 8, 10, 13, 16, 24, 31, 40]),
     dtype=st.sampled_from(["float32", "float32", "float64"]),
     transposed=st.booleans(),

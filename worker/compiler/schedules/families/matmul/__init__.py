@@ -20,8 +20,8 @@ of the left operand, which are read in place. Where these rows fill several chun
 packed as ``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once,
 so it asks for each line before the loop gets there (``prefetch``). Each task copies its panel where the
 columns are not contiguous or are fewer than the tile's, or where several tiles of rows read lines that lie
-far apart. If the plan's ``steps`` are fewer than the depth, the sums join a total, also in registers, after
-every ``steps``.
+far apart. If the plan's ``steps`` are fewer than the depth, all tiles of a chunk sum up ``steps`` of it
+before the next, and memory holds their sums; those of few rows join a total in registers.
 
 Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
 some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:

@@ -199,15 +199,19 @@ class _ChunkWriter(Writer):
     def chunk(self) -> tirx.Stmt:
         """All tiles of the chunk."""
         rows, columns, tile = int(self.hidden.shape[0]), self.product.shape.columns, self.plan.tile
+        tiles = ceil(rows / tile.rows)
 
         def of_panel(panel: Any) -> tirx.Stmt:
             column = self._clamped(panel, tile.columns, columns)
 
-            def of_row(number: Any) -> tirx.Stmt:
-                row = self._clamped(number, tile.rows, rows)
-                return self._tile(Origin(row, column, panel, {}, None, 0))
+            def of_rows(tile_at: Callable[[Origin], tirx.Stmt]) -> tirx.Stmt:
+                def of_row(number: Any) -> tirx.Stmt:
+                    row = self._clamped(number, tile.rows, rows)
+                    return tile_at(Origin(row, column, panel, {}, None, 0, number))
 
-            return nest.serial(ceil(rows / tile.rows), of_row, self._index)
+                return nest.serial(tiles, of_row, self._index)
+
+            return self._all_depth(of_rows, tiles)
 
         return nest.serial(ceil(columns / tile.columns), of_panel, self._index)
 

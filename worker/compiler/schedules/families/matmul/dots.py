@@ -30,7 +30,7 @@ from tvm.ir import TensorLoad
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place, step_along, uses
 from worker.compiler.schedules.dot_instructions import DotInstruction, held_dtype
-from worker.compiler.schedules.families.matmul.loops import Origin, Writer
+from worker.compiler.schedules.families.matmul.loops import OfRows, Origin, Writer
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, RightOperand, Unit
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import Machine
@@ -155,6 +155,9 @@ class DotWriter(Writer):
 
         rows = [nest.serial(whole, lambda at: row(at, group), self._index)] if whole else []
         return panel, nest.sequence(*rows, *([row(self._number(whole), rest)] if rest else []))
+
+    def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
+        return of_rows(self._tile)
 
     def _tile(self, origin: Origin) -> tirx.Stmt:
         tile, one, depth = self.plan.tile, self._instruction, self.product.depth.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import tvm
@@ -12,10 +13,12 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel
-from worker.compiler.schedules.families.matmul.plan import MatmulPlan
+from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import CACHE_LINE
 
+OfRows = Callable[[Callable[["Origin"], tirx.Stmt]], tirx.Stmt]
+"""The loop over the tiles of rows that use a panel, with the body for a tile's origin."""
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 
@@ -24,7 +27,7 @@ Element = Callable[[Any, Any, Any], Any]
 class Origin:
     """The origin of a tile: first row and column, panel, the batch's variables, the panel's copy if any.
 
-    ``visit`` counts the tiles of rows that use the panel.
+    ``visit`` counts the tiles of rows that use the panel, ``tile`` those of the chunk.
     """
 
     row: Any
@@ -33,6 +36,7 @@ class Origin:
     batch: Places
     copy: Any
     visit: Any
+    tile: Any
 
 
 @dataclass(frozen=True)
@@ -98,18 +102,64 @@ class Writer:
             copy, statement = self._copy_panel(column, places)
             prologue = [nest.declare(copy), statement]
 
-        def of_row(index: Any) -> tirx.Stmt:
-            row = self._clamped(first + index, tile.rows, product.row_count)
-            visit = index if self.plan.chunks_outside else first + index
-            return self._named(
-                (row, "row"),
-                body=lambda row: self._tile(Origin(row, column, panel, places, copy, visit)),
-            )
+        def of_rows(tile_at: Callable[[Origin], tirx.Stmt]) -> tirx.Stmt:
+            def of_row(index: Any) -> tirx.Stmt:
+                row = self._clamped(first + index, tile.rows, product.row_count)
+                visit = index if self.plan.chunks_outside else first + index
+                return self._named(
+                    (row, "row"),
+                    body=lambda row: tile_at(Origin(row, column, panel, places, copy, visit, index)),
+                )
+
+            return nest.serial(tiles, of_row, self._index)
 
         tiles = self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):
             tiles = nest.smaller(tiles, self._row_tiles - first)
-        return nest.sequence(*prologue, nest.serial(tiles, of_row, self._index))
+        return nest.sequence(*prologue, self._all_depth(of_rows, self.plan.chunk_tiles))
+
+    def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
+        """The tiles of a panel, with the whole depth at once or with a part of it for all of them at a time.
+
+        LLVM unrolls a loop over the parts of one tile and runs out of registers, so memory keeps the sums.
+
+        Args:
+            of_rows: the loop over the tiles.
+            most_tiles: the number of tiles, or more.
+        """
+        depth, steps, tile = self.product.depth.size, self.plan.steps, self.plan.tile
+        is_short = tile.rows <= FEW_ROWS and self.plan.chunk_tiles == 1
+        if is_short or not isinstance(depth, int) or steps >= depth:
+            return of_rows(self._tile)
+        kept_shape = (most_tiles, tile.rows, tile.vectors, tile.lanes)
+        kept = nest.workspace(kept_shape, self.product.dtype, "kept")
+        parts = ceil(depth / steps)
+
+        def clear(origin: Origin) -> tirx.Stmt:
+            return self._each(lambda *at: nest.store(kept, self._zero, origin.tile, *at))
+
+        def part(index: Any) -> tirx.Stmt:
+            return of_rows(lambda origin: self._part(index * steps, steps, origin, kept, is_last=False))
+
+        def last(origin: Origin) -> tirx.Stmt:
+            start = (parts - 1) * steps
+            return self._part(start, depth - start, origin, kept, is_last=True)
+
+        return nest.sequence(
+            nest.declare(kept), of_rows(clear), nest.serial(parts - 1, part, self._index), of_rows(last)
+        )
+
+    def _part(self, start: Any, steps: int, origin: Origin, kept: Any, *, is_last: bool) -> tirx.Stmt:
+        tile = self.plan.tile
+        sums = nest.registers((tile.chains, tile.rows, tile.vectors, tile.lanes), self.product.dtype, "sums")
+        joined = self._joined(sums)
+
+        def total(*at: Any) -> Any:
+            return kept[(origin.tile, *at)] + joined(*at)
+
+        add = self._each(lambda *at: nest.store(kept, total(*at), origin.tile, *at))
+        after = self._stores(total, origin) if is_last else [add]
+        return nest.sequence(nest.declare(sums), self._sum(sums, start, steps, origin), *after)
 
     def _copy_panel(self, column: Any, places: Places) -> tuple[Any, tirx.Stmt]:
         """A copy of the right operand's columns from ``column`` on, and the statement that fills it."""

@@ -73,7 +73,7 @@ _LEAST_TILES = 8
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
-_FEW_ROWS = 4
+FEW_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def matmul_plans(
 def prefetched_bytes(shape: MatmulShape, machine: Machine, right: RightOperand) -> int:
     """How far to prefetch packed weights; 0 where they stay in a cache or are read by many rows."""
     weight_bytes = shape.batches * shape.depth * shape.columns * shape.bits // 8
-    is_read_once = right.columns is not None and shape.rows <= _FEW_ROWS
+    is_read_once = right.columns is not None and shape.rows <= FEW_ROWS
     return _PREFETCHED if is_read_once and weight_bytes > machine.l2_bytes else 0
 
 
@@ -221,7 +221,7 @@ def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand,
     stays = plan.chunks_outside and _weights_stay(shape, machine)
     return (
         right.columns is not None
-        and shape.rows > _FEW_ROWS
+        and shape.rows > FEW_ROWS
         and weight_bytes > LARGE_WEIGHTS * machine.l2_bytes
         and not stays
     )
@@ -362,7 +362,7 @@ def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float
 
 def _steps(tile: MatmulTile, shape: MatmulShape) -> int:
     """The steps of a part of the depth; with few rows, joining the total more often costs nothing."""
-    if shape.rows > _FEW_ROWS or shape.unit is not None:
+    if shape.rows > FEW_ROWS or shape.unit is not None:
         return min(shape.depth, _MAX_STEPS)
     return min(shape.depth, _STEPS_PER_SUM * tile.chains)
 
