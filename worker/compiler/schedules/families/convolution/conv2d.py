@@ -67,6 +67,10 @@ _TILE_CYCLES = 20
 _TASK_CYCLES = 150
 """The cost of a row, or of rows joined to one, besides its tiles: the loops around them, the first tile."""
 _SCATTERED_COST = 1.02
+_FEW_REGISTERS = 16
+_SCATTERED_COLUMN_COST = 0.03
+"""What each such pixel costs besides if registers are few: 512 channels at 7x7 on Zen 3, by
+``make bench-tiles``."""
 _MAX_UNROLLED_COLUMNS = 11
 _UNROLLED_REGISTERS = 32
 _MIN_UNROLLED_TAPS = 512
@@ -224,12 +228,13 @@ def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
 def _registers(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> int:
     """Sums, the weights of a tap, and one pixel, or every pixel's channels if lanes can be factors.
 
-    For a plain image, LLVM keeps the pixels that neighboring taps share, about as many as sums.
+    A tile of one block holds the next pixel too. For a plain image, LLVM keeps the pixels that neighboring
+    taps share, about as many as sums.
     """
     sums = blocks * columns
     if shape.is_plain:
         return 2 * sums
-    return sums + blocks + (columns if machine.lane_factors else 1)
+    return sums + blocks + (columns if machine.lane_factors else 1 + (blocks == 1))
 
 
 def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
@@ -239,14 +244,14 @@ def _joins(shape: ConvolutionShape) -> tuple[int, ...]:
 
 
 def _parts(blocks: int, shape: ConvolutionShape, machine: Machine) -> int:
-    """One if the weights of a tile's blocks fit half of L2, else as few parts as fit an eighth of it."""
+    """One if the weights of a tile's blocks fit half of L2, else as few parts as fit half of L1."""
     weights_bytes = blocks * machine.lanes(shape.bits) * shape.taps * shape.bits // 8
     if weights_bytes <= machine.l2_bytes // 2:
         return 1
     fitting = (
         parts
         for parts in divisors(shape.channels, shape.channels)
-        if weights_bytes // parts <= machine.l2_bytes // 8
+        if weights_bytes // parts <= machine.l1_bytes // 2
     )
     return next(fitting, shape.channels)
 
@@ -264,25 +269,34 @@ def _cycles(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) ->
     """Cycles per tap and output vector, on the thread with the most work."""
     pixels = tile.joined * shape.columns
     whole, rest = divmod(pixels, tile.columns)
-    total = whole * _tile_cycles(tile.blocks, tile.columns, shape, machine)
+    total = whole * _tile_cycles(tile, tile.columns, shape, machine)
     if rest:
-        total += _tile_cycles(tile.blocks, rest, shape, machine)
-    total += _TASK_CYCLES / shape.taps
+        total += _tile_cycles(tile, rest, shape, machine)
+    total += _TASK_CYCLES * tile.parts / shape.taps
     tasks = shape.batch * shape.groups * (shape.blocks // tile.blocks) * (shape.rows // tile.joined)
     unequal = ceil(tasks / machine.threads) * machine.threads / tasks
-    scattered = tile.joined > 1 and not shape.contiguous
-    return total / (tile.blocks * pixels) * unequal * (_SCATTERED_COST if scattered else 1)
+    return total / (tile.blocks * pixels) * unequal * _scattered_cost(tile, shape, machine)
 
 
-def _tile_cycles(blocks: int, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
+def _scattered_cost(tile: ConvolutionTile, shape: ConvolutionShape, machine: Machine) -> float:
+    if tile.joined == 1 or shape.contiguous:
+        return 1.0
+    few = machine.registers <= _FEW_REGISTERS
+    return _SCATTERED_COST + (_SCATTERED_COLUMN_COST * tile.columns if few else 0.0)
+
+
+def _tile_cycles(tile: ConvolutionTile, columns: int, shape: ConvolutionShape, machine: Machine) -> float:
     """Cycles of a tap: the slowest of multiply-adds, loads, weights from L2, and a multiply-add's latency."""
+    blocks = tile.blocks
     multiply_adds = blocks * columns / machine.fma_ports
     loads = (blocks + columns) / machine.loads_per_cycle
     weights = blocks * machine.vector_bits // 8
-    near = weights / machine.near_bytes_per_cycle if weights * shape.taps > machine.l1_bytes // 2 else 0
+    near = 0.0
+    if weights * shape.taps // tile.parts > machine.l1_bytes // 2:
+        near = weights / machine.near_bytes_per_cycle
     slowest = max(multiply_adds, loads, near, machine.fma_latency)
     loop = 0 if machine.lane_factors else _TAP_CYCLES
-    return slowest + loop + _TILE_CYCLES / shape.taps
+    return slowest + loop + _TILE_CYCLES * tile.parts / shape.taps
 
 
 def _loads(tile: ConvolutionTile) -> float:
