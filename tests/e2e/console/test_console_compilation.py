@@ -100,17 +100,14 @@ def test_a_lost_connection_is_shown_and_made_again(browser: Browser, live: LiveA
     job = submitted(live)
     context = browser.new_context(base_url=live.url)
     page = context.new_page()
-    refused = iter((True, True))
 
     def refuse(route: Route) -> None:
-        if next(refused, False):
-            route.fulfill(status=503, body="away")
-        else:
-            route.continue_()
+        route.fulfill(status=503, body="away")
 
     page.route("**/events", refuse)
     page.goto(f"/console/compilations/{job}")
     expect(page.locator("#connection")).to_contain_text("connection lost", timeout=WAIT_MS)
+    page.unroute("**/events", refuse)
     expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=WAIT_MS)
 
     live.played.start(job)
