@@ -20,6 +20,7 @@ from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
+from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
@@ -61,8 +62,11 @@ PROBLEM = make_problem(
 
 
 def wait_for_workers(client: Client, count: int) -> None:
-    """Wait until the app's queue shows this number of live workers: what it shows may be seconds old."""
-    job = client.submit(MODEL, target="host", cache=False)
+    """Wait until the app's queue shows this number of live workers: what it shows may be seconds old.
+
+    The compilation that asks stands behind all others.
+    """
+    job = client.submit(MODEL, target="host", cache=False, priority=-MAX_PRIORITY)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (place := job.refresh().document.queue) is None or place.workers != count:
         assert time.monotonic() < deadline, place
