@@ -213,9 +213,16 @@ def explain(
 
 FRESH_SECONDS = 0.5
 REST_SHARE = 20.0
-"""A snapshot is kept this many times as long as it took to read: a long queue costs 5 % of a core at most."""
+"""A snapshot is kept this many times as long as it took to read: a long queue costs about 5 % of a core."""
+MAX_KEPT_SECONDS = 5.0
+"""A database that stalled once must not leave positions outdated for minutes."""
 
 RECENT_JOBS = 50
+
+
+def kept_seconds(read_seconds: float) -> float:
+    """How long a snapshot is kept, given how long it took to read."""
+    return min(max(FRESH_SECONDS, REST_SHARE * read_seconds), MAX_KEPT_SECONDS)
 
 
 class QueuePositions:
@@ -274,5 +281,5 @@ class QueuePositions:
             devices=self._store.device_tasks.live_platforms(),
         )
         ended = time.monotonic()
-        self._stale_at = ended + max(FRESH_SECONDS, REST_SHARE * (ended - began))
+        self._stale_at = ended + kept_seconds(ended - began)
         return snapshot

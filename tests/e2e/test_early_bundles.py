@@ -46,7 +46,7 @@ def test_the_first_bundle_is_there_while_the_search_runs_and_stays_after_it_is_c
         assert job.state is JobState.CANCELLED
         (archive,) = (file for file in job.document.artifacts if file.name == ARCHIVE)
         assert (job.download(tmp_path / "cancelled") / "model.so").read_bytes()
-    stored = httpx.head(f"{service}/v1/compilations/{job.id}/artifacts/{ARCHIVE}")
+    stored = httpx.head(f"{service}/v1/compilations/{job.id}/artifacts/{ARCHIVE}", timeout=60)
     assert stored.headers["ETag"].strip('"') == archive.digest
 
 

@@ -32,7 +32,9 @@ def test_every_target_gets_its_own_verified_library(service: str, model: Path, t
         comparison = group.compare()
         folders = [job.download(tmp_path / job.id) for job in group.jobs]
         html = {"Accept": "text/html"}
-        page = httpx.get(f"{service}/v1/groups/{group.id}/report", headers=html, follow_redirects=True)
+        page = httpx.get(
+            f"{service}/v1/groups/{group.id}/report", headers=html, follow_redirects=True, timeout=60
+        )
     assert comparison.same_reference
     expected = [Execution.NATIVE, Execution.NATIVE, Execution.EMULATED][: len(targets)]
     assert [result.execution for result in comparison.items] == expected

@@ -666,7 +666,8 @@ def test_an_emulated_device_times_candidates_only_if_it_is_named(
     world: World, name: str | None, measured: bool
 ) -> None:
     with world.device("emulator", "--emulated"):
-        ended, said = world.time(world.batch(FINDS, name=name), wait_seconds=0.5)
+        offer = world.batch(FINDS, name=name)
+        ended, said = world.time(offer, wait_seconds=WAIT_SECONDS if measured else 0.5)
     assert isinstance(ended, Ended) is measured
     if isinstance(ended, Problem):
         assert ended.detail == (

@@ -220,7 +220,10 @@ def test_a_program_whose_task_is_anothers_now_ends(tmp_path: Path, settings: Set
 def test_what_a_program_leaves_running_ends_with_it(tmp_path: Path, settings: Settings) -> None:
     device._prctl(device.PR_SET_CHILD_SUBREAPER, 1)
     pids = tmp_path / "pids"
-    script = f"{PROGRAM}/usr/bin/setsid /bin/sh -c 'echo $$ > {pids}; exec sleep 60' &\nsleep 0.5\n"
+    script = (
+        f"{PROGRAM}/usr/bin/setsid /bin/sh -c 'echo $$ > {pids}; exec sleep 60' &\n"
+        f"while [ ! -s {pids} ]; do sleep 0.05; done\n"
+    )
     try:
         ran(tmp_path, script, settings)
     finally:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from app.queue_position import QueueSnapshot, queue_place, ranks_by_needs, start_seconds
+from app.queue_position import QueueSnapshot, kept_seconds, queue_place, ranks_by_needs, start_seconds
 from bessemer.contract.capability import Capability, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
@@ -258,3 +258,10 @@ def test_a_job_without_a_capable_worker_names_what_it_waits_for() -> None:
 def test_a_worker_takes_nothing_from_a_queue_it_does_not_listen_to() -> None:
     deaf = worker("a").model_copy(update={"queues": (QueueName.QUICK,)})
     assert placed(job(1), (), (deaf,)).workers == 0
+
+
+@pytest.mark.parametrize(("read", "kept"), [(0.0, 0.5), (0.01, 0.5), (0.1, 2.0), (0.25, 5.0), (60.0, 5.0)])
+def test_a_snapshot_that_took_long_to_read_is_kept_longer_but_not_for_minutes(
+    read: float, kept: float
+) -> None:
+    assert kept_seconds(read) == kept

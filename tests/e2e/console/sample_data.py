@@ -58,7 +58,7 @@ class Shown:
 
 def fill(url: str, store: Store, folder: Path) -> Shown:
     """Fill an app's store as its users and workers do."""
-    with httpx.Client(base_url=url) as api:
+    with httpx.Client(base_url=url, timeout=60) as api:
         model = api.post("/v1/models", params={"name": "resnet18"}, content=bytes(46_800_000)).json()[
             "digest"
         ]

@@ -28,7 +28,7 @@ def compiler(live: LiveApp) -> str:
 
 
 def _failed(live: LiveApp, files: dict[str, bytes]) -> str:
-    with httpx.Client(base_url=live.url) as http:
+    with httpx.Client(base_url=live.url, timeout=60) as http:
         http.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
         job = str(http.post("/v1/compilations", json=request(inspect={"ir": True})).json()["id"])
     live.played.fail_with(job, live.played.start(job), files)

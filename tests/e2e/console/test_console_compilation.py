@@ -27,7 +27,7 @@ WHOLE_MS = 300_000
 
 def submitted(live: LiveApp, **fields: object) -> str:
     """The id of a new compilation."""
-    with httpx.Client(base_url=live.url) as client:
+    with httpx.Client(base_url=live.url, timeout=60) as client:
         client.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)
         response = client.post("/v1/compilations", json=request(cache=False, **fields))
     assert response.status_code == 202, response.text
@@ -100,17 +100,14 @@ def test_a_lost_connection_is_shown_and_made_again(browser: Browser, live: LiveA
     job = submitted(live)
     context = browser.new_context(base_url=live.url)
     page = context.new_page()
-    refused = iter((True, True))
 
     def refuse(route: Route) -> None:
-        if next(refused, False):
-            route.fulfill(status=503, body="away")
-        else:
-            route.continue_()
+        route.fulfill(status=503, body="away")
 
     page.route("**/events", refuse)
     page.goto(f"/console/compilations/{job}")
     expect(page.locator("#connection")).to_contain_text("connection lost", timeout=WAIT_MS)
+    page.unroute("**/events", refuse)
     expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=WAIT_MS)
 
     live.played.start(job)
@@ -144,7 +141,7 @@ def test_a_real_compilation_is_followed_and_another_cancelled(
     browser: Browser, service: str, saved: Saved
 ) -> None:
     model: Path = saved.path("mlp", SavedAs.PT2)
-    with httpx.Client(base_url=service) as client:
+    with httpx.Client(base_url=service, timeout=60) as client:
         first, second = (
             client.post(
                 "/v1/compilations",
@@ -177,7 +174,7 @@ def test_pictures_of_a_real_compilation(browser: Browser, service: str, saved: S
             name="cnn",
         ).wait()
         job, function = compiled.document.id, compiled.code().functions[0].name
-    with httpx.Client(base_url=f"{service}/v1/compilations/{job}") as client:
+    with httpx.Client(base_url=f"{service}/v1/compilations/{job}", timeout=60) as client:
         steps = client.get("/ir").json()["items"]
     changed = next(step["step"] for step in steps[1:] if step["changed"])
     own = f"/console/compilations/{job}"

@@ -147,7 +147,7 @@ def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> No
     with closing(open_store(StoreSettings(data=data))) as store:
         secret = store.keys.create(KeyRequest(scope=Scope.ADMIN, name="on call")).key
     with local_app(data, QUOTAS) as app:
-        with httpx.Client(base_url=app.url, headers={"authorization": f"Bearer {secret}"}) as api:
+        with httpx.Client(base_url=app.url, headers={"authorization": f"Bearer {secret}"}, timeout=60) as api:
             assert [api.post("/v1/keys", json=key).status_code for key in KEYS] == [201, 201]
         for scheme in SCHEMES:
             for page in watched(browser, app.url, viewport=SIZE, color_scheme=scheme):

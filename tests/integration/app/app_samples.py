@@ -1,9 +1,13 @@
 """Documents for tests of the front end, and a worker that is played by calling the store as one does."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fastapi import FastAPI
+
+from app.queue_position import QueuePositions
+from app.service import Service
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, Signature
@@ -123,3 +127,12 @@ class PlayedWorker:
         path.write_bytes(content)
         blob = self.store.for_tenant(attempt.tenant).artifacts.put_file(path)
         return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type)
+
+
+def look_anew(app: FastAPI) -> None:
+    """Have the next answer read the queue; else it may show it as it was seconds ago."""
+    service: Service = app.state.service
+    positions = QueuePositions(
+        service.store, service.queue, service.settings.worker_liveness_seconds, lambda _tenant: None
+    )
+    app.state.service = replace(service, queue_positions=positions)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import zstandard
-from app_samples import request, worker
+from app_samples import look_anew, request, worker
 from callers import client_of
 from fastapi import FastAPI
 
@@ -273,7 +273,7 @@ async def test_the_audit_log_has_what_devices_do_but_no_heartbeats(guarded: Fast
 
 
 async def test_a_compilation_for_a_platform_waits_until_a_device_of_it_is_live(
-    api: httpx.AsyncClient, front: Service, model: str
+    app: FastAPI, api: httpx.AsyncClient, front: Service, model: str
 ) -> None:
     capability = Capability(architecture="x86_64", foreign=("aarch64",))
     front.store.workers.beat(worker().model_copy(update={"capability": capability}))
@@ -283,7 +283,7 @@ async def test_a_compilation_for_a_platform_waits_until_a_device_of_it_is_live(
         "w1 (znver4) lacks aarch64"
     )
     await api.post("/v1/devices", json=BOARD)
-    await asyncio.sleep(0.6)  # a snapshot of the queue is kept for half a second
+    look_anew(app)
     shown = (await api.get(f"/v1/compilations/{submitted['id']}")).json()["queue"]
     assert (shown["waiting_for"], shown["workers"]) == (None, 1)
 

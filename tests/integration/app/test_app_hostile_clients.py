@@ -58,7 +58,9 @@ CROSS_SITE: dict[str, tuple[str, dict[str, str], int]] = {
 def test_only_pages_of_the_service_may_change_something(case: str, server: ServerProcess) -> None:
     method, headers, status = CROSS_SITE[case]
     content = b"model" if method == "POST" else None
-    response = httpx.request(method, f"{server.url}/v1/models", headers=headers, content=content)
+    response = httpx.request(
+        method, f"{server.url}/v1/models", headers=headers, content=content, timeout=PATIENCE_SECONDS
+    )
     assert response.status_code in ({200, 201} if status == 201 else {status}), response.text
 
 
@@ -66,7 +68,7 @@ def test_only_pages_of_the_service_may_change_something(case: str, server: Serve
 @pytest.mark.parametrize("media", ["text/plain", "multipart/form-data; boundary=x", "application/json"])
 def test_a_page_of_another_site_submits_nothing(path: str, media: str, server: ServerProcess) -> None:
     headers = {"Origin": "http://evil.example", "Content-Type": media}
-    response = httpx.post(f"{server.url}{path}", headers=headers, content=FORM)
+    response = httpx.post(f"{server.url}{path}", headers=headers, content=FORM, timeout=PATIENCE_SECONDS)
     assert (response.status_code, response.json()["code"]) == (403, "origin-refused")
     assert len(server.stored_files()) <= 1
 
@@ -156,7 +158,7 @@ def test_a_small_upload_is_answered_while_slow_ones_hang(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", ["/docs", "/metrics", "/v1/models", "/v1/nothing", "/openapi.json"])
 def test_every_response_keeps_browsers_from_guessing(path: str, server: ServerProcess) -> None:
-    headers = httpx.get(f"{server.url}{path}").headers
+    headers = httpx.get(f"{server.url}{path}", timeout=PATIENCE_SECONDS).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["referrer-policy"] == "no-referrer"

@@ -196,10 +196,10 @@ async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_th
     api: AsyncClient, front: Service, job: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
-    front.store.database.close()
     file = front.settings.folder / "bessemer.sqlite"
     file.rename(file.with_suffix(".away"))
     file.mkdir()
+    front.store.database.close()
     answer = await api.get(f"/v1/compilations/{job}")
     entries = map(json.loads, caplog.text.splitlines())
     (entry,) = (entry for entry in entries if entry["logger"] == "app.http.problems")

@@ -1,12 +1,9 @@
 """What the API says of a queue, and of those who work."""
 
-from dataclasses import replace
-
-from app_samples import PlayedWorker, request, worker
+from app_samples import PlayedWorker, look_anew, request, worker
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from app.queue_position import QueuePositions
 from app.service import Service
 from bessemer.contract.base import now
 from bessemer.contract.capability import Capability
@@ -17,15 +14,6 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
-
-
-def look_anew(app: FastAPI) -> None:
-    """Have the next answer look at the queue; else it may be half a second old."""
-    service: Service = app.state.service
-    positions = QueuePositions(
-        service.store, service.queue, service.settings.worker_liveness_seconds, lambda _tenant: None
-    )
-    app.state.service = replace(service, queue_positions=positions)
 
 
 async def submitted(api: AsyncClient, **fields: object) -> Compilation:

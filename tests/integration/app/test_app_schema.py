@@ -180,7 +180,7 @@ def test_every_answer_is_described_and_tells_nothing_of_another_tenant(world: Wo
 def is_whole(world: World, tenant: Tenant) -> bool:
     """Whether a tenant still has its data."""
     paths = (f"/v1/models/{tenant.digest}", *(f"/v1/compilations/{job}" for job in tenant.jobs.values()))
-    with httpx.Client(base_url=world.url, headers=tenant.headers) as api:
+    with httpx.Client(base_url=world.url, timeout=PATIENCE_SECONDS, headers=tenant.headers) as api:
         return all(api.get(path).status_code == 200 for path in paths)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from typing import Any
 import zstandard
 
 from bessemer.bundle.manifest import ARCHIVE, CHECKSUMS, LIBRARY, MANIFEST, BundleFile, Manifest
+from bessemer.client import Client
 from bessemer.contract.base import now
 from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.model import Inspection, ModelFormat, ModelState, Signature
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import BaselineResult, Latency, StageTime
+from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.sandbox import Layer, LayerStatus, SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
@@ -28,6 +31,7 @@ from bessemer.store.store import Store
 from tests.inspections import inspected
 from tests.tenant_data import own, started
 
+PATIENCE_SECONDS = 120
 MODEL = b"a model, as far as anybody has looked"
 DIGEST = hashlib.sha256(MODEL).hexdigest()
 IMAGE = TensorSpec(name="x", shape=(1, 784))
@@ -55,6 +59,19 @@ PLACE = SourcePlace(operator="aten.foo", module_path="encoder.layers.0", file="n
 PROBLEM = make_problem(
     ErrorCode.OPERATOR_UNSUPPORTED, "aten.foo has no translation.", stage="translate", places=(PLACE,)
 )
+
+
+def wait_for_workers(client: Client, count: int) -> None:
+    """Wait until the app's queue shows this number of live workers: what it shows may be seconds old.
+
+    The compilation that asks stands behind all others.
+    """
+    job = client.submit(MODEL, target="host", cache=False, priority=-MAX_PRIORITY)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (place := job.refresh().document.queue) is None or place.workers != count:
+        assert time.monotonic() < deadline, place
+        time.sleep(0.05)
+    job.cancel()
 
 
 def make_bundle() -> bytes:

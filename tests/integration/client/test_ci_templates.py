@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from action_runner import ACTION, INSTALLS, Event, Runner, environment, inputs, sh, steps, variables
-from client_samples import FIGURES, MODEL, TARGET, FakeWorker
+from client_samples import FIGURES, MODEL, TARGET, FakeWorker, wait_for_workers
 
 from bessemer.client import Client
 from bessemer.contract.job import Artifact, JobState
@@ -222,6 +222,7 @@ def test_a_gate_without_a_capable_worker_names_the_need_and_cancels(
 ) -> None:
     (tmp_path / "net.pt2").write_bytes(MODEL)
     with fake_worker.living() if has_worker else nullcontext():
+        wait_for_workers(client, int(has_worker))
         ran = subprocess.run(
             [sys.executable, "-m", "bessemer.cli", "gate", "net.pt2", "--summary", "summary.md", *arguments],
             cwd=tmp_path,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from client_samples import DIGEST, MODEL, FakeWorker
+from client_samples import DIGEST, MODEL, PATIENCE_SECONDS, FakeWorker, wait_for_workers
 
 from bessemer.client import Client
 from bessemer.contract.base import now
@@ -28,9 +28,6 @@ from bessemer.contract.usage import Usage
 from bessemer.errors import NotFoundError
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_SECONDS = 120
-STALE_SECONDS = 2.0
-"""The app rereads the workers within this time."""
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 """A shell's background processes inherit an ignored SIGINT, and so may this test run."""
 
@@ -335,7 +332,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
     server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     with a_plain_worker(fake_worker):
-        time.sleep(STALE_SECONDS)
+        wait_for_workers(client, 1)
         ran = bessemer(server, "compile", model, "--target", "sapphirerapids", "--detach")
     first, _ = ran.stderr.splitlines()
     job_id = ran.stdout.strip()

@@ -23,7 +23,7 @@ Rig = Any
 @pytest.fixture
 def victim() -> Iterator["subprocess.Popen[bytes]"]:
     """A process of the supervisor's user, with a secret in its environment."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     with subprocess.Popen(sleeper, env={"SECRET": "of the supervisor"}) as process:
         yield process
         process.kill()
@@ -35,7 +35,7 @@ def listener(family: socket.AddressFamily, address: Any) -> Iterator[Any]:
     with socket.socket(family) as server:
         server.bind(address)
         server.listen()
-        server.settimeout(30)
+        server.settimeout(300)
         thread = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
         thread.start()
         yield server.getsockname()

@@ -6,7 +6,7 @@ The jobs run without the sandbox, where they can leave more.
 import fcntl
 import json
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from worker_samples import wait_until
@@ -195,27 +195,20 @@ def test_a_job_that_speaks_out_of_turn_is_ended_at_once(rig: Rig, lines: list[by
     assert len(row.stages) <= 1
 
 
-def test_a_job_that_keeps_its_turn_loses_it(rig: Rig, tmp_path: Path) -> None:
+def test_a_job_that_keeps_its_turn_loses_it(
+    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lock = tmp_path / "measuring"
     task = rig.job(SAY.format(lines=[b'{"kind": "turn-requested"}\n'], rest=600))
 
     def measure_too() -> None:
+        wait_until(lambda: "a job has measured for 0.2 s; the next turn begins" in caplog.text)
         with lock.open("w") as other:
-            wait_until(lambda: _is_locked(other))
-            fcntl.flock(other, fcntl.LOCK_EX)
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         own(rig.store).jobs.request_cancel(task.id)
 
     row = rig.handle_while(task, measure_too, measuring_lock=lock, measuring_turn_seconds=0.2)
     assert row.state is JobState.CANCELLED
-
-
-def _is_locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return False
 
 
 FORGE = """
