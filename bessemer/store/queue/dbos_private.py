@@ -27,6 +27,8 @@ from bessemer.store.queue_port import CanTake, QueueName, split_partition
 POLLING_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 10.0
+LOOKS_PER_CONNECTION = 100
+"""Then the pool gives another one, if the server of this one is no longer primary."""
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +140,7 @@ class QueueWatch:
                 with database.engine.connect() as connection:
                     self._look(database, connection)
             except Exception as error:
-                log.warning("cannot look for queued tasks: %s", str(error).splitlines()[0])
+                log.warning("cannot look for queued tasks: %s", str(error).partition("\n")[0])
                 self._stopping.wait(RETRY_SECONDS)
 
     def _look(self, database: SystemDatabase, connection: sa.Connection) -> None:
@@ -147,7 +149,7 @@ class QueueWatch:
         if file is None:
             connection.execution_options(isolation_level="AUTOCOMMIT")
         seen = None
-        while not self._stopping.is_set():
+        for _ in range(LOOKS_PER_CONNECTION):
             version = None if file is None else file.execute("PRAGMA data_version").fetchone()
             if version is None or version != seen:
                 found = connection.execute(query).one()._mapping
@@ -155,7 +157,8 @@ class QueueWatch:
                     self._with_tasks = frozenset(name for name in QueueName if found[name])
                     self._changed.notify_all()
                 seen = version
-            self._stopping.wait(POLLING_SECONDS)
+            if self._stopping.wait(POLLING_SECONDS):
+                return
 
 
 @contextmanager
@@ -214,7 +217,6 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
     try:
         yield watch
     finally:
-        watch.stop()
         SystemDatabase._begin = plain_begin  # type: ignore[method-assign]
         SystemDatabase._claim_gate = plain_gate  # type: ignore[method-assign]
         SystemDatabase.dequeue_scopes = plain_scopes  # type: ignore[method-assign]
