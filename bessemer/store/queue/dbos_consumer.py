@@ -14,7 +14,7 @@ from bessemer.contract.access import Tenant
 from bessemer.store.database import mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_engine import consumer_config, prepare_engine
-from bessemer.store.queue.dbos_private import claiming_in_turn
+from bessemer.store.queue.dbos_private import QueueWatch, claiming_in_turn
 from bessemer.store.queue.dbos_queue import DbosQueue
 from bessemer.store.queue_port import (
     CanTake,
@@ -58,12 +58,12 @@ class DbosConsumer:
             StoreUnavailableError: the engine's database cannot be reached at the start.
         """
         bridge = _Bridge(handle)
-        with claiming_in_turn(self._can_take, self._most_running):
+        with claiming_in_turn(self._can_take, self._most_running) as watch:
             try:
                 await asyncio.to_thread(self._launch, bridge)
                 await asyncio.Event().wait()
             finally:
-                await asyncio.shield(self._stop(bridge))
+                await asyncio.shield(self._stop(bridge, watch))
 
     def _launch(self, bridge: "_Bridge") -> None:
         prepare_engine(self._url)
@@ -73,10 +73,10 @@ class DbosConsumer:
         with mapped_errors():
             DBOS.launch()
 
-    async def _stop(self, bridge: "_Bridge") -> None:
+    async def _stop(self, bridge: "_Bridge", watch: QueueWatch) -> None:
         logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every cancelled task
         try:
-            await bridge.stop()
+            await asyncio.gather(bridge.stop(), asyncio.to_thread(watch.stop))
             await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
             await asyncio.to_thread(self._hand_back)
         finally:

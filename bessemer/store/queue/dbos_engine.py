@@ -16,14 +16,13 @@ from bessemer.contract.request import MAX_PRIORITY
 from bessemer.store.database import SQLITE, Database, mapped_errors
 from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import ADVISORY_LOCK, set_wal, sqlite_starter_lock
-from bessemer.store.queue.dbos_private import TURNS
+from bessemer.store.queue.dbos_private import POLLING_SECONDS, TURNS
 from bessemer.store.queue_port import PostponedError, QueueName
 
 APPLICATION = "bessemer"
 VERSION = "1"
 """The version of the task format. DBOS recovers a task only if its version is the same."""
 SCHEMA = "dbos"
-POLLING_SECONDS = 0.1
 SLOTS_PER_WORKER = 1
 
 

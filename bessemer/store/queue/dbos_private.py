@@ -8,6 +8,7 @@ Private names are used where the public interface has no equivalent:
   DBOS orders a queue by priority and age, not by tenant.
 """
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,14 @@ from dbos._sys_db import SystemDatabase
 from bessemer.contract.access import Tenant
 from bessemer.contract.tenant_turns import Turns, next_tenant
 from bessemer.store.queue_port import CanTake, QueueName, split_partition
+
+POLLING_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+STOP_SECONDS = 10.0
+LOOKS_PER_CONNECTION = 100
+"""Then the pool gives another one, if the server of this one is no longer primary."""
+
+log = logging.getLogger(__name__)
 
 PENDING, ENQUEUED, DELAYED = (
     status.value
@@ -94,8 +103,66 @@ def read_turns(client: DBOSClient, queue_name: str) -> Turns:
         return _read_turns(client._sys_db, connection, queue_name)
 
 
+class QueueWatch:
+    """Looks ten times a second which queues have queued tasks: one query for all, on one connection.
+
+    On SQLite, a look reads only the file's version while no other connection has changed the file.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._with_tasks: frozenset[str] = frozenset()
+        self._thread: threading.Thread | None = None
+
+    def wait(self, database: SystemDatabase, queue_name: str) -> bool:
+        """Wait until a queue has queued tasks; False if ``stop`` was called. The first call starts it."""
+        with self._changed:
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, args=(database,), name="queue-watch", daemon=True
+                )
+                self._thread.start()
+            self._changed.wait_for(lambda: queue_name in self._with_tasks or self._stopping.is_set())
+            return not self._stopping.is_set()
+
+    def stop(self) -> None:
+        """End every ``wait``, now and later, and close the connection. Blocks."""
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
+    def _run(self, database: SystemDatabase) -> None:
+        while not self._stopping.is_set():
+            try:
+                with database.engine.connect() as connection:
+                    self._look(database, connection)
+            except Exception as error:
+                log.warning("cannot look for queued tasks: %s", str(error).partition("\n")[0])
+                self._stopping.wait(RETRY_SECONDS)
+
+    def _look(self, database: SystemDatabase, connection: sa.Connection) -> None:
+        query = sa.select(*(_has_queued(database, name).label(name) for name in QueueName))
+        file = connection.connection.driver_connection if connection.dialect.name == "sqlite" else None
+        if file is None:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+        seen = None
+        for _ in range(LOOKS_PER_CONNECTION):
+            version = None if file is None else file.execute("PRAGMA data_version").fetchone()
+            if version is None or version != seen:
+                found = connection.execute(query).one()._mapping
+                with self._changed:
+                    self._with_tasks = frozenset(name for name in QueueName if found[name])
+                    self._changed.notify_all()
+                seen = version
+            if self._stopping.wait(POLLING_SECONDS):
+                return
+
+
 @contextmanager
-def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | None]) -> Iterator[None]:
+def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | None]) -> Iterator[QueueWatch]:
     """Inside the context, this process claims the first task of the tenant whose turn it is.
 
     Only tasks without needs count, and tasks whose needs the process can meet. ``turns`` has the order.
@@ -108,9 +175,13 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
     begins by counting the queue's turns in its own transaction, which locks that row on PostgreSQL and the
     file on SQLite.
 
-    If no task is queued, nothing is claimed: an idle worker polls each queue ten times a second.
+    DBOS's thread of a queue waits while no task is queued, and polls while it cannot take a queued one.
+
+    Yields:
+        What these threads wait for. ``stop`` it before DBOS, which waits for them.
     """
     claim = threading.local()
+    watch = QueueWatch()
 
     @contextmanager
     def begin(self: SystemDatabase, isolation: str | None) -> Iterator[sa.Connection]:
@@ -135,7 +206,8 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
         return [self.tables.workflow_status.c.workflow_uuid == first]
 
     def scopes(self: SystemDatabase, queue_name: str) -> list[str | None]:
-        return plain_scopes(self, queue_name) if _has_queued(self, queue_name) else []
+        is_ours = queue_name in tuple(QueueName)  # DBOS also polls a queue of its own, which stays empty
+        return plain_scopes(self, queue_name) if is_ours and watch.wait(self, queue_name) else []
 
     plain_begin = SystemDatabase._begin
     plain_gate, plain_scopes = SystemDatabase._claim_gate, SystemDatabase.dequeue_scopes
@@ -143,7 +215,7 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
     SystemDatabase._claim_gate = gate  # type: ignore[method-assign]
     SystemDatabase.dequeue_scopes = scopes  # type: ignore[method-assign]
     try:
-        yield
+        yield watch
     finally:
         SystemDatabase._begin = plain_begin  # type: ignore[method-assign]
         SystemDatabase._claim_gate = plain_gate  # type: ignore[method-assign]
@@ -206,9 +278,5 @@ def _with_status(
     return (tasks.queue_name == queue_name, tasks.status == status, database._in_flight_status_prover())
 
 
-def _has_queued(database: SystemDatabase, queue_name: str) -> bool:
-    queued = sa.select(database.tables.workflow_status.c.queue_name).where(
-        *_with_status(database, queue_name, ENQUEUED)
-    )
-    with database.engine.connect() as connection:
-        return connection.execute(queued.limit(1)).first() is not None
+def _has_queued(database: SystemDatabase, queue_name: str) -> sa.ColumnElement[bool]:
+    return sa.exists().where(*_with_status(database, queue_name, ENQUEUED))
