@@ -87,7 +87,7 @@ bench-gpu: setup ## compile models and products for a GPU; CASES="bert-32-bf16" 
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
-bench-convolutions: setup ## time 3x3 convolutions, direct and by Winograd; LAYERS="64x56x64" selects
+bench-convolutions: setup ## time convolutions, direct and by Winograd; LAYERS="64x56x64 80x1x3000x512" selects
 	@$(BIN)/python -m benchmarks.convolutions $(LAYERS)
 
 bench-grouped: setup ## time grouped convolutions beside other runtimes; LAYERS="128x56x32" selects

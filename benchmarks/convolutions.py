@@ -1,6 +1,8 @@
-"""Times 3x3 convolutions, direct and by Winograd's algorithm, in alternation: ``make bench-convolutions``.
+"""Times convolutions, direct and by Winograd's algorithm, in alternation: ``make bench-convolutions``.
 
-LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels. Prints for each layer
+They have 3x3 taps, or 3 taps if they are of sequences.
+LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels; "64x1x3000x64" is a
+sequence: input channels, 1, pixels, output channels. Prints for each layer
 the median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the
 processor's model chooses. All sides run in this process, so their threads do not disturb each other.
 """
@@ -15,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,35 +28,43 @@ from worker.compiler.codegen.executable import build_library
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.schedules.families.convolution import layers
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
-from worker.compiler.schedules.families.convolution.winograd_points import POINTS
+from worker.compiler.schedules.families.convolution.winograd_points import POINTS, TAPS
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.target import host_mcpu, host_triple
 
-LAYERS = ("64x56x64", "128x28x128", "256x14x256", "512x7x512")
-"""The four of ResNet-18."""
+LAYERS = ("64x56x64", "128x28x128", "256x14x256", "512x7x512", "80x1x3000x512", "256x1x500x256")
+"""The four of ResNet-18, Whisper's first, and one of a text-to-speech model."""
 ROUNDS = 40
 DIRECT = 0
+_CLOCK = process_time if len(os.sched_getaffinity(0)) == 1 else perf_counter
+"""With one thread, other processes do not count."""
 
 
 class Layer(NamedTuple):
-    """A convolution of 3x3 taps with a border, a bias and a ReLU."""
+    """A convolution with a border, a bias and a ReLU."""
 
     inputs: int
-    size: int
+    sizes: tuple[int, ...]
     outputs: int
 
 
-def main(layers: tuple[str, ...]) -> None:
+def _layer(text: str) -> Layer:
+    inputs, *sizes, outputs = map(int, text.split("x"))
+    return Layer(inputs, tuple(sizes * 2 if len(sizes) == 1 else sizes[1:]), outputs)
+
+
+def main(texts: tuple[str, ...]) -> None:
     """Print a line for each layer."""
     cores = len(os.sched_getaffinity(0))
     host = {"kind": "llvm", "mtriple": host_triple(), "mcpu": host_mcpu(), "num-cores": cores}
     target = tvm.target.Target(host)
     tiles = "  ".join(f"F({side}x{side})/direct" for side in POINTS)
     print(f"layer          direct us  {tiles}  chosen")
-    for text in layers:
-        layer = Layer(*map(int, text.split("x")))
+    for text in texts:
+        layer = _layer(text)
         with TemporaryDirectory() as folder:
             times = _times(layer, target, Path(folder))
         ratios = [
@@ -69,7 +79,7 @@ def main(layers: tuple[str, ...]) -> None:
 def _times(layer: Layer, target: tvm.target.Target, folder: Path) -> dict[int, list[float]]:
     """Seconds of the kernel's runs, direct and by the sides of tiles."""
     draws = np.random.default_rng(0)
-    pixels = draws.standard_normal((1, layer.inputs, layer.size, layer.size)).astype(np.float32)
+    pixels = draws.standard_normal((1, layer.inputs, *layer.sizes)).astype(np.float32)
     times: dict[int, list[float]] = {}
     machines = []
     for side in (DIRECT, *POINTS):
@@ -87,8 +97,8 @@ def _times(layer: Layer, target: tvm.target.Target, folder: Path) -> dict[int, l
 
 def _record(moments: list[float], _function: Any, name: str, *_rest: Any) -> None:
     """Note when a kernel begins and ends."""
-    if "conv2d" in str(name):
-        moments.append(perf_counter())
+    if "conv" in str(name):
+        moments.append(_CLOCK())
 
 
 def _differences(moments: list[float]) -> list[float]:
@@ -114,31 +124,21 @@ def _forced(side: int) -> Iterator[None]:
 def _candidates(layer: Layer, machine: Machine) -> tuple[WinogradShape, ...]:
     lanes = machine.lanes(32)
     inputs, outputs = -(-layer.inputs // lanes), -(-layer.outputs // lanes)
-    taps = 9 * inputs * lanes
-    shape = ConvolutionShape(
-        batch=1,
-        groups=1,
-        blocks=outputs,
-        rows=layer.size,
-        columns=layer.size,
-        taps=taps,
-        contiguous=False,
-        channels=inputs,
-        image=inputs * lanes * layer.size**2,
-        weights=taps * outputs * lanes,
-    )
-    return faster_by_winograd(shape, machine)
+    height, width = (1, *layer.sizes)[-2:]
+    known = layers.Layer(1, inputs, height, width, outputs, height, width, lanes, len(layer.sizes))
+    return faster_by_winograd(known.direct, machine)
 
 
 def _compiled(layer: Layer, target: tvm.target.Target, path: Path) -> tvm.runtime.Module:
-    draws = np.random.default_rng(1)
-    weights = draws.standard_normal((layer.outputs, layer.inputs, 3, 3)).astype(np.float32)
-    bias = draws.standard_normal((1, layer.outputs, 1, 1)).astype(np.float32)
+    draws, dimensions = np.random.default_rng(1), len(layer.sizes)
+    weights = draws.standard_normal((layer.outputs, layer.inputs, *(TAPS,) * dimensions)).astype(np.float32)
+    bias = draws.standard_normal((1, layer.outputs, *(1,) * dimensions)).astype(np.float32)
+    convolve = relax.op.nn.conv1d if dimensions == 1 else relax.op.nn.conv2d
     builder = relax.BlockBuilder()
-    image = relax.Var("x", relax.TensorType((1, layer.inputs, layer.size, layer.size), "float32"))
+    image = relax.Var("x", relax.TensorType((1, layer.inputs, *layer.sizes), "float32"))
     with builder.function("main", [image]):
         with builder.dataflow():
-            sums = builder.emit(relax.op.nn.conv2d(image, relax.const(weights), padding=(1, 1, 1, 1)))
+            sums = builder.emit(convolve(image, relax.const(weights), padding=(1,) * 2 * dimensions))
             biased = builder.emit(relax.op.add(sums, relax.const(bias)))
             result = builder.emit_output(relax.op.nn.relu(biased))
         builder.emit_func_output(result)

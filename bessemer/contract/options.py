@@ -181,9 +181,9 @@ class OptimizeOptions(Document):
     )
     convolutions: Convolutions = Field(
         default=Convolutions.AUTOMATIC,
-        description="`automatic`: compute a convolution of 3x3 taps by Winograd's algorithm where the "
-        "processor's model expects it to be faster and its error with the layer's weights is at most a tenth "
-        "of the relative tolerance. `direct`: compute every convolution directly.",
+        description="`automatic`: compute a convolution of 3x3 taps, or 3 of a sequence, by Winograd's "
+        "algorithm where the processor's model expects it to be faster and its error with the layer's "
+        "weights is at most a tenth of the relative tolerance. `direct`: compute every convolution directly.",
     )
     float32_products: Float32Products = Field(
         default=Float32Products.EXACT,

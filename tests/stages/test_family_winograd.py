@@ -38,27 +38,37 @@ op = relax.op
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of 3 x 3 taps, its tile, and its epilogue."""
+    """A convolution of 3 x 3 taps, or 3 of a sequence, its tile, and its epilogue."""
 
     side: int
     blocks: int
     batch: int
     inputs: int
     outputs: int
-    image: tuple[int, int]
-    padding: tuple[int, int]
+    image: tuple[int, ...]
+    padding: tuple[int, ...]
     epilogue: str
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return (3,) * len(self.image)
 
+
+sizes = st.one_of(
+    st.tuples(
+        st.tuples(*[st.integers(3, 19)] * dimensions),
+        st.tuples(*[st.integers(0, 2)] * dimensions),
+    )
+    for dimensions in (1, 2)
+)
 layers = st.builds(
-    Layer,
+    lambda size, **others: Layer(image=size[0], padding=size[1], **others),
+    size=sizes,
     side=st.sampled_from([2, 4]),
     blocks=st.integers(1, 4),
     batch=st.integers(1, 4),
     inputs=st.integers(16, 40),
     outputs=st.integers(1, 40),
-    image=st.tuples(st.integers(3, 19), st.integers(3, 19)),
-    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     epilogue=st.sampled_from(["none", "relu", "residual", "gelu"]),
 )
 
@@ -68,15 +78,17 @@ def forced(side: int, blocks: int) -> Iterator[None]:
     """Every convolution that can be computed by Winograd's algorithm has these tiles and groups."""
 
     def choose(direct: ConvolutionShape, machine: Machine) -> tuple[WinogradShape, ...]:
+        dimensions = 1 if direct.taps == 3 * direct.channels * machine.lanes(32) else 2
         shape = WinogradShape(
             side=side,
             batch=direct.batch,
             inputs=direct.channels,
             outputs=direct.blocks,
-            rows=direct.rows,
-            columns=direct.columns,
+            rows=direct.rows if dimensions == 2 else 1,
+            columns=direct.columns if dimensions == 2 else direct.rows * direct.columns,
             blocks=divisors(direct.blocks, blocks)[-1],
             lanes=machine.lanes(32),
+            dimensions=dimensions,
         )
         return (shape,)
 
@@ -92,8 +104,9 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 def convolved(layer: Layer, data: Array, weights: Array, bias: Array) -> tvm.IRModule:
     def compute(x: relax.Expr) -> relax.Expr:
-        result = op.nn.conv2d(x, relax.const(weights), padding=(*layer.padding, *layer.padding))
-        result = op.add(result, relax.const(bias.reshape(1, -1, 1, 1)))
+        convolve = op.nn.conv1d if len(layer.image) == 1 else op.nn.conv2d
+        result = convolve(x, relax.const(weights), padding=layer.padding * 2)
+        result = op.add(result, relax.const(bias.reshape(1, -1, *(1 for _ in layer.image))))
         match layer.epilogue:
             case "relu":
                 return op.nn.relu(result)
@@ -109,7 +122,8 @@ def convolved(layer: Layer, data: Array, weights: Array, bias: Array) -> tvm.IRM
 
 def exact(layer: Layer, data: Array, weights: Array, bias: Array) -> Array:
     values = (torch.from_numpy(each).double() for each in (data, weights, bias))
-    result = functional.conv2d(*values, padding=layer.padding)
+    convolve = functional.conv1d if len(layer.image) == 1 else functional.conv2d
+    result = convolve(*values, padding=layer.padding)
     match layer.epilogue:
         case "relu":
             result = torch.relu(result)
@@ -122,7 +136,8 @@ def exact(layer: Layer, data: Array, weights: Array, bias: Array) -> Array:
 
 def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path) -> None:
     data = numbers(layer.batch, layer.inputs, *layer.image)
-    weights, bias = numbers(layer.outputs, layer.inputs, 3, 3, seed=1), numbers(layer.outputs, seed=2)
+    weights = numbers(layer.outputs, layer.inputs, *layer.taps, seed=1)
+    bias = numbers(layer.outputs, seed=2)
     target = target_of(mcpu)
     with forced(layer.side, layer.blocks):
         module = scheduled(convolved(layer, data, weights, bias), target)
@@ -149,6 +164,9 @@ def test_a_layer_of_any_shape_is_right(
         Layer(2, 4, 3, 32, 40, (7, 7), (1, 1), "relu"),
         Layer(4, 1, 4, 17, 9, (3, 3), (0, 0), "none"),
         Layer(4, 2, 2, 24, 16, (5, 18), (2, 0), "gelu"),
+        Layer(4, 2, 2, 24, 32, (150,), (1,), "residual"),
+        Layer(2, 1, 3, 17, 9, (3,), (0,), "relu"),
+        Layer(4, 1, 1, 16, 16, (13,), (2,), "gelu"),
     ],
     ids=lambda layer: f"F{layer.side}-{layer.image}",
 )
@@ -203,8 +221,9 @@ def test_an_infinity_spreads_over_its_tile_and_no_further(server: CandidateClien
     assert np.isfinite(actual).all()
 
 
-def test_the_error_against_float64_grows_with_the_tile() -> None:
-    weights = numbers(64, 64, 3, 3) / 24
+@pytest.mark.parametrize("taps", [(3, 3), (3,)])
+def test_the_error_against_float64_grows_with_the_tile(taps: tuple[int, ...]) -> None:
+    weights = numbers(64, 64, *taps) / 24
 
     small, large = winograd_error(weights, 2), winograd_error(weights, 4)
 
@@ -238,6 +257,28 @@ def test_the_next_tile_or_a_direct_convolution_replaces_one_with_a_large_error(
     scheduled(convolved(layer, data, weights, numbers(64)), target_of("znver3"))
 
     assert packed == ([] if side is None else [side])
+
+
+@pytest.mark.parametrize(
+    ("image", "strides", "dilation", "used"),
+    [
+        ((3000,), 1, 1, True),
+        ((3000,), 2, 1, False),
+        ((3000,), 1, 2, False),
+        ((4,), 1, 1, False),
+    ],
+)
+def test_sequences_use_it_with_neighboring_windows_and_taps(
+    image: tuple[int, ...], strides: int, dilation: int, used: bool
+) -> None:
+    weights = relax.const(numbers(64, 64, 3))
+
+    def compute(x: relax.Expr) -> relax.Expr:
+        return op.nn.conv1d(x, weights, strides=strides, padding=dilation, dilation=dilation)
+
+    module = scheduled(main_of(compute, numbers(1, 64, *image)), target_of("znver3"))
+
+    assert any("conv1d_winograd" in variable.name_hint for variable in module.get_global_vars()) is used
 
 
 class Convolved(nn.Module):

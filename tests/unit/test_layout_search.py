@@ -44,12 +44,12 @@ def test_algorithms_that_may_gain_most_are_measured_first(
     assert chosen(most, *standings) == expected
 
 
-@pytest.mark.parametrize("layer", [WIDE, DEEP])
+@pytest.mark.parametrize("layer", [WIDE, DEEP, Layer(1, 4, 1, 56, 4, 1, 56, 16, dimensions=1)])
 def test_a_key_names_a_layer(layer: Layer) -> None:
     assert layer_of(layer.key) == layer
 
 
-@pytest.mark.parametrize("key", ["", "1x2", "1x4x56x56x4x56x56xa", "1x4x56x56x4x56x56x16x1"])
+@pytest.mark.parametrize("key", ["", "1x2", "1x4x56x56x4x56x56xa", "1x4x56x56x4x56x56x16x1x1"])
 def test_other_texts_name_no_layer(key: str) -> None:
     assert layer_of(key) is None
 

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
+from worker.compiler.schedules.families.convolution.layers import Layer
 from worker.compiler.schedules.families.convolution.winograd_plan import (
     WinogradShape,
     faster_by_winograd,
     winograd_plans,
 )
-from worker.compiler.schedules.families.convolution.winograd_points import POINTS, TAPS, transforms
+from worker.compiler.schedules.families.convolution.winograd_points import (
+    POINTS,
+    TAPS,
+    tile_of,
+    transforms,
+)
 from worker.compiler.schedules.families.convolution.winograd_transforms import twins
 from worker.compiler.schedules.processors import Machine, machine_from
 
@@ -51,6 +57,20 @@ def test_the_transforms_convolve(side: int) -> None:
 
     windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 3))
     np.testing.assert_allclose(result, np.einsum("yxij,ij->yx", windows, taps), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", POINTS)
+def test_the_transforms_convolve_sequences(side: int) -> None:
+    down, across = map(transforms, tile_of(side, 1))
+    draws = np.random.default_rng(0)
+    pixels, taps = draws.standard_normal((1, side + 2)), draws.standard_normal((1, 3))
+
+    products = (np.array(down.weights) @ taps @ np.array(across.weights).T) * (
+        np.array(down.image) @ pixels @ np.array(across.image).T
+    )
+    result = np.array(down.output) @ products @ np.array(across.output).T
+
+    np.testing.assert_allclose(result[0], np.correlate(pixels[0], taps[0]), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", POINTS)
@@ -97,6 +117,30 @@ def test_the_model_chooses_the_tile_of_each_layer(
     on = machine(processor)
 
     found = faster_by_winograd(direct(channels, size, on), on)
+
+    assert (found[0].side if found else None) == side
+
+
+@pytest.mark.parametrize(
+    ("processor", "channels", "length", "side"),
+    [
+        ("sapphirerapids", 64, 3000, 4),
+        ("sapphirerapids", 16, 8, None),
+        ("znver3", 64, 3000, 4),
+        ("znver3", 256, 500, 4),
+        ("znver3", 256, 4, None),
+        ("neoverse-n1", 64, 3000, 4),
+    ],
+)
+def test_the_model_chooses_the_tile_of_each_sequence(
+    processor: str, channels: int, length: int, side: int | None
+) -> None:
+    on = machine(processor)
+    lanes = on.lanes(32)
+    blocks = channels // lanes
+    layer = Layer(1, blocks, 1, length, blocks, 1, length, lanes, dimensions=1)
+
+    found = faster_by_winograd(layer.direct, on)
 
     assert (found[0].side if found else None) == side
 

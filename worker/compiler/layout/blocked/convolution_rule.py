@@ -2,7 +2,7 @@
 
     dense       image in blocks, or plain with fewer than two blocks of channels; see ``compute.convolution``
     depthwise   one input and one output channel per group; weights ``[C / lanes, *taps, lanes]``
-    3x3         dense ones of stride 1 by Winograd's algorithm if that is faster; see ``winograd``
+    3x3 or 3    dense ones of stride 1 by Winograd's algorithm if that is faster; see ``winograd``
     grouped     several groups share the vectors of a bundle; see ``grouped``
     otherwise   a few groups merge into one with zeros between them, so that each starts at a first lane
     or          ``regroup`` copies inputs and outputs so that each group fills whole blocks
@@ -220,7 +220,9 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         transformed = relax.const(
             pack_winograd(constant, shape.side, shape.lanes, shape.blocks), packing.dtype
         )
-        return graph.kernel(winograd(conv.window, shape.side, layer), "conv2d_winograd", data, transformed)
+        return graph.kernel(
+            winograd(conv.window, shape.side, layer), f"{_name(conv)}_winograd", data, transformed
+        )
     weights = (
         graph.kernel(pack_tensor(packing), "pack_weights", conv.weights)
         if constant is None
@@ -275,7 +277,9 @@ def _layer(conv: _Convolution, data: relax.Expr, packing: Packing, graph: Blocke
     if not isinstance(batch, tirx.IntImm):
         return None
     outputs = -(-conv.output.channels // packing.lanes)
-    return Layer(*map(int, (batch, channels, height, width, outputs, *conv.output.sizes, lanes)))
+    sizes = conv.output.sizes
+    numbers = (batch, channels, height, width, outputs, rows_of(sizes), sizes[-1], lanes)
+    return Layer(*map(int, (*numbers, len(sizes))))
 
 
 def _winograd_shape(layer: Layer, weights: Array, graph: BlockedGraph) -> WinogradShape | None:
@@ -306,8 +310,8 @@ def _fits_winograd(conv: _Convolution, packing: Packing) -> bool:
         and packing.groups.count == 1
         and packing.blocked_input
         and packing.dtype == conv.image.dtype == "float32"
-        and window.kernel == (TAPS, TAPS)
-        and window.strides == window.dilation == (1, 1)
+        and window.kernel in ((TAPS,), (TAPS, TAPS))
+        and {*window.strides, *window.dilation} == {1}
         and max(*window.before, *window.after) < TAPS
     )
 

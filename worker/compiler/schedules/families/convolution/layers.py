@@ -1,4 +1,6 @@
-"""Convolutions among whose algorithms a search may choose: those of 3x3 taps, stride 1 and a fixed batch.
+"""Convolutions among whose algorithms a search may choose.
+
+They have 3x3 taps, or 3 of a sequence, stride 1 and a fixed batch.
 
 The layout phase names such a layer in an annotation (``LAYER``) of its function, so that a search knows which
 functions compute it, and can ask the layout phase for another algorithm.
@@ -15,6 +17,7 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import LAYER, SIDE
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, direct_cycles
+from worker.compiler.schedules.families.convolution.windows import parts_of_row
 from worker.compiler.schedules.families.convolution.winograd_plan import (
     cycles_of,
     faster_by_winograd,
@@ -29,7 +32,7 @@ DIRECT = 1
 
 @dataclass(frozen=True, order=True)
 class Layer:
-    """The sizes of a layer: images, blocks, and pixels of the image and of the output.
+    """The sizes of a layer: images, blocks, pixels of the image and of the output; and its dimensions.
 
     Layers of the same sizes are one: a search measures them once.
     """
@@ -42,32 +45,37 @@ class Layer:
     rows: int
     columns: int
     lanes: int
+    dimensions: int = 2
 
     @property
     def key(self) -> str:
-        """The numbers as text, for an annotation."""
-        return "x".join(map(str, astuple(self)))
+        """The numbers as text, for an annotation; a sequence has one more."""
+        numbers = astuple(self)
+        return "x".join(map(str, numbers[:-1] if self.dimensions == 2 else numbers))
 
     @property
     def direct(self) -> ConvolutionShape:
-        """The direct convolution."""
-        taps = TAPS**2 * self.inputs * self.lanes
+        """The direct convolution; a long sequence is cut into parts."""
+        parts, columns = parts_of_row(self.columns) if self.dimensions == 1 else (self.rows, self.columns)
+        taps = TAPS**self.dimensions * self.inputs * self.lanes
         return ConvolutionShape(
             batch=self.batch,
             groups=1,
             blocks=self.outputs,
-            rows=self.rows,
-            columns=self.columns,
+            rows=parts,
+            columns=columns,
             taps=taps,
             contiguous=False,
             channels=self.inputs,
             image=prod((self.batch, self.inputs, self.height, self.width, self.lanes)),
             weights=taps * self.outputs * self.lanes,
+            joinable=self.dimensions > 1,
         )
 
     def __str__(self) -> str:
         """Channels and pixels, without lanes that no channel fills."""
-        channels = f"{self.inputs * self.lanes}x{self.height}x{self.width}"
+        sizes = (self.height, self.width)[-self.dimensions :]
+        channels = "x".join(map(str, (self.inputs * self.lanes, *sizes)))
         images = f"{self.batch} x " if self.batch > 1 else ""
         return f"{images}{channels} -> {self.outputs * self.lanes}"
 
@@ -75,7 +83,7 @@ class Layer:
 def layer_of(key: str) -> Layer | None:
     """The layer of a key; None for other texts."""
     numbers = key.split("x")
-    if len(numbers) != len(Layer.__dataclass_fields__) or not all(map(str.isdecimal, numbers)):
+    if len(Layer.__dataclass_fields__) - len(numbers) not in (0, 1) or not all(map(str.isdecimal, numbers)):
         return None
     return Layer(*map(int, numbers))
 

@@ -79,13 +79,21 @@ def cut_row(schedule: s_tir.Schedule, windows: Windows) -> Windows:
     blocks of outputs use them. Short rows, and rows without a divisor of a good length, stay whole.
     """
     batch, blocks, rows, columns, lanes = windows.sizes
-    length = divisors(columns, _LONGEST_PART)[-1]
-    if rows > 1 or columns <= _LONGEST_PART or length < _SHORTEST_PART:
+    parts, length = parts_of_row(columns)
+    if rows > 1 or parts == 1:
         return windows
     row, column = schedule.get_loops(windows.last)[2:4]
     part, _ = schedule.split(column, factors=[None, length])
     schedule.fuse(row, part)
-    return replace(windows, sizes=(batch, blocks, columns // length, length, lanes))
+    return replace(windows, sizes=(batch, blocks, parts, length, lanes))
+
+
+def parts_of_row(columns: int) -> tuple[int, int]:
+    """The number of parts of a sequence, and their length."""
+    length = divisors(columns, _LONGEST_PART)[-1]
+    return (
+        (1, columns) if columns <= _LONGEST_PART or length < _SHORTEST_PART else (columns // length, length)
+    )
 
 
 def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Windows:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, prod
 
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, direct_cycles
-from worker.compiler.schedules.families.convolution.winograd_points import POINTS, TAPS, transforms
+from worker.compiler.schedules.families.convolution.winograd_points import (
+    POINTS,
+    TAPS,
+    Matrix,
+    reach_of,
+    tile_of,
+    transforms,
+)
 from worker.compiler.schedules.processors import Machine, divisors
 
 _MAX_BLOCKS = 4
@@ -38,6 +45,7 @@ class WinogradShape:
         columns: columns of the output.
         blocks: output blocks of a group, as the weights are packed.
         lanes: channels of a block.
+        dimensions: of the image; a sequence has one.
     """
 
     side: int
@@ -48,21 +56,27 @@ class WinogradShape:
     columns: int
     blocks: int
     lanes: int
+    dimensions: int = 2
 
     @property
-    def reach(self) -> int:
-        """Pixels of a tile's side."""
-        return self.side + TAPS - 1
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a tile's outputs."""
+        return tile_of(self.side, self.dimensions)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns of a tile's pixels."""
+        return reach_of(self.tile)
 
     @property
     def points(self) -> int:
         """Products of a tile and a pair of channels."""
-        return self.reach**2
+        return prod(self.reach)
 
     @property
     def sides(self) -> tuple[int, int]:
         """Rows and columns of tiles in an image."""
-        return ceil(self.rows / self.side), ceil(self.columns / self.side)
+        return ceil(self.rows / self.tile[0]), ceil(self.columns / self.tile[1])
 
     @property
     def tiles(self) -> int:
@@ -122,6 +136,9 @@ def faster_by_winograd(
         least_gain: the share of the direct convolution's cycles that a tile may take.
     """
     limit = least_gain * direct_cycles(direct, machine)
+    lanes = machine.lanes(direct.bits)
+    dimensions = 1 if direct.taps == TAPS * direct.channels * lanes else 2
+    sizes = (1, direct.rows * direct.columns) if dimensions == 1 else (direct.rows, direct.columns)
     found = []
     for side in POINTS:
         shapes = [
@@ -130,10 +147,11 @@ def faster_by_winograd(
                 batch=direct.batch,
                 inputs=direct.channels,
                 outputs=direct.blocks,
-                rows=direct.rows,
-                columns=direct.columns,
+                rows=sizes[0],
+                columns=sizes[1],
                 blocks=blocks,
-                lanes=machine.lanes(direct.bits),
+                lanes=lanes,
+                dimensions=dimensions,
             )
             for blocks in divisors(direct.blocks, _MAX_BLOCKS)
         ]
@@ -168,7 +186,7 @@ def cycles_of(plan: WinogradPlan, shape: WinogradShape, machine: Machine) -> flo
     blocks, depth = shape.outputs // plan.parts, shape.inputs * shape.lanes
     rate = min(machine.fma_ports, machine.loads_per_cycle)
     transforms_of_task = plan.strip * (
-        shape.inputs * image_operations(shape.side) + blocks * output_operations(shape.side)
+        shape.inputs * image_operations(shape.tile) + blocks * output_operations(shape.tile)
     )
     step = max(
         plan.tiles * shape.blocks / machine.fma_ports,
@@ -189,19 +207,26 @@ def cycles_of(plan: WinogradPlan, shape: WinogradShape, machine: Machine) -> flo
 
 
 @cache
-def image_operations(side: int) -> int:
+def image_operations(tile: tuple[int, int]) -> int:
     """Vector operations, loads and stores that transform a tile of a block of channels."""
-    reach = side + TAPS - 1
-    return 2 * reach * _sums(transforms(side).image) + 2 * reach**2
+    down, across = (transforms(side).image for side in tile)
+    return _operations(down, across)
 
 
 @cache
-def output_operations(side: int) -> int:
+def output_operations(tile: tuple[int, int]) -> int:
     """The same for a tile of an output block."""
-    reach = side + TAPS - 1
-    return (reach + side) * _sums(transforms(side).output) + 2 * (reach**2 + side**2)
+    down, across = (transforms(side).output for side in tile)
+    return _operations(down, across)
 
 
-def _sums(matrix: tuple[tuple[float, ...], ...]) -> int:
+def _operations(down: Matrix, across: Matrix) -> int:
+    """Those of a matrix times a tile times a transposed matrix; a single row is not transformed."""
+    columns = len(across[0]) * _sums(down) if len(down[0]) > 1 else 0
+    moved = len(down[0]) * len(across[0]) + len(down) * len(across)
+    return columns + len(down) * _sums(across) + moved
+
+
+def _sums(matrix: Matrix) -> int:
     """Operations of a product of a matrix and a vector."""
     return sum(sum(number != 0 for number in row) for row in matrix)

@@ -1,6 +1,7 @@
-"""The transforms of Winograd's convolutions F(m x m, 3 x 3), from points by Cook and Toom.
+"""The transforms of Winograd's convolutions F(m x m, 3 x 3) and F(m, 3), from points by Cook and Toom.
 
     Y = A^T [(G g G^T) * (B^T d B)] A      d: n x n pixels, g: 3 x 3 weights, Y: m x m outputs, n = m + 2
+    Y = A^T [(G g) * (B^T d)]              sequences: d: n pixels, g: 3 weights, Y: m outputs
 
 Row ``i`` of ``B^T`` holds the polynomial whose roots are all points but the ``i``-th; the last row, for the
 point at infinity, has all points as roots. Column ``i`` of ``A^T`` and row ``i`` of ``G`` hold the powers of
@@ -39,9 +40,22 @@ class Transforms:
     image: Matrix
 
 
+def tile_of(side: int, dimensions: int) -> tuple[int, int]:
+    """Rows and columns of a tile's outputs; the tiles of a sequence have one row."""
+    return (side if dimensions > 1 else 1, side)
+
+
+def reach_of(tile: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a tile's pixels."""
+    rows, columns = (len(transforms(side).image) for side in tile)
+    return rows, columns
+
+
 @cache
 def transforms(side: int) -> Transforms:
-    """The matrices for tiles of ``side`` outputs."""
+    """The matrices for tiles of ``side`` outputs; a single output has one tap, as across a sequence."""
+    if side == 1:
+        return Transforms(*[((1.0,),)] * 3)
     points = POINTS[side]
     others = [tuple(other for other in points if other != point) for point in points]
     powers = [[*(point**power for point in points), 0.0] for power in range(side)]

@@ -1,6 +1,6 @@
 """Statements that transform tiles of vectors by constant matrices.
 
-``transformed`` writes ``M X M^T`` for a tile ``X`` of vectors, columns first::
+``transformed`` writes ``M X M^T`` for a tile ``X`` of vectors, columns first, and ``X M^T`` for a row::
 
     for j in columns of X: half[:, j] = M X[:, j]
     for i in rows of M:    result[i, :] = M half[i, :]
@@ -62,29 +62,34 @@ def loaded(place: Place) -> Vector:
 
 
 def transformed(
-    matrix: Matrix,
+    matrices: tuple[Matrix, Matrix],
     element: Callable[[int, Any], Vector],
     result: Callable[[Any, int], Place],
     vectors: Vectors,
 ) -> tirx.Stmt:
-    """``matrix * elements * matrix^T``.
+    """``down * elements * across^T``.
 
     Args:
-        matrix: the constants.
+        matrices: ``down`` and ``across``; a single row is not transformed by ``down``.
         element: the vector of a row, a number, and a column, an expression.
         result: where a row's, an expression, and a column's vector goes.
         vectors: what a vector is.
     """
-    height, width = len(matrix), len(matrix[0])
+    down, across = matrices
+    height, width = len(down), len(across[0])
+    if len(down[0]) == 1:
+        pixels = [element(0, vectors.constant(j)) for j in range(width)]
+        results = [result(vectors.constant(0), j) for j in range(len(across))]
+        return _multiplied(across, pixels, results, vectors)
     half = nest.registers((height, width, vectors.lanes), vectors.dtype, "half")
 
     def column(j: Any) -> tirx.Stmt:
         results = [(half, (vectors.constant(i), j)) for i in range(height)]
-        return _multiplied(matrix, [element(i, j) for i in range(width)], results, vectors)
+        return _multiplied(down, [element(i, j) for i in range(len(down[0]))], results, vectors)
 
     def row(i: Any) -> tirx.Stmt:
         given = [loaded((half, (i, vectors.constant(j)))) for j in range(width)]
-        return _multiplied(matrix, given, [result(i, j) for j in range(height)], vectors)
+        return _multiplied(across, given, [result(i, j) for j in range(len(across))], vectors)
 
     return nest.sequence(
         nest.declare(half),
