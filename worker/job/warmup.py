@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from worker.job.huge_pages import collapse_memory
 from worker.quick_stack import quick_stack
 
 LIBRARIES = (
@@ -34,7 +35,7 @@ INTRINSICS_OF_TARGETS = ("x86", "arm_cpu")
 
 
 def import_everything() -> None:
-    """Import the libraries and our own modules, warm up the compiler, and freeze the heap for the forks."""
+    """Import the libraries and our own modules, warm up the compiler, and prepare the heap for forks."""
     warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch's own use of its own pytree
     gc.disable()
     _keep_progress_bars_without_a_thread()
@@ -46,6 +47,7 @@ def import_everything() -> None:
         _import_ours()
     gc.collect()
     gc.freeze()
+    collapse_memory()
     gc.enable()
 
 
