@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from bessemer.bundle.manifest import (
     REFERENCE_FOLDER,
     STATE_FOLDER,
-    BundleFile,
     EntryPoint,
     Manifest,
     Reference,
@@ -226,8 +225,8 @@ def reference_of(entry: Captured) -> Reference:
     )
 
 
-def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], created_at: datetime) -> Manifest:
-    """What the runner needs, and every other file of the bundle."""
+def make_manifest(benchmarked: Benchmarked, created_at: datetime) -> Manifest:
+    """What the runner needs, without the other files of the bundle."""
     upload = benchmarked.captured.upload
     built = benchmarked.verified.built
     parameters = built.parameters
@@ -245,6 +244,6 @@ def make_manifest(benchmarked: Benchmarked, files: tuple[BundleFile, ...], creat
         program=None if built.program is None else built.program.name,
         runtime_libraries=runtime_libraries(built.imports) if upload.target.is_native else (),
         versions=versions(),
-        files=files,
+        files=(),
         created_at=created_at,
     )

@@ -32,11 +32,13 @@ from bessemer.bundle.manifest import (
     STATE_FOLDER,
     STATIC_LIBRARY,
     TYPED_HEADER,
+    Manifest,
 )
 from bessemer.contract.base import Document, now
 from bessemer.contract.graph import GRAPH_PICTURE
 from bessemer.contract.job import REFERENCE
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.triple import runs_on_workers
 from worker.compiler.codegen.standalone.sources import SOURCES
 from worker.compiler.kernels.kernel import SharedLibrary
@@ -108,13 +110,14 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
         check_linkage(built.library, (library.path.name for library in _kernel_libraries(built)))
     if built.tuned.records is not None:
         write_marks(built.tuned.records, context.extensions)
+    manifest = make_manifest(benchmarked, created_at)
     paths = (
         *_copy_parts(benchmarked, folder),
-        *_write_header(benchmarked, folder, created_at),
+        *_write_header(manifest, folder),
         *_write_references(benchmarked, folder),
         *_write_report(benchmarked, context, created_at),
     )
-    index = _write_index(benchmarked, folder, paths, created_at)
+    index = _write_index(manifest, benchmarked.captured.upload.request, folder, paths)
     write_archive(folder, (*paths, *index), folder / ARCHIVE)
 
 
@@ -162,10 +165,9 @@ def _program_sources(built: Built) -> dict[str, Path]:
     }
 
 
-def _write_header(benchmarked: Benchmarked, folder: Path, created_at: datetime) -> tuple[str, ...]:
-    if benchmarked.verified.built.program is None:
+def _write_header(manifest: Manifest, folder: Path) -> tuple[str, ...]:
+    if manifest.program is None:
         return ()
-    manifest = make_manifest(benchmarked, (), created_at)
     (folder / TYPED_HEADER).write_text(typed_header(manifest), encoding="utf-8")
     return (TYPED_HEADER,)
 
@@ -234,15 +236,15 @@ def _pictures(captured: Captured) -> Iterator[Picture]:
 
 
 def _write_index(
-    benchmarked: Benchmarked, folder: Path, paths: tuple[str, ...], created_at: datetime
+    manifest: Manifest, request: CompilationRequest, folder: Path, paths: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Write the files that name the others: README, bill of materials, manifest and checksums."""
-    (folder / README).write_text(readme(make_manifest(benchmarked, (), created_at)), encoding="utf-8")
+    (folder / README).write_text(readme(manifest), encoding="utf-8")
     files = tuple(describe(folder, path) for path in sorted((*paths, README)))
-    sbom = make_sbom(make_manifest(benchmarked, files, created_at), benchmarked.captured.upload.request)
+    sbom = make_sbom(manifest.model_copy(update={"files": files}), request)
     (folder / SBOM).write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
     files = tuple(sorted((*files, describe(folder, SBOM)), key=lambda file: file.path))
-    _write_document(folder / MANIFEST, make_manifest(benchmarked, files, created_at))
+    _write_document(folder / MANIFEST, manifest.model_copy(update={"files": files}))
     lines = checksums((*files, describe(folder, MANIFEST)))
     (folder / CHECKSUMS).write_text(lines, encoding="utf-8")
     return README, SBOM, MANIFEST, CHECKSUMS
