@@ -19,7 +19,7 @@ from worker.measure.timed import WARM_UP_SECONDS
 
 ROUNDS = 20
 MIN_ROUNDS = 3
-MAX_RUNS = 500
+MAX_RUNS = 100
 LONG_TURN_RUNS = 4
 """The runs of a turn where a warm-up takes as long as a run or two."""
 
