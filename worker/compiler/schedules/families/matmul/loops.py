@@ -101,6 +101,9 @@ class Writer:
         if self.plan.copies:
             copy, statement = self._copy_panel(column, places)
             prologue = [nest.declare(copy), statement]
+        tiles = self.plan.chunk_tiles
+        if not isinstance(self._row_tiles, int):
+            tiles = nest.smaller(tiles, self._row_tiles - first)
 
         def of_rows(tile_at: Callable[[Origin], tirx.Stmt]) -> tirx.Stmt:
             def of_row(index: Any) -> tirx.Stmt:
@@ -113,9 +116,6 @@ class Writer:
 
             return nest.serial(tiles, of_row, self._index)
 
-        tiles = self.plan.chunk_tiles
-        if not isinstance(self._row_tiles, int):
-            tiles = nest.smaller(tiles, self._row_tiles - first)
         return nest.sequence(*prologue, self._all_depth(of_rows, self.plan.chunk_tiles))
 
     def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
