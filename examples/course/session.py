@@ -63,9 +63,10 @@ def shown_usage(job: Job) -> str:
 
 
 def functions_of(report: Report) -> dict[str, int]:
-    """The functions that the library calls in one run, with their counts."""
+    """The functions that the library calls in one run, by name, with their counts."""
     assert report.benchmark is not None
-    return {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
+    counts = {one.name: one.calls for one in report.benchmark.functions if one.name != RUNTIME}
+    return dict(sorted(counts.items()))
 
 
 def run_bundle(bundle: Path, image: torch.Tensor, folder: Path) -> subprocess.CompletedProcess[str]:
