@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from postgresql_databases import URL_VARIABLE, Databases
 
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
+from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.rows.jobs import Jobs
 from bessemer.store.rows.tables import METADATA
@@ -82,6 +83,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with shared.database.write() as connection:
         for table in reversed(METADATA.sorted_tables):
             connection.execute(sa.delete(table))
+    for _ in ("to the trash", "out of it"):
+        sweep_blobs(shared.database, shared.artifacts, -1, -1)
     yield shared
 
 

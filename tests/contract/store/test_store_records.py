@@ -297,8 +297,8 @@ def test_keeping_the_best_of_a_job_that_measured_nothing_cancels_it(store: Store
         (RecordFilter(workload="2"), 1),
         (RecordFilter(won=True), 1),
         (RecordFilter(won=False), 2),
-        (RecordFilter(since=now() - timedelta(hours=1)), 3),
-        (RecordFilter(since=now() + timedelta(hours=1)), 0),
+        (RecordFilter(since=now() - timedelta(days=1)), 3),
+        (RecordFilter(since=now() + timedelta(days=1)), 0),
     ],
 )
 def test_records_are_listed_exported_and_deleted_by_filters(
