@@ -1,17 +1,18 @@
-"""Forms made from the API's own schema: the options of a compilation in groups of fields. Pure functions."""
+"""Forms made from the API's own schema: the options of a compilation in groups of fields."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
+from bessemer.contract.request import Submission
+
 Schema = Mapping[str, Any]
-_REFERENCE = "#/components/schemas/"
+_REFERENCE = "#/$defs/"
 _NULL = re.compile(r"\b[Nn]ull(?=: )")
 """What descriptions call the value of a field that is empty in a form."""
-
-REQUEST = "Submission"
 
 ELSEWHERE = frozenset({"model", "target", "inputs", "dimensions", "constants"})
 """The fields of a request that the page asks for in other ways."""
@@ -112,12 +113,14 @@ class OptionGroup:
         return tuple(each for each in self.fields if not each.is_basic)
 
 
-def option_groups(document: Schema) -> tuple[OptionGroup, ...]:
-    """The options of a compilation, from an OpenAPI document."""
-    schemas: Schema = document["components"]["schemas"]
+@cache
+def option_groups() -> tuple[OptionGroup, ...]:
+    """The options of a compilation."""
+    request = Submission.model_json_schema()
+    schemas: Schema = request["$defs"]
     general: list[OptionField] = []
     groups: dict[str, OptionGroup] = {}
-    for name, given in schemas[REQUEST]["properties"].items():
+    for name, given in request["properties"].items():
         schema = _resolved(schemas, given)
         if name in ELSEWHERE:
             continue

@@ -22,7 +22,7 @@ from app.console.form_texts import (
     target_words,
     texts_of,
 )
-from app.console.option_forms import OptionGroup, option_groups
+from app.console.option_forms import option_groups
 from app.console.rendering import page
 from app.console.snippets import Model as SnippetModel
 from app.console.snippets import snippets
@@ -59,28 +59,26 @@ def show_form(
     request: Request, service: ServiceDep, id: Annotated[str, Query(alias="from")] = ""
 ) -> Response:
     """Ask for a model and what to do with it; ``from`` fills in the request of an earlier compilation."""
-    groups = _groups(request)
     texts: dict[str, list[str]] = {}
     earlier = service.data.jobs.get(id) if id else None
     if earlier is not None:
         given = earlier.request.model_dump(mode="json", exclude_defaults=True)
-        texts = {**texts_of(given, groups), "model": [earlier.request.model]}
+        texts = {**texts_of(given, option_groups()), "model": [earlier.request.model]}
     for name in request.query_params:
         texts[name] = request.query_params.getlist(name)
-    return _page(request, service, groups, texts)
+    return _page(request, service, texts)
 
 
 @router.get(f"{PREFIX}/preview")
 def preview(request: Request, service: ServiceDep) -> Response:
     """The request of the form as code; or, while it is not valid, what is wrong at which field."""
-    groups = _groups(request)
     texts = {name: request.query_params.getlist(name) for name in request.query_params}
-    draft = read_draft(texts, groups)
+    draft = read_draft(texts, option_groups())
     found, errors = _validated(draft, NO_MODEL)
     problem = None
     if found is not None:
         problem = _early_refusal(service, texts, found)
-    placed, rest = place_errors(errors, _paths(groups))
+    placed, rest = place_errors(errors, _paths())
     code = _code(request, texts, draft) if found is not None else None
     response = page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
     if found is None:
@@ -97,31 +95,29 @@ def show_signature(request: Request, service: ServiceDep, model: str = "") -> Re
 @router.post(PREFIX)
 async def submit(request: Request, response: Response, service: ServiceDep) -> Response:
     """Store the model if the form has it, and compile it; show the form again if it is not valid."""
-    groups = await run_in_threadpool(_groups, request)
     texts = await _received(request, service)
-    return await run_in_threadpool(_submit, request, response, service, groups, texts)
+    return await run_in_threadpool(_submit, request, response, service, texts)
 
 
 def _submit(
     request: Request,
     response: Response,
     service: TenantService,
-    groups: tuple[OptionGroup, ...],
     texts: Texts,
 ) -> Response:
     digest = first(texts, "model")
-    draft = read_draft(texts, groups)
+    draft = read_draft(texts, option_groups())
     found, errors = _validated(draft, digest if is_digest(digest) else NO_MODEL)
     if not is_digest(digest):
         errors = (FieldError(field="model", message="choose a model file"), *errors)
     if found is None or errors:
-        return _page(request, service, groups, texts, 422, errors)
+        return _page(request, service, texts, 422, errors)
     if found.name is None and (name := name_of_file(first(texts, "file_name"))):
         found = found.model_copy(update={"name": name})
     try:
         made = submit_compilation(service, response, found)
     except RefusalError as error:
-        return _page(request, service, groups, texts, error.problem.status, problem=error.problem)
+        return _page(request, service, texts, error.problem.status, problem=error.problem)
     root = request.scope.get("root_path", "")
     where = f"?group={made.id}" if isinstance(made, Group) else f"/{made.id}"
     return RedirectResponse(f"{root}/console/compilations{where}", 303)
@@ -166,23 +162,22 @@ async def _text(part: Part, limit: int) -> str:
 def _page(
     request: Request,
     service: TenantService,
-    groups: tuple[OptionGroup, ...],
     texts: Texts,
     status: int = 200,
     errors: tuple[FieldError, ...] = (),
     problem: Problem | None = None,
 ) -> Response:
-    draft = read_draft(texts, groups)
+    draft = read_draft(texts, option_groups())
     offered = list_targets(service)
     if problem is not None and problem.errors:
         errors = (*errors, *problem.errors)
-    placed, rest = place_errors(errors, _paths(groups))
+    placed, rest = place_errors(errors, _paths())
     valid = draft if _validated(draft, NO_MODEL)[0] is not None else Draft({"target": "host"})
     return page(
         request,
         "submit.html.j2",
         status,
-        groups=groups,
+        groups=option_groups(),
         placed=placed,
         rest=rest,
         problem=problem,
@@ -300,9 +295,5 @@ def _early_refusal(service: TenantService, texts: Texts, found: Submission) -> P
     return refusal(found.model_copy(update={"model": digest}), model)
 
 
-def _groups(request: Request) -> tuple[OptionGroup, ...]:
-    return option_groups(request.app.openapi())
-
-
-def _paths(groups: tuple[OptionGroup, ...]) -> tuple[str, ...]:
-    return (*OTHER_PATHS, *(option.path for group in groups for option in group.fields))
+def _paths() -> tuple[str, ...]:
+    return (*OTHER_PATHS, *(option.path for group in option_groups() for option in group.fields))

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,12 @@ import bessemer
 from app.console.form_texts import read_draft, texts_of
 from app.console.option_forms import option_groups
 from app.console.snippets import Model, snippets
-from app.main import create_app
-from app.settings import AppSettings
 from bessemer.cli.arguments import read_draft as read_command
 from bessemer.contract.request import CompilationRequest, Submission
 
 URL = "http://127.0.0.1:8000"
 DIGEST = "0" * 64
-GROUPS = option_groups(create_app(AppSettings(data=Path("never-opened"))).openapi())
+GROUPS = option_groups()
 REQUESTS: dict[str, dict[str, Any]] = {
     "a preset": {"target": "host"},
     "a search": {"target": "x86-64-v3", "tune": {"trials": 64, "seconds": 60.5, "search": "plans"}},
