@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,11 +9,20 @@ import pytest
 import torch
 from stage_samples import CORES, Perceptron, capture_module, make_context, untuned
 
+from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
+from worker.candidates.client import LibraryCrashedError
+from worker.candidates.requests import OpenLibrary, OpenOriginal
 from worker.candidates.server import fork_server
-from worker.compiler.pipeline.benchmark import BaselineSide, benchmark, describe_baseline
+from worker.compiler.pipeline.benchmark import (
+    BaselineSide,
+    OriginalModel,
+    begin_baselines,
+    benchmark,
+    describe_baseline,
+)
 from worker.compiler.pipeline.build import build
-from worker.compiler.values import Captured, StageContext, Verified
+from worker.compiler.values import Captured, Selection, StageContext, Verified
 from worker.errors import JobError
 from worker.measure.rounds import MIN_ROUNDS, Rounds
 from worker.measure.samples import LEAST_RUNS
@@ -76,6 +86,32 @@ def test_the_original_is_loaded_once(context: StageContext) -> None:
     benchmark(subject, replace(context, candidates=watched))
 
     assert len(opened) == 1
+
+
+def test_an_original_that_has_begun_to_load_is_not_loaded_again(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[type] = []
+    ask = context.candidates.ask
+
+    def record(request: Any) -> Any:
+        asked.append(type(request))
+        return ask(request)
+
+    monkeypatch.setattr(context.candidates, "ask", record)
+    subject = verified(captured(seconds=0.05), context)
+    begin_baselines(subject.captured, context)
+    benchmark(subject, context)
+
+    assert asked.count(OpenOriginal) == 1
+    assert asked.index(OpenOriginal) < asked.index(OpenLibrary)
+
+
+def test_a_model_that_cannot_be_loaded_fails_when_it_is_opened(context: StageContext) -> None:
+    load = partial(OriginalModel, Path("missing"), Selection(), ModelFormat.PT2)
+    context.candidates.begin_original(load)
+    with pytest.raises(LibraryCrashedError, match="missing"):
+        context.candidates.open_original(load)
 
 
 def test_figures_that_change_in_a_second_sample_are_left_out_of_the_headline() -> None:

@@ -33,6 +33,7 @@ from worker.candidates.library import (
 )
 from worker.candidates.process import ForkedProcess
 from worker.candidates.requests import (
+    AwaitOriginal,
     BuildBatch,
     BuildOutcome,
     CallLibrary,
@@ -116,6 +117,7 @@ class CandidateClient:
     ) -> None:
         self._server = server
         self._turns = turns
+        self._loading: dict[bytes, Opened] = {}
         self.timeouts = timeouts
         self.lost: CandidateServerLostError | None = None
 
@@ -143,10 +145,15 @@ class CandidateClient:
             LibraryCrashedError: the library could not be loaded, or not in time.
             JobError: ``child-killed``: another process sent SIGKILL.
         """
-        return self._open(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters))
+        return self._opened(self.ask(OpenLibrary(str(path), threads, self.timeouts.load_seconds, parameters)))
+
+    def begin_original(self, load: Callable[[], Executor]) -> None:
+        """Begin to load the original model, for a later ``open_original`` with an equal ``load``."""
+        payload = pickle.dumps(load)
+        self._loading[payload] = self.ask(OpenOriginal(payload))
 
     def open_original(self, load: Callable[[], Executor]) -> ModelProcess:
-        """Fork a process and load the original model in it.
+        """Fork a process and load the original model in it, unless this has begun.
 
         Args:
             load: loads the model; called in that process, so it must pickle.
@@ -155,13 +162,13 @@ class CandidateClient:
             LibraryCrashedError: the model could not be loaded, or not in time.
             JobError: ``child-killed``: another process sent SIGKILL.
         """
-        return self._open(OpenOriginal(pickle.dumps(load), self.timeouts.load_seconds))
+        payload = pickle.dumps(load)
+        begun = self._loading.pop(payload, None) or self.ask(OpenOriginal(payload))
+        return self._opened(self.ask(AwaitOriginal(begun.handle, self.timeouts.load_seconds)))
 
-    def _open(self, request: OpenLibrary | OpenOriginal) -> ModelProcess:
-        opened = self.ask(request)
+    def _opened(self, opened: Opened | Crashed) -> ModelProcess:
         if isinstance(opened, Crashed):
             raise _crash_error(opened)
-        assert isinstance(opened, Opened)
         return ModelProcess(self, opened.handle)
 
     def build_many(self, batch: BuildBatch) -> tuple[BuildOutcome, ...]:

@@ -159,9 +159,16 @@ class OpenLibrary:
 
 @dataclass(frozen=True)
 class OpenOriginal:
-    """Load the original model in its own process, within ``seconds``; ``payload`` is a pickled loader."""
+    """Begin to load the original model in its own process; ``payload`` is a pickled loader."""
 
     payload: bytes
+
+
+@dataclass(frozen=True)
+class AwaitOriginal:
+    """Wait until the original model is loaded, at most ``seconds``."""
+
+    handle: int
     seconds: float
 
 
@@ -183,7 +190,7 @@ class CloseLibrary:
 
 @dataclass(frozen=True)
 class Opened:
-    """The library or model is loaded."""
+    """The process of a library or model, which is loaded, or begins to load."""
 
     handle: int
 
@@ -196,4 +203,13 @@ class Crashed:
     detail: str
 
 
-Request = BuildBatch | CompileBatch | MeasureBatch | OpenLibrary | OpenOriginal | CallLibrary | CloseLibrary
+Request = (
+    BuildBatch
+    | CompileBatch
+    | MeasureBatch
+    | OpenLibrary
+    | OpenOriginal
+    | AwaitOriginal
+    | CallLibrary
+    | CloseLibrary
+)

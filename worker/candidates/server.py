@@ -25,6 +25,7 @@ from worker.candidates.measuring import measure_batch
 from worker.candidates.pool import build_batch, compile_batch
 from worker.candidates.process import ForkedProcess, Work, fork_process, receive_value, send_value
 from worker.candidates.requests import (
+    AwaitOriginal,
     BuildBatch,
     CallLibrary,
     CloseLibrary,
@@ -88,17 +89,22 @@ class Server:
             case MeasureBatch():
                 return measure_batch(request, reader)
             case OpenLibrary(path, threads, seconds, parameters):
-                return self._open(library_work(Path(path), threads, parameters), seconds)
-            case OpenOriginal(payload, seconds):
-                return self._open(served_work(payload), seconds)
+                return self._await(self._start(library_work(Path(path), threads, parameters)).handle, seconds)
+            case OpenOriginal(payload):
+                return self._start(served_work(payload))
+            case AwaitOriginal(handle, seconds):
+                return self._await(handle, seconds)
             case CallLibrary():
                 return self._call(request)
             case CloseLibrary(handle):
                 return self._close(handle)
 
-    def _open(self, work: Work, seconds: float) -> Opened | Crashed:
+    def _start(self, work: Work) -> Opened:
         handle = next(self._handles)
         self._libraries[handle] = fork_process(work)
+        return Opened(handle)
+
+    def _await(self, handle: int, seconds: float) -> Opened | Crashed:
         loaded = self._receive(handle, seconds)
         match loaded:
             case Answer():

@@ -91,6 +91,21 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     return Benchmarked(verified=verified, result=first, other_results=tuple(others))
 
 
+def begin_baselines(captured: Captured, context: StageContext) -> None:
+    """Begin to load what the first entry point is compared with: a compilation mostly uses one core.
+
+    A search measures, so nothing loads beside one.
+    """
+    request, target = captured.upload.request, captured.upload.target
+    last = request.stop_after or Stage.PACKAGE
+    if not request.is_verified or request.searches or not last.includes(Stage.BENCHMARK):
+        return
+    if target.gpu is None and target.is_native:
+        for name in _baselines(captured):
+            _, load = _original(name, captured)
+            context.candidates.begin_original(load)
+
+
 def with_tokens(
     entries: Sequence[Captured], results: Sequence[BenchmarkResult]
 ) -> tuple[BenchmarkResult, ...]:

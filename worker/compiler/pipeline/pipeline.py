@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from bessemer.contract.problem import ErrorCode, Problem
 from bessemer.contract.stage import Stage
 from worker.compiler.extensions import place_in_uploads
-from worker.compiler.pipeline.benchmark import benchmark
+from worker.compiler.pipeline.benchmark import begin_baselines, benchmark
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.package import package
@@ -19,7 +19,7 @@ from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.without_records import build_or_drop_records, verify_or_drop_records
 from worker.compiler.translation.errors import UntranslatableError
-from worker.compiler.values import StageContext, Translated, Tuned, Upload
+from worker.compiler.values import Captured, StageContext, Translated, Tuned, Upload
 from worker.errors import JobError, failure_of
 from worker.protocol.observer import JobObserver
 
@@ -48,9 +48,16 @@ class Pipeline(Generic[Value]):
         return Pipeline[Next]((*self.steps, Step(stage, run, failure)))
 
 
+def capture_and_load_baselines(upload: Upload, context: StageContext) -> Captured:
+    """Capture the model, and begin to load what the benchmark compares the library with."""
+    captured = capture(upload, context)
+    begin_baselines(captured, context)
+    return captured
+
+
 PIPELINE = (
     Pipeline[Upload]()
-    .then(Stage.CAPTURE, capture, ErrorCode.CAPTURE_FAILED)
+    .then(Stage.CAPTURE, capture_and_load_baselines, ErrorCode.CAPTURE_FAILED)
     .then(Stage.TRANSLATE, translate, ErrorCode.TRANSLATE_FAILED)
     .then(Stage.OPTIMIZE, optimize, ErrorCode.OPTIMIZE_FAILED)
     .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
