@@ -29,7 +29,7 @@ COMPILATIONS = 10_000
 PAGED = 50
 DIGEST = "0" * 64
 WITHOUT_SWEEPS = {"BESSEMER_SWEEP_AGE_SECONDS": "86400"}
-"""Else the app would put the added compilations into the queue while pages load."""
+"""Otherwise, the app would put the added compilations into the queue while pages load."""
 FIRST_PAINT_AIM_MS, SCRIPTS_AIM_KIB = 500.0, 100.0
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 POLL_MS = 20

@@ -34,6 +34,7 @@ MAX_WINDOW = 1000
 MAX_MATCHES = 100
 MAX_FUNCTIONS_FOUND = 50
 PANE_WINDOW = 150
+TAB = 4
 SCRIPT = "script"
 """The form of a function in TVMScript, beside those of ``CodeKind``."""
 LANGUAGES = {
@@ -106,10 +107,11 @@ CompilerDep = Annotated[Compiler, Depends(_compiler)]
 
 @dataclass(frozen=True)
 class Line:
-    """A line as a page shows it, with its number from 1."""
+    """A line as a page shows it, with its number from 1 and its width in columns."""
 
     number: int
     html: Markup
+    columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ class Pane:
     marked: int | None = None
     cut: str = ""
     base: int = 0
+
+    @property
+    def columns(self) -> int:
+        """The width of the widest line shown."""
+        return max((line.columns for line in self.lines), default=0)
 
     @property
     def start(self) -> int:
@@ -523,8 +530,8 @@ def _script_pane(places: Places, step: IrStep, text: Text, part: Function, asked
 
 def _lines(text: Text, language: Language, start: int, count: int, link: Linker | None) -> Sequence[Line]:
     return [
-        Line(start + number + 1, marked_up(visible(line), language, (), link))
-        for number, line in enumerate(text.window(start, count))
+        Line(start + number + 1, marked_up(line, language, (), link), len(line.expandtabs(TAB)))
+        for number, line in enumerate(map(visible, text.window(start, count)))
     ]
 
 

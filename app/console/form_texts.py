@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.console.option_forms import Kind, OptionField, OptionGroup
+from app.http.validation import MAX_ERRORS
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
@@ -179,6 +180,8 @@ def _inputs(texts: Texts, errors: list[FieldError]) -> list[dict[str, Any]]:
     named = [f"{row.name}={row.spec}" for row in rows if row.spec] if is_own else []
     found = []
     for index, text in enumerate(named + lines):
+        if len(errors) >= MAX_ERRORS:
+            break
         try:
             found.append(parse_input_spec(text).model_dump(mode="json"))
         except ValidationError as error:
@@ -193,6 +196,8 @@ def _dimensions(texts: Texts, errors: list[FieldError]) -> dict[str, Any]:
     for text in _SEPARATORS.split(" ".join(texts.get("dimensions", ()))):
         if not text:
             continue
+        if len(errors) >= MAX_ERRORS:
+            break
         try:
             name, limits = parse_dimension(text)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.console.rendering import page
-from app.console.session import sign_in_address
+from app.console.session import HOME, sign_in_address
 from app.http.problems import PROBLEM_MEDIA_TYPE, internal_problem
 from app.middleware import Middleware
 from bessemer.contract.problem import ErrorCode, Problem
@@ -79,7 +79,8 @@ def _answer(request: Request, start: Message, body: bytes) -> ASGIApp:
     ):
         root = request.scope.get("root_path", "")
         wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return RedirectResponse(sign_in_address(root, wanted.removeprefix(root)), 303)
+        is_page = request.method in ("GET", "HEAD")
+        return RedirectResponse(sign_in_address(root, wanted.removeprefix(root) if is_page else HOME), 303)
     response = _page_of(request, problem, start["status"])
     for name in ("retry-after", "allow", "connection"):
         value = Headers(raw=start["headers"]).get(name)

@@ -1,7 +1,7 @@
 """Signing in: a cookie that only HTTP can read carries the caller's key or token."""
 
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
@@ -15,6 +15,7 @@ from app.identity.login import COOKIE
 SIGN_IN = "/console/sign-in"
 HOME = "/console/compilations"
 MAX_CREDENTIAL = 8192
+MAX_PATH = 2048
 
 router = APIRouter(include_in_schema=False, route_class=DocumentRoute)
 
@@ -51,6 +52,13 @@ async def sign_in(
     return response
 
 
+@router.api_route("/console", methods=["GET", "HEAD"])
+@router.api_route("/console/", methods=["GET", "HEAD"])
+async def show_first_page(request: Request) -> Response:
+    """Lead to the first page."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}{HOME}", 303)
+
+
 @router.post("/console/sign-out")
 async def sign_out(request: Request) -> Response:
     """Forget the key."""
@@ -66,9 +74,5 @@ def _is_encrypted(request: Request) -> bool:
 
 def _own_path(wanted: str) -> str:
     """A path of the console, or its first page: never another site."""
-    try:
-        parts = urlsplit(wanted)
-    except ValueError:
-        return HOME
-    is_own = not parts.scheme and not parts.netloc and parts.path.startswith("/console/")
+    is_own = wanted.startswith("/console/") and len(wanted) <= MAX_PATH and wanted.isprintable()
     return wanted if is_own and "\\" not in wanted else HOME

@@ -16,7 +16,8 @@ PREFIX = "/console/static/"
 FOLDER = Path(__file__).parent / "static"
 SERVED = frozenset({".css", ".js", ".svg", ".png"})
 CACHE_CONTROL = "public, max-age=31536000, immutable"
-"""Pages address each file with its hash, so a new version has a new address."""
+"""Pages address each file with its hash, so a new version has a new address. While apps are replaced, an old
+one may be asked for a new version."""
 
 router = APIRouter()
 
@@ -68,7 +69,11 @@ async def get_static_file(request: Request, name: str) -> Response:
     file = FILES.get(name)
     if file is None:
         raise refuse(ErrorCode.NOT_FOUND, f"The console has no file '{name[:64]}'.")
-    headers = {"Cache-Control": CACHE_CONTROL, "Vary": "Accept-Encoding"}
+    is_current = request.query_params.get("v") == file.version
+    headers = {
+        "Cache-Control": CACHE_CONTROL if is_current else "no-cache",
+        "Vary": "Accept-Encoding",
+    }
     if "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"
         return Response(file.compressed, headers=headers, media_type=file.media_type)

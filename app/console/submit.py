@@ -32,6 +32,7 @@ from app.http.multipart import Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import receive_model, refuse_if_too_large
 from app.http.validation import field_errors
+from app.observability.log_fields import is_job_id
 from app.routes.submissions import submit_compilation
 from app.routes.targets import list_targets
 from app.service import ServiceDep, TenantService
@@ -48,6 +49,8 @@ from bessemer.contract.tensor import DType, TensorSpec
 
 PREFIX = "/console/submit"
 NO_MODEL = "0" * 64
+PART_OVERHEAD = 64
+"""What a part of a form counts for besides its name and its text: less than its headers have."""
 OTHER_PATHS = ("target", "inputs", "dimensions", "constants", "model")
 DTYPES = tuple(DType)
 
@@ -60,19 +63,17 @@ def show_form(
 ) -> Response:
     """Ask for a model and what to do with it; ``from`` fills in the request of an earlier compilation."""
     texts: dict[str, list[str]] = {}
-    earlier = service.data.jobs.get(id) if id else None
+    earlier = service.data.jobs.get(id) if is_job_id(id) else None
     if earlier is not None:
         given = earlier.request.model_dump(mode="json", exclude_defaults=True)
         texts = {**texts_of(given, option_groups()), "model": [earlier.request.model]}
-    for name in request.query_params:
-        texts[name] = request.query_params.getlist(name)
-    return _page(request, service, texts)
+    return _page(request, service, texts | _query_texts(request))
 
 
 @router.get(f"{PREFIX}/preview")
 def preview(request: Request, service: ServiceDep) -> Response:
     """The request of the form as code; or, while it is not valid, what is wrong at which field."""
-    texts = {name: request.query_params.getlist(name) for name in request.query_params}
+    texts = _query_texts(request)
     draft = read_draft(texts, option_groups())
     found, errors = _validated(draft, NO_MODEL)
     problem = None
@@ -141,7 +142,9 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
                     texts |= {"model": [model.digest], "file_name": [part.file]}
                 elif part.file is None:
                     text = await _text(part, left)
-                    left -= len(text) + len(part.name) + 1
+                    left -= len(text) + len(part.name) + PART_OVERHEAD
+                    if left < 0:
+                        raise _too_large()
                     texts.setdefault(part.name, []).append(text)
         except ClientDisconnect as error:
             detail = "The connection closed before the form was complete."
@@ -155,8 +158,19 @@ async def _text(part: Part, limit: int) -> str:
     async for chunk in chunks:
         data += chunk
         if len(data) > limit:
-            raise refuse(ErrorCode.REQUEST_TOO_LARGE, f"The form exceeds {MAX_DOCUMENT_BYTES} bytes.")
+            raise _too_large()
     return data.decode(errors="replace")
+
+
+def _too_large() -> RefusalError:
+    return refuse(ErrorCode.REQUEST_TOO_LARGE, f"The form exceeds {MAX_DOCUMENT_BYTES} bytes.")
+
+
+def _query_texts(request: Request) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for name, text in request.query_params.multi_items():
+        texts.setdefault(name, []).append(text)
+    return texts
 
 
 def _page(

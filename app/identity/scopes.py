@@ -4,7 +4,7 @@ import re
 
 from bessemer.contract.access import Scope
 
-PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})
+PUBLIC = frozenset({"/", "/console", "/console/", "/docs", "/openapi.json", "/healthz", "/readyz"})
 """Paths that anyone may read: they contain no tenant's data."""
 CONSOLE = "/console/"
 PUBLIC_CONSOLE = ("/console/sign-in", "/console/sign-out", "/console/static/")

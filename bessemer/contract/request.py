@@ -162,7 +162,19 @@ def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
     return targets
 
 
-Targets = Annotated[tuple[OneTarget, ...], AfterValidator(_distinct_targets), Field(max_length=MAX_TARGETS)]
+def _few_targets(targets: object) -> object:
+    """Refuse many targets before each is parsed."""
+    if isinstance(targets, list | tuple) and len(targets) > MAX_TARGETS:
+        raise ValueError(f"expected at most {MAX_TARGETS} items, found {len(targets):,}")
+    return targets
+
+
+Targets = Annotated[
+    tuple[OneTarget, ...],
+    AfterValidator(_distinct_targets),
+    Field(max_length=MAX_TARGETS),
+    BeforeValidator(_few_targets),
+]
 ONE, SEVERAL = "Target", "Targets"
 TARGET_FORMS = frozenset((ONE, SEVERAL))
 """The forms of a submission's target, which pydantic's errors name beside the fields."""

@@ -10,6 +10,7 @@ import torch
 from stage_samples import CORES, Perceptron, capture_module, make_context, untuned
 
 from bessemer.contract.model import ModelFormat
+from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import LibraryCrashedError
 from worker.candidates.requests import OpenLibrary, OpenOriginal
@@ -99,7 +100,8 @@ def test_an_original_that_has_begun_to_load_is_not_loaded_again(
         return ask(request)
 
     monkeypatch.setattr(context.candidates, "ask", record)
-    subject = verified(captured(seconds=0.05), context)
+    model = captured(seconds=0.05, baselines=(Baseline.TORCH_EAGER, Baseline.TORCH_EAGER))
+    subject = verified(model, context)
     begin_baselines(subject.captured, context)
     benchmark(subject, context)
 

@@ -89,11 +89,12 @@ class Server:
             case MeasureBatch():
                 return measure_batch(request, reader)
             case OpenLibrary(path, threads, seconds, parameters):
-                return self._await(self._start(library_work(Path(path), threads, parameters)).handle, seconds)
+                started = self._start(library_work(Path(path), threads, parameters))
+                return self._wait_loaded(started.handle, seconds)
             case OpenOriginal(payload):
                 return self._start(served_work(payload))
             case AwaitOriginal(handle, seconds):
-                return self._await(handle, seconds)
+                return self._wait_loaded(handle, seconds)
             case CallLibrary():
                 return self._call(request)
             case CloseLibrary(handle):
@@ -104,7 +105,7 @@ class Server:
         self._libraries[handle] = fork_process(work)
         return Opened(handle)
 
-    def _await(self, handle: int, seconds: float) -> Opened | Crashed:
+    def _wait_loaded(self, handle: int, seconds: float) -> Opened | Crashed:
         loaded = self._receive(handle, seconds)
         match loaded:
             case Answer():

@@ -45,6 +45,8 @@
         const rows = [...part.body.children];
         if (!rows.length) return;
         for (const row of rows) this.number(row);
+        const widest = Math.max(...rows.map((row) => row.lastChild.textContent.length));
+        if (widest > this.lines.dataset.widest.length) this.lines.dataset.widest = "0".repeat(widest);
         if (where === "replace") {
           while (this.top.nextSibling !== this.bottom) this.top.nextSibling.remove();
           this.start = start;

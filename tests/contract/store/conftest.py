@@ -83,7 +83,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with shared.database.write() as connection:
         for table in reversed(METADATA.sorted_tables):
             connection.execute(sa.delete(table))
-    for _ in ("to the trash", "out of it"):
+    for _ in range(2):  # to the trash, and out of it
         sweep_blobs(shared.database, shared.artifacts, -1, -1)
     yield shared
 

@@ -248,7 +248,7 @@ async def test_head_answers_as_get_does_without_a_body(guarded: FastAPI, visitor
         address = filled(path, {"name": "console.css"})
         head, got = await visitor.head(address), await visitor.get(address)
         assert (head.status_code, head.content) == (got.status_code, b""), path
-        assert head.headers["Content-Type"] == got.headers["Content-Type"], path
+        assert head.headers.get("Content-Type") == got.headers.get("Content-Type"), path
 
 
 async def test_a_form_is_read_within_limits(guarded: FastAPI, visitor: httpx.AsyncClient) -> None:
@@ -342,6 +342,47 @@ async def test_a_static_file_is_its_hash_and_never_changes(name: str, api: httpx
     assert response.headers["Content-Encoding"] == "gzip" and "immutable" in response.headers["Cache-Control"]
     plain = await api.get(address(name), headers={"Accept-Encoding": "identity"})
     assert plain.content == response.content and "Content-Encoding" not in plain.headers
+
+
+@pytest.mark.parametrize("version", ["", "?v=0123456789abcdef"])
+async def test_another_version_of_a_static_file_is_not_kept(version: str, api: httpx.AsyncClient) -> None:
+    response = await api.get(f"/console/static/console.css{version}")
+    assert (response.status_code, response.headers["Cache-Control"]) == (200, "no-cache")
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/"])
+async def test_the_consoles_own_address_leads_to_its_first_page(path: str, api: httpx.AsyncClient) -> None:
+    assert (await api.get(path)).headers["Location"] == HOME
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["//evil.example", "https://evil.example", "/v1/models", "\t/console/x", f"/console/{'x' * 4096}"],
+)
+async def test_signing_in_leads_to_pages_of_the_console_only(
+    wanted: str, guarded: FastAPI, visitor: httpx.AsyncClient
+) -> None:
+    form = {"key": key_of(guarded), "next": wanted}
+    assert (await visitor.post(SIGN_IN, data=form)).headers["Location"] == HOME
+
+
+async def test_a_change_after_the_session_ended_leads_to_a_page(visitor: httpx.AsyncClient) -> None:
+    response = await visitor.post(f"{HOME}/abcd1234/cancel")
+    assert response.headers["Location"] == f"{SIGN_IN}?next={HOME}"
+
+
+async def test_empty_parts_count_against_the_limit_of_a_form(api: httpx.AsyncClient) -> None:
+    part = '--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'
+    response = await api.post(
+        "/console/submit",
+        content=part * 20_000 + "--b--\r\n",
+        headers={"Content-Type": "multipart/form-data; boundary=b"},
+    )
+    assert response.status_code == 413
+
+
+async def test_a_form_from_no_compilation_is_empty(api: httpx.AsyncClient) -> None:
+    assert (await api.get("/console/submit?from=%00")).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Baseline, Peer
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, FunctionTime, ThreadTrial
+from bessemer.contract.request import AUTO
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
@@ -58,6 +59,7 @@ LIBRARY = "library"
 
 _ROUNDS_SECONDS = 3.0
 """How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
+_MAX_EARLY_BYTES = 512 * 2**20
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -94,11 +96,15 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 def begin_baselines(captured: Captured, context: StageContext) -> None:
     """Begin to load what the first entry point is compared with: a compilation mostly uses one core.
 
-    A search measures, so nothing loads beside one.
+    A search and a choice of kernels measure, so nothing loads beside them. A large model would hold its
+    memory through the whole compilation.
     """
     request, target = captured.upload.request, captured.upload.target
     last = request.stop_after or Stage.PACKAGE
-    if not request.is_verified or request.searches or not last.includes(Stage.BENCHMARK):
+    measures = request.searches or AUTO in request.kernels.values()
+    if not request.is_verified or measures or not last.includes(Stage.BENCHMARK):
+        return
+    if captured.upload.path.stat().st_size > _MAX_EARLY_BYTES:
         return
     if target.gpu is None and target.is_native:
         for name in _baselines(captured):
@@ -250,8 +256,8 @@ def _baselines(captured: Captured) -> tuple[Baseline, ...]:
     wanted = captured.upload.request.benchmark.baselines
     if not isinstance(captured.program, RelaxProgram):
         if captured.upload.request.benchmark.compare:
-            wanted = tuple(dict.fromkeys((*wanted, Baseline.TORCH_EAGER)))
-        return tuple(name for name in wanted if name is not Baseline.REFERENCE)
+            wanted = (*wanted, Baseline.TORCH_EAGER)
+        return tuple(name for name in dict.fromkeys(wanted) if name is not Baseline.REFERENCE)
     return (Baseline.REFERENCE,) if wanted and captured.program.function is not None else ()
 
 
