@@ -131,10 +131,10 @@ def test_a_small_upload_is_answered_while_slow_ones_hang(tmp_path: Path) -> None
 
     def send_slowly(first_bytes: int) -> None:
         head = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
-        with socket.create_connection(server.address) as connection:
-            connection.sendall(head + b"x" * first_bytes)
-            with suppress(OSError):  # given up: too slow
-                while not stop.wait(0.1):
+        while not stop.is_set():
+            with suppress(OSError), socket.create_connection(server.address) as connection:
+                connection.sendall(head + b"x" * first_bytes)
+                while not stop.wait(0.1):  # until the server gives it up: too slow
                     connection.sendall(b"x" * 2000)
 
     with running_app(tmp_path, settings=settings) as server:
