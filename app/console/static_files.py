@@ -16,8 +16,7 @@ PREFIX = "/console/static/"
 FOLDER = Path(__file__).parent / "static"
 SERVED = frozenset({".css", ".js", ".svg", ".png"})
 CACHE_CONTROL = "public, max-age=31536000, immutable"
-"""Pages address each file with its hash, so a new version has a new address. While apps are replaced, an old
-one may be asked for a new version."""
+"""Pages address each file with its hash, so a new version has a new address."""
 
 router = APIRouter()
 
@@ -69,6 +68,7 @@ async def get_static_file(request: Request, name: str) -> Response:
     file = FILES.get(name)
     if file is None:
         raise refuse(ErrorCode.NOT_FOUND, f"The console has no file '{name[:64]}'.")
+    # an old app may be asked for a newer version while apps are replaced
     is_current = request.query_params.get("v") == file.version
     headers = {
         "Cache-Control": CACHE_CONTROL if is_current else "no-cache",

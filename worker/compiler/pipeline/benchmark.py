@@ -60,6 +60,7 @@ LIBRARY = "library"
 _ROUNDS_SECONDS = 3.0
 """How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
 _MAX_EARLY_BYTES = 512 * 2**20
+"""The largest model that is loaded beside the compilation: it holds its memory until the benchmark ends."""
 _PROFILE_SECONDS = 0.03
 _MAX_PROFILE_RUNS = 20
 _PROFILES_SECONDS = 0.5
@@ -94,22 +95,23 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
 
 
 def begin_baselines(captured: Captured, context: StageContext) -> None:
-    """Begin to load what the first entry point is compared with: a compilation mostly uses one core.
-
-    A search and a choice of kernels measure, so nothing loads beside them. A large model would hold its
-    memory through the whole compilation.
-    """
-    request, target = captured.upload.request, captured.upload.target
-    last = request.stop_after or Stage.PACKAGE
-    measures = request.searches or AUTO in request.kernels.values()
-    if not request.is_verified or measures or not last.includes(Stage.BENCHMARK):
-        return
-    if captured.upload.path.stat().st_size > _MAX_EARLY_BYTES:
-        return
-    if target.gpu is None and target.is_native:
+    """Begin to load what the first entry point is compared with: a compilation mostly uses one core."""
+    if _may_load_early(captured):
         for name in _baselines(captured):
             _, load = _original(name, captured)
             context.candidates.begin_original(load)
+
+
+def _may_load_early(captured: Captured) -> bool:
+    """Whether the benchmark runs here, nothing is measured before it, and the model is not large."""
+    upload = captured.upload
+    request, target = upload.request, upload.target
+    last = request.stop_after or Stage.PACKAGE
+    is_measured = request.is_verified and last.includes(Stage.BENCHMARK)
+    runs_here = target.gpu is None and target.is_native
+    measures_before = request.searches or AUTO in request.kernels.values()
+    is_large = upload.path.stat().st_size > _MAX_EARLY_BYTES
+    return is_measured and runs_here and not measures_before and not is_large
 
 
 def with_tokens(
