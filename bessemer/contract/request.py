@@ -15,6 +15,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.capability import Needs, needs_of
@@ -165,7 +166,8 @@ def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
 def _few_targets(targets: object) -> object:
     """Refuse many targets before each is parsed."""
     if isinstance(targets, list | tuple) and len(targets) > MAX_TARGETS:
-        raise ValueError(f"expected at most {MAX_TARGETS} items, found {len(targets):,}")
+        length = {"field_type": "Tuple", "max_length": MAX_TARGETS, "actual_length": len(targets)}
+        raise PydanticKnownError("too_long", length)
     return targets
 
 

@@ -39,7 +39,7 @@ def test_a_submission_has_one_target_or_several(given: object, targets: tuple[Ta
         (["znver4", {"mcpu": "znver4"}], (), "the target 'znver4' is given twice"),
         (["aarch64", {"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"}], (), "given twice"),
         ([{"preset": "host", "cores": n} for n in range(1, MAX_TARGETS + 2)], (), "at most 16 items"),
-        (["unknown"] * 5000, (), "at most 16 items, found 5,000"),
+        (["unknown"] * 5000, (), "at most 16 items"),
         (["host", "x86-64-v9"], (1,), "unknown target 'x86-64-v9'"),
         ([["host"]], (0,), "expected one target, not a list"),
     ],
