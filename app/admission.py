@@ -11,6 +11,7 @@ from bessemer.contract.capability import Needs, needs_of, no_gpu
 from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
+from bessemer.contract.offers import unknown_name
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import OURS, Constant, Parameters, Submission
@@ -126,6 +127,25 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
     )
     error = FieldError(field="tune.seconds", message=message)
     return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
+
+
+def names_refusal(request: Submission, workers: Sequence[Worker]) -> Problem | None:
+    """The first name of a request that no live worker offers, or None.
+
+    A request with extensions may name what they define. Without a worker, nothing is known.
+
+    Args:
+        request: the request.
+        workers: the live workers.
+    """
+    offers = [worker.offers for worker in workers if QueueName.COMPILE in worker.queues]
+    if request.uploads or not all(offers):
+        return None
+    unknown = [unknown_name(request, each) for each in offers if each is not None]
+    if not unknown or not all(unknown) or unknown[0] is None:
+        return None
+    code, field, message = unknown[0]
+    return make_problem(code, f"{field}: {message}", errors=(FieldError(field=field, message=message),))
 
 
 def gpu_refusal(

@@ -19,7 +19,8 @@ from bessemer.contract.invocation import OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.model import Inspection, Model, ModelFormat, ModelPage, ModelState, Signature
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.offers import Offers
+from bessemer.contract.options import STRATEGIES, TuneOptions
 from bessemer.contract.problem import ERRORS, ErrorCode, FieldError, Problem, SourcePlace, make_problem
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import Latency
@@ -228,6 +229,12 @@ WORKERS = WorkerList(
                 processors={"sapphirerapids": ("amx-bf16", "amx-int8", "amx-tile", "avx512fp16")},
                 lacking=("amx-bf16", "amx-int8", "amx-tile", "avx512fp16"),
                 dependents={"amx-tile": ("amx-bf16", "amx-int8")},
+            ),
+            offers=Offers(
+                rewrites=("gelu_erf", "layer_norm", "attention"),
+                strategies=STRATEGIES,
+                spaces=("plans", "metaschedule"),
+                kernels={"linear": ("openblas",)},
             ),
             seen_at=_AT + timedelta(seconds=9),
         ),

@@ -10,6 +10,7 @@ from app.admission import (
     gpu_refusal,
     missing_extension,
     missing_model,
+    names_refusal,
     priority_refusal,
     refusal,
     time_refusal,
@@ -119,6 +120,10 @@ RequestBody = Annotated[Submission, Body(openapi_examples=REQUEST_EXAMPLES)]
         ErrorCode.INPUTS_MISSING,
         ErrorCode.CONSTANTS_MISSING,
         ErrorCode.INPUTS_MISMATCH,
+        ErrorCode.REWRITE_UNKNOWN,
+        ErrorCode.KERNEL_UNKNOWN,
+        ErrorCode.SPACE_UNKNOWN,
+        ErrorCode.STRATEGY_UNKNOWN,
         ErrorCode.IDEMPOTENCY_CONFLICT,
         ErrorCode.REQUEST_TOO_LARGE,
     ),
@@ -215,12 +220,14 @@ def _require_admissible(service: TenantService, request: Submission, jobs: int =
         or extensions_refusal(extensions)
         or priority_refusal(request.priority, service.quota.highest_priority)
     )
+    workers = service.live_workers() if problem is None else ()
+    if problem is None:
+        problem = names_refusal(request, workers)
     if problem is None and request.tune.seconds is not None and request.searches:
-        workers = service.live_workers()
         problem = time_refusal(request.tune.seconds, workers)
     if problem is None and any(map(gpus_of, request.targets)):
         on_devices = platforms_of(service.data.devices.live())
-        problem = gpu_refusal(request.targets, request.is_verified, service.live_workers(), on_devices)
+        problem = gpu_refusal(request.targets, request.is_verified, workers, on_devices)
     if problem is not None:
         raise RefusalError(problem)
 

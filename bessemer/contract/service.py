@@ -8,6 +8,7 @@ from pydantic import Field
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import NO_CUDA, Capability, Needs, lacks, no_gpu
 from bessemer.contract.identity import WorkerKind
+from bessemer.contract.offers import Offers
 from bessemer.contract.queue import QueueName, TaskKind
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
@@ -68,6 +69,9 @@ class Worker(LiveWorker):
     capability: Capability = Field(
         default=Capability(),
         description="What its processor cannot run, and therefore cannot verify or measure.",
+    )
+    offers: Offers | None = Field(
+        default=None, description="What requests can name on it; null if the worker reports none."
     )
 
     @property

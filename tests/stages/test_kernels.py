@@ -168,25 +168,11 @@ def test_auto_times_both_sides_in_processes_of_their_own(context: StageContext) 
     assert all(choice.kernel_ms and choice.own_ms for choice in choices)
 
 
-REFUSALS: dict[str, tuple[dict[str, str], str, ErrorCode]] = {
-    "operator": ({"conv2d": "openblas"}, "unknown kernel 'openblas' for 'conv2d'", ErrorCode.KERNEL_UNKNOWN),
-    "library": (
-        {"linear": "openbla"},
-        r"'openbla' for 'linear'; did you mean 'openblas'\? \(known: linear: openblas; relu: c\)",
-        ErrorCode.KERNEL_UNKNOWN,
-    ),
-    "architecture": ({"relu": "c"}, "is not compiled for riscv64", ErrorCode.KERNEL_UNAVAILABLE),
-}
+def test_a_kernel_that_cannot_be_linked_is_refused_with_a_reason() -> None:
+    with pytest.raises(JobError, match="is not compiled for riscv64") as raised:
+        check_choices({"relu": "c"}, kernel_book(), "riscv64")
 
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_a_kernel_that_cannot_be_linked_is_refused_with_a_reason(name: str) -> None:
-    kernels, words, code = REFUSALS[name]
-
-    with pytest.raises(JobError, match=words) as raised:
-        check_choices(kernels, kernel_book(), "riscv64")
-
-    assert raised.value.code is code
+    assert raised.value.code is ErrorCode.KERNEL_UNAVAILABLE
 
 
 def test_a_request_for_an_unknown_workload_ends_in_optimize(context: StageContext) -> None:

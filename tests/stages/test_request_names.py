@@ -23,6 +23,8 @@ def request(**fields: Any) -> CompilationRequest:
         ({"optimize": {"disable": ["attentions"]}}, ErrorCode.REWRITE_UNKNOWN, "'attention'"),
         ({"kernels": {"linear": "openbls"}}, ErrorCode.KERNEL_UNKNOWN, "'openblas'"),
         ({"kernels": {"linaer": "auto"}}, ErrorCode.KERNEL_UNKNOWN, "'linear'"),
+        ({"tune": {"strategy": "replay-trac"}}, ErrorCode.STRATEGY_UNKNOWN, "'replay-trace'"),
+        ({"tune": {"trials": 1, "spaces": {"*": "plan"}}}, ErrorCode.SPACE_UNKNOWN, "'plans'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(

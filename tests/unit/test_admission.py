@@ -3,10 +3,11 @@
 import pytest
 from tensor_samples import tensor
 
-from app.admission import refusal, time_refusal
+from app.admission import names_refusal, refusal, time_refusal
 from bessemer.contract.base import now
 from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.model import ConstantSpec, Inspection, Model, ModelFormat, ModelState, Signature
+from bessemer.contract.offers import Offers
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest, Entry
@@ -209,6 +210,86 @@ def test_a_search_longer_than_every_worker_allows_is_refused(
     problem = time_refusal(search_seconds, workers)
     assert code(problem) is expected
     assert problem is None or ("1800 s" in problem.detail and problem.errors[0].field == "tune.seconds")
+
+
+HERE = Offers(
+    rewrites=("gelu_erf", "attention"),
+    strategies=("evolutionary", "replay-trace"),
+    spaces=("course-matmul", "plans"),
+    kernels={"linear": ("openblas",), "relu": ("c",)},
+)
+ELSEWHERE = HERE.model_copy(update={"rewrites": ("mine",)})
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        (
+            {"optimize": {"enable": ["attention", "gelu"]}},
+            "optimize.enable[1]",
+            "unknown rewrite 'gelu'; did you mean 'gelu_erf'? (known: attention, gelu_erf)",
+        ),
+        (
+            {"optimize": {"disable": ["nope"]}},
+            "optimize.disable[0]",
+            "unknown rewrite 'nope' (known: attention, gelu_erf)",
+        ),
+        (
+            {"tune": {"strategy": "foo"}},
+            "tune.strategy",
+            "unknown strategy 'foo' (known: evolutionary, replay-trace)",
+        ),
+        (
+            {"tune": {"trials": 8, "spaces": {"*": "plans", "linear": "course"}}},
+            "tune.spaces.linear",
+            "unknown space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
+        ),
+        (
+            {"kernels": {"relu": "auto", "linear[1x2,2x3,3]": "openbla"}},
+            "kernels.linear[1x2,2x3,3]",
+            "unknown kernel 'openbla' for 'linear'; did you mean 'openblas'? "
+            "(known: linear: openblas; relu: c)",
+        ),
+        (
+            {"kernels": {"conv2d": "none"}},
+            "kernels.conv2d",
+            "unknown kernel 'none' for 'conv2d' (known: linear: openblas; relu: c)",
+        ),
+    ],
+)
+def test_a_name_that_no_worker_knows_is_refused_at_its_field(
+    fields: dict[str, object], field: str, message: str
+) -> None:
+    asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", **fields})
+    problem = names_refusal(asked, [worker(None).model_copy(update={"offers": HERE})])
+    assert problem is not None
+    assert [(each.field, each.message) for each in problem.errors] == [(field, message)]
+
+
+@pytest.mark.parametrize(
+    ("offers", "fields"),
+    [
+        ((), {}),
+        ((None,), {}),
+        ((HERE, None), {}),
+        ((HERE, ELSEWHERE), {}),
+        ((HERE,), {"extensions": [OTHER]}),
+    ],
+    ids=[
+        "no worker",
+        "a worker that reports no names",
+        "one of them",
+        "another worker knows it",
+        "extensions",
+    ],
+)
+def test_a_name_that_may_be_known_is_accepted(
+    offers: tuple[Offers | None, ...], fields: dict[str, object]
+) -> None:
+    enabled = {"optimize": {"enable": ["mine"]}, **fields}
+    asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", **enabled})
+    workers = [worker(None).model_copy(update={"offers": each}) for each in offers]
+    assert names_refusal(asked, workers) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from bessemer.cli.arguments import read_draft
 from bessemer.contract.options import MAX_TRIALS, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import CompilationRequest
-from worker.compiler.tuning.assignment import Assignment, assign, check_spaces, nearest_function
+from worker.compiler.tuning.assignment import Assignment, assign, nearest_function
 from worker.errors import JobError
 from worker.report.view import changed_options
 
@@ -68,15 +68,6 @@ CNN = ("fused_conv2d_add_relu", "fused_linear1_add2", "max_pool")
 )
 def test_only_a_similar_function_is_suggested(pattern: str, names: tuple[str, ...], nearest: str) -> None:
     assert nearest_function(pattern, names) == (f"; did you mean '{nearest}'?" if nearest else "")
-
-
-def test_an_unknown_space_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(JobError) as caught:
-        check_spaces({"*": "plans", "linear": "course"}, KNOWN)
-    assert (caught.value.code, caught.value.detail) == (
-        ErrorCode.SPACE_UNKNOWN,
-        "unknown space 'course'; did you mean 'course-matmul'? (known: course-matmul, plans)",
-    )
 
 
 @pytest.mark.parametrize(

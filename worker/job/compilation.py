@@ -11,7 +11,7 @@ from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import EntryFigures, Figures
-from bessemer.contract.options import STRATEGIES
+from bessemer.contract.offers import unknown_name
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BenchmarkResult, PeerVerdict, TuneResult, TuneVerdict
 from bessemer.contract.request import CompilationRequest
@@ -23,15 +23,10 @@ from worker.candidates.server import fork_server
 from worker.compiler.kernels.choose import check_choices
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
-from worker.compiler.rewrites.registry import rewrite_book
-from worker.compiler.spaces.registry import space_book
-from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.target import CompileTarget, compile_target, device_features, refuse_unrunnable
-from worker.compiler.tuning.assignment import check_spaces, check_strategy
 from worker.compiler.tuning.cost_model.features import kind_of
 from worker.compiler.tuning.cost_model.trees import CostModel, learned_model
 from worker.compiler.tuning.given_schedules import check_schedules
-from worker.compiler.tuning.strategies import strategy_book
 from worker.compiler.values import (
     Benchmarked,
     Built,
@@ -42,7 +37,7 @@ from worker.compiler.values import (
     made_from,
 )
 from worker.errors import JobError
-from worker.job.extensions import load_extensions
+from worker.job.extensions import load_extensions, offers
 from worker.job.folder import JobFolder
 from worker.measure.devices import Devices
 from worker.measure.records import Records
@@ -280,9 +275,8 @@ def check_names(request: CompilationRequest, target: CompileTarget) -> None:
         JobError: ``rewrite-unknown``, ``kernel-unknown``, ``kernel-unavailable``, ``space-unknown`` or
             ``strategy-unknown``, with the nearest name if there is one; ``schedule-failed``.
     """
-    rewrite_book().chosen(request.optimize)
+    unknown = unknown_name(request, offers())
+    if unknown is not None:
+        raise JobError(unknown.code, unknown.message)
     check_choices(request.kernels, kernel_book(), target.platform)
-    if request.tune.spaces:
-        check_spaces(request.tune.spaces, (*OWN_SPACES, *space_book().spaces))
-    check_strategy(request.tune.strategy, (*STRATEGIES, *strategy_book()))
     check_schedules(request.tune.schedules)

@@ -19,6 +19,8 @@ from typing import Any
 import tvm
 
 from bessemer.contract.extension import SUFFIX, shown_name
+from bessemer.contract.offers import Offers
+from bessemer.contract.options import STRATEGIES
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import LoadedExtension
 from worker.compiler.extensions import ExtensionError, ExtensionPoint, UploadedModule, use_uploads
@@ -29,6 +31,7 @@ from worker.compiler.kernels import registry as kernels
 from worker.compiler.legalize import registry as legalizations
 from worker.compiler.rewrites import registry as rewrites
 from worker.compiler.spaces import registry as spaces
+from worker.compiler.spaces.space import OWN_SPACES
 from worker.compiler.translation import registry as translation
 from worker.compiler.tuning import strategies
 from worker.errors import JobError, failure_of, refusal
@@ -46,6 +49,17 @@ BOOKS: tuple[tuple[ExtensionPoint[Any], Callable[[], object]], ...] = (
 )
 
 _NOT_IN_MODULE_NAMES = re.compile(r"\W", re.ASCII)
+
+
+def offers() -> Offers:
+    """What requests can name: the built-in extensions, those of packages, and the uploaded files in force."""
+    kernel_book = kernels.kernel_book()
+    return Offers(
+        rewrites=tuple(rewrites.rewrite_book().rewrites),
+        strategies=(*STRATEGIES, *strategies.strategy_book()),
+        spaces=(*OWN_SPACES, *spaces.space_book().spaces),
+        kernels={operator: kernel_book.names(operator) for operator in kernel_book.operators},
+    )
 
 
 def load_extensions(files: Iterable[ExtensionFile], folder: JobFolder) -> tuple[LoadedExtension, ...]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bessemer.contract.capability import Capability
+from bessemer.contract.offers import Offers
 from worker.job.compiler_digest import compiler_digest
 from worker.job.folder import JobFolder
 from worker.job.warmup import import_everything
@@ -142,7 +143,7 @@ def main() -> None:
     import_everything()
     prctl(Prctl.SET_CHILD_SUBREAPER, 1)
     _prepare_filters()
-    mcpu, capability = _host()
+    mcpu, capability, offers = _host()
     zygote = Zygote(pipes, mcpu)
     seconds = time.monotonic() - started
     zygote._answer(
@@ -152,16 +153,18 @@ def main() -> None:
             versions=versions(),
             compiler=compiler_digest(),
             capability=capability,
+            offers=offers,
         )
     )
     zygote.serve()
 
 
-def _host() -> tuple[str, Capability]:
+def _host() -> tuple[str, Capability, Offers]:
     from worker.compiler.target import host_mcpu
     from worker.job.compiler_warmup import capability
+    from worker.job.extensions import offers
 
-    return host_mcpu(), capability()
+    return host_mcpu(), capability(), offers()
 
 
 def _take_pipes() -> Pipes:

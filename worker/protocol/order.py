@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 from bessemer.contract.base import Digest, Document
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
+from bessemer.contract.offers import Offers
 from bessemer.contract.options import Float32Products, VerifyOptions
 from bessemer.contract.records import MeasuredTrial, NearTrial, StoredTrial
 from bessemer.contract.report import DeviceRun, SearchDevice
@@ -184,6 +185,7 @@ class Ready(Document):
     versions: dict[str, str]
     compiler: Digest = Field(description="Of the compiler's code and all installed packages.")
     capability: Capability
+    offers: Offers
 
 
 class Started(Document):

@@ -97,6 +97,7 @@ class Heartbeat:
             sandbox=self.sandbox,
             running=self.in_flight.tasks(),
             capability=self.ready.capability,
+            offers=self.ready.offers,
             seen_at=now(),
         )
 

@@ -81,6 +81,10 @@ def invalid_request(message: str, at: str, **fields: Any) -> Refusal:
     return Refusal(doubled, ErrorCode.REQUEST_INVALID, (message, "Correct the fields"), at, fields=fields)
 
 
+def unknown(code: ErrorCode, message: str, at: str, **fields: Any) -> Refusal:
+    return Refusal(doubled, code, (message,), at, fields=fields)
+
+
 def failed(
     make: Callable[[], bytes],
     code: ErrorCode,
@@ -209,11 +213,9 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "a name in another script": invalid_request("ASCII letters", "inputs[0].name", **inputs(name="größe")),
     "two names alike": invalid_request("the same name", "inputs", inputs=inputs()["inputs"] * 2),
-    "a negative dimension": invalid_request(
-        "greater than or equal to 1", "inputs[0].shape[0]", **inputs((-2, 3))
-    ),
+    "a negative dimension": invalid_request("at least 1", "inputs[0].shape[0]", **inputs((-2, 3))),
     "a dimension out of range": invalid_request(
-        "less than or equal to 2147483648", "inputs[0].shape[0]", **inputs((1 << 40, 3))
+        "at most 2147483648", "inputs[0].shape[0]", **inputs((1 << 40, 3))
     ),
     "an integer out of range": invalid_request(
         "less than 2147483648", "verify.seed", verify={"seed": 1 << 40}
@@ -362,19 +364,29 @@ REFUSALS: dict[str, Refusal] = {
         "target.triple",
         target={"mcpu": "znver4", "triple": "x86_46-linux-gnu"},
     ),
-    # options that only the worker can check
-    "an unknown rewrite": failed(
-        doubled, ErrorCode.REWRITE_UNKNOWN, "did you mean 'ewise_fma'?", optimize={"enable": ["ewise_fna"]}
+    # names that a worker announces
+    "an unknown rewrite": unknown(
+        ErrorCode.REWRITE_UNKNOWN,
+        "did you mean 'ewise_fma'?",
+        "optimize.enable[0]",
+        optimize={"enable": ["ewise_fna"]},
     ),
-    "an unknown kernel": failed(
-        doubled, ErrorCode.KERNEL_UNKNOWN, "did you mean 'openblas'?", kernels={"linear": "openbla"}
+    "an unknown kernel": unknown(
+        ErrorCode.KERNEL_UNKNOWN, "did you mean 'openblas'?", "kernels.linear", kernels={"linear": "openbla"}
     ),
-    "an unknown space": failed(
-        linear,
+    "an unknown space": unknown(
         ErrorCode.SPACE_UNKNOWN,
         "did you mean 'metaschedule'?",
+        "tune.spaces.*",
         tune={"trials": 1, "spaces": {"*": "metaschedul"}},
     ),
+    "an unknown strategy": unknown(
+        ErrorCode.STRATEGY_UNKNOWN,
+        "did you mean 'replay-func'?",
+        "tune.strategy",
+        tune={"trials": 1, "strategy": "replay-fun"},
+    ),
+    # options that only the job can check
     "an unknown function": failed(
         linear,
         ErrorCode.FUNCTION_UNKNOWN,

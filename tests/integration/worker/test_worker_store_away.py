@@ -16,6 +16,7 @@ from benchmarks.soak.audit import event_faults
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.capability import Capability
 from bessemer.contract.job import JobState
+from bessemer.contract.offers import Offers
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.store.blobs.artifacts import open_artifacts
 from bessemer.store.database import Database
@@ -126,7 +127,7 @@ async def test_a_heartbeat_that_nobody_hears_is_not_the_last(
 ) -> None:
     sandbox = SandboxStatus(mode=SandboxMode.OFF, layers=())
     able = Capability(architecture="x86_64", foreign=(), processors={}, lacking=())
-    ready = Ready(seconds=1, mcpu="generic", versions={}, compiler="0" * 64, capability=able)
+    ready = Ready(seconds=1, mcpu="generic", versions={}, compiler="0" * 64, capability=able, offers=Offers())
     lease = LeaseHealth(lease_seconds=1)
     heartbeat = Heartbeat("lonely", ready, sandbox, 1, 60.0, InFlight(), lease)
     beating = asyncio.create_task(heartbeat.keep(Workers(failing), lease_seconds=1))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tvm
 from tvm import relax
 
-from bessemer.contract.names import did_you_mean
+from bessemer.contract.offers import operator_of
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import KernelChoice
 from bessemer.contract.request import AUTO, OURS
@@ -53,18 +53,14 @@ class _Decision:
 
 
 def check_choices(choices: Mapping[str, str], book: KernelBook, architecture: str) -> None:
-    """Refuse choices that no kernel can fulfill.
+    """Refuse choices of kernels that cannot be linked.
 
     Raises:
-        JobError: ``kernel-unknown`` for an operator or a library that is not registered;
-            ``kernel-unavailable`` for one that cannot be linked for the architecture;
+        JobError: ``kernel-unavailable`` for one that is not compiled for the architecture;
             ``library-function-missing`` for one whose function no extension defines.
     """
     for key, name in choices.items():
-        operator = named_operator(key)
-        names = book.names(operator)
-        if not names or name not in (AUTO, OURS, *names):
-            raise JobError(ErrorCode.KERNEL_UNKNOWN, _unknown(operator, name, book))
+        operator = operator_of(key)
         for kernel in _kernels(book, operator, name):
             path = kernel.object_for(architecture)
             if path is None:
@@ -81,7 +77,7 @@ def check_workloads(choices: Mapping[str, str], workloads: Sequence[str]) -> Non
         JobError: ``kernel-unknown``.
     """
     for key in choices:
-        if key != named_operator(key) and key not in workloads:
+        if key != operator_of(key) and key not in workloads:
             known = (
                 f"it has {', '.join(workloads)}" if workloads else "no kernel computes any of its workloads"
             )
@@ -112,18 +108,6 @@ def choose_kernels(
     return Chosen(changed, tuple(_summary(kept)), workloads)
 
 
-def _unknown(operator: str, name: str, book: KernelBook) -> str:
-    names = book.names(operator)
-    hint = did_you_mean(name, (AUTO, OURS, *names)) if names else did_you_mean(operator, book.operators)
-    known = "; ".join(f"{each}: {', '.join(book.names(each))}" for each in book.operators)
-    return f"unknown kernel '{name}' for '{operator}'{hint} (known: {known})"
-
-
-def named_operator(key: str) -> str:
-    """The operator in a key of a request's choices, which may include the shapes of its operands."""
-    return key.partition("[")[0]
-
-
 def _requested(use: Use, choices: Mapping[str, str]) -> str:
     return choices.get(use.workload, choices.get(use.kernel.operator, OURS))
 
@@ -136,7 +120,7 @@ def _kernels(book: KernelBook, operator: str, name: str) -> tuple[Kernel, ...]:
 
 def _uses(main: relax.Function, choices: Mapping[str, str], book: KernelBook) -> Iterator[Use]:
     """The uses that the kernels of the named operators could compute."""
-    for operator in dict.fromkeys(map(named_operator, choices)):
+    for operator in dict.fromkeys(map(operator_of, choices)):
         for name in book.names(operator):
             yield from find_uses(main, _kernels(book, operator, name))
 

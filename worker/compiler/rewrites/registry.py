@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
-from bessemer.contract.names import did_you_mean
 from bessemer.contract.options import OptimizeOptions
-from bessemer.contract.problem import ErrorCode
 from worker.compiler import rewrites
 from worker.compiler.extensions import ExtensionPoint, cached_book, in_modules
 from worker.compiler.rewrites.rewrite import AnyRewrite, GraphRewrite, Rewrite
-from worker.errors import JobError
 
 POINT: ExtensionPoint[AnyRewrite] = ExtensionPoint(
     group="bessemer.rewrites",
@@ -34,23 +31,12 @@ class RewriteBook:
     sources: dict[str, str]
 
     def chosen(self, options: OptimizeOptions) -> tuple[AnyRewrite, ...]:
-        """The rewrites that a request enables, and the default ones that it does not disable.
-
-        Raises:
-            JobError: ``rewrite-unknown`` with the nearest name, where a name is not found.
-        """
-        for name in (*options.enable, *options.disable):
-            if name not in self.rewrites:
-                raise JobError(ErrorCode.REWRITE_UNKNOWN, self._unknown(name))
+        """The rewrites that a request enables, and the default ones that it does not disable."""
         return tuple(
             rewrite
             for name, rewrite in self.rewrites.items()
             if name in options.enable or (rewrite.is_default and name not in options.disable)
         )
-
-    def _unknown(self, name: str) -> str:
-        hint = did_you_mean(name, self.rewrites)
-        return f"unknown rewrite '{name}'{hint} (known: {', '.join(self.rewrites)})"
 
 
 @cached_book

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from bessemer.contract.names import did_you_mean
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.library import MAIN
 from worker.compiler.frontend.ir_modules.buffers import KERNEL_OF_MAIN
@@ -32,35 +31,6 @@ class Assignment(NamedTuple):
 
 
 _WILDCARDS = "*?["
-
-
-def check_spaces(wanted: Mapping[str, str], known: Collection[str]) -> None:
-    """Refuse unknown spaces.
-
-    Args:
-        wanted: spaces by patterns of functions' names.
-        known: the spaces that exist.
-
-    Raises:
-        JobError: ``space-unknown`` with the nearest name.
-    """
-    for name in wanted.values():
-        if name not in known:
-            hint = did_you_mean(name, known)
-            detail = f"unknown space '{name}'{hint} (known: {', '.join(sorted(known))})"
-            raise JobError(ErrorCode.SPACE_UNKNOWN, detail)
-
-
-def check_strategy(name: str, known: Collection[str]) -> None:
-    """Refuse an unknown search strategy.
-
-    Raises:
-        JobError: ``strategy-unknown`` with the nearest name.
-    """
-    if name not in known:
-        hint = did_you_mean(name, known)
-        detail = f"unknown strategy '{name}'{hint} (known: {', '.join(sorted(known))})"
-        raise JobError(ErrorCode.STRATEGY_UNKNOWN, detail)
 
 
 def assign(
