@@ -324,11 +324,11 @@ def lives(steps: Sequence[Mapping[str, Function]]) -> dict[str, Life]:
     }
 
 
-def matching(text: Text, query: str, limit: int) -> list[int]:
-    """The lines, from 0, that contain a text in any case: the first ones up to a limit."""
+def matching(text: Text, query: str, limit: int, start: int = 0) -> list[int]:
+    """The lines, from 0, that contain a text in any case: from a start, the first ones up to a limit."""
     wanted = query.casefold()
     found: list[int] = []
-    for number, line in enumerate(text.lines):
+    for number, line in enumerate(text.lines[start:], start):
         if wanted in line.casefold():
             found.append(number)
             if len(found) == limit:

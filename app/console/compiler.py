@@ -32,6 +32,7 @@ WINDOW = 400
 
 MAX_WINDOW = 1000
 MAX_MATCHES = 100
+MAX_FOUND = 10_000
 MAX_FUNCTIONS_FOUND = 50
 PANE_WINDOW = 150
 TAB = 4
@@ -85,6 +86,12 @@ class Window(BaseModel):
     kind: CodeKind = CodeKind.ASSEMBLY
     start: Place = 0
     count: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = WINDOW
+
+
+class Sought(Window):
+    """What to find in a text, wherever it is."""
+
+    q: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Expanded(BaseModel):
@@ -168,6 +175,12 @@ class Pane:
     marked: int | None = None
     cut: str = ""
     base: int = 0
+
+    @property
+    def lacks(self) -> int | None:
+        """The line to mark, if the text does not have it."""
+        outside = self.marked is not None and not self.base < self.marked <= self.base + self.total
+        return self.marked if outside else None
 
     @property
     def columns(self) -> int:
@@ -306,16 +319,20 @@ def show_fold(request: Request, compiler: CompilerDep, asked: Annotated[Expanded
 def show_lines(request: Request, compiler: CompilerDep, asked: Annotated[Window, Query()]) -> Response:
     """A part of a text, for a browser that scrolls."""
     places = Places(request, compiler)
+    text = _text(compiler, asked)
     if asked.step is not None:
-        step = compiler.step(asked.step)
-        text, language = compiler.module(step), Language.SCRIPT
-        link = places.linker(step, text)
+        language, link = Language.SCRIPT, places.linker(compiler.step(asked.step), text)
     else:
-        function = _function(compiler, asked.function)
-        text, language = compiler.code_of(function, asked.kind), LANGUAGES[asked.kind]
-        link = places.linker(None, None)
+        language, link = LANGUAGES[asked.kind], places.linker(None, None)
     lines = _lines(text, language, asked.start, asked.count, link)
     return _page(request, compiler, "compiler_lines.html.j2", lines=lines)
+
+
+@router.get("/find")
+def find_lines(compiler: CompilerDep, asked: Annotated[Sought, Query()]) -> list[int]:
+    """The lines of a text that contain another, by their numbers from 1: a browser has only some of them."""
+    found = matching(_text(compiler, asked), asked.q, MAX_FOUND, asked.start)
+    return [number + 1 for number in found]
 
 
 @router.get("/search")
@@ -430,6 +447,12 @@ def _page(request: Request, compiler: Compiler, template: str, **values: object)
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _text(compiler: Compiler, asked: Window) -> Text:
+    if asked.step is not None:
+        return compiler.module(compiler.step(asked.step))
+    return compiler.code_of(_function(compiler, asked.function), asked.kind)
 
 
 def _function(compiler: Compiler, name: str) -> CodeFunction:

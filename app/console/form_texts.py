@@ -14,8 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.console.option_forms import Kind, OptionField, OptionGroup
+from app.console.words import clip
 from app.http.validation import MAX_ERRORS
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.extension import Extension
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 
@@ -24,6 +26,7 @@ Texts = Mapping[str, Sequence[str]]
 
 HOST = "host"
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_INDEX = re.compile(r"^\[([0-9]{1,9})\]")
 _SEPARATORS = re.compile(r"[\s,]+")
 _SHAPE_SEPARATORS = re.compile(r"\s*[x*,]\s*|\s+")
 
@@ -79,13 +82,13 @@ def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
     for name, found in (("inputs", _inputs(texts, errors)), ("dimensions", _dimensions(texts, errors))):
         if found:
             document[name] = found
-    constants = _constants(texts)
+    constants = _constants(texts, errors)
     if constants:
         document["constants"] = constants
     for group in groups:
         for option in group.fields:
             if option.path in texts:
-                _place(document, option, _value(option, texts[option.path]))
+                _place(document, option, _value(option, texts[option.path], errors))
     return Draft(document, tuple(errors))
 
 
@@ -112,6 +115,17 @@ def texts_of(document: Mapping[str, Any], groups: Iterable[OptionGroup]) -> dict
     return texts
 
 
+def with_extensions(texts: Texts, extensions: Iterable[Extension]) -> dict[str, list[str]]:
+    """The texts of the fields for extensions, with uploaded ones added."""
+    found = tuple(extensions)
+    if not found:
+        return {}
+    digests = [*texts.get("extensions", ())[-1:], *(each.digest for each in found)]
+    named = (f"{each.digest}={each.name}" for each in found if each.name)
+    names = [*texts.get("extension_names", ())[-1:], *named]
+    return {"extensions": [" ".join(digests)], "extension_names": ["\n".join(names)]}
+
+
 def shown(option: OptionField, texts: Texts) -> list[str]:
     """The texts of an option that a form shows: those that were sent, or its default."""
     given = texts.get(option.path)
@@ -132,9 +146,13 @@ def place_errors(
         if path is None:
             rest.append(error)
         else:
-            inner = error.field.removeprefix(path).lstrip(".")
+            inner = _INDEX.sub(_entry, error.field.removeprefix(path)).lstrip(".")
             placed.setdefault(path, []).append(f"{inner}: {error.message}" if inner else error.message)
     return placed, tuple(rest)
+
+
+def _entry(index: re.Match[str]) -> str:
+    return f"entry {int(index[1]) + 1}"
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -209,16 +227,14 @@ def _dimensions(texts: Texts, errors: list[FieldError]) -> dict[str, Any]:
     return found
 
 
-def _constants(texts: Texts) -> dict[str, Any]:
+def _constants(texts: Texts, errors: list[FieldError]) -> dict[str, Any]:
     rows = zip_longest(texts.get("constant.name", ()), texts.get("constant.value", ()), fillvalue="")
-    named = [(name, text.strip()) for name, text in rows if text.strip()]
-    named += [
-        _pair(line) for text in texts.get("constants", ()) for line in text.splitlines() if line.strip()
-    ]
-    return {name: _json(text) for name, text in named}
+    named = {name: text.strip() for name, text in rows if text.strip()}
+    named |= _pairs("constants", "\n".join(texts.get("constants", ())), errors)
+    return {name: _json(text) for name, text in named.items()}
 
 
-def _value(option: OptionField, given: Sequence[str]) -> Any:
+def _value(option: OptionField, given: Sequence[str], errors: list[FieldError]) -> Any:
     """What the texts of one field stand for; None if they are empty."""
     text = given[-1].strip() if given else ""
     match option.kind:
@@ -233,7 +249,7 @@ def _value(option: OptionField, given: Sequence[str]) -> Any:
         case Kind.LIST:
             return [each for each in _SEPARATORS.split(text) if each]
         case Kind.PAIRS:
-            return dict(_pair(line) for line in text.splitlines() if line.strip())
+            return _pairs(option.path, text, errors)
         case Kind.JSON:
             return _json(text)
     return text
@@ -272,9 +288,15 @@ def _found(document: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _pair(line: str) -> tuple[str, str]:
-    name, _, value = line.partition("=")
-    return name.strip(), value.strip()
+def _pairs(path: str, text: str, errors: list[FieldError]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, sign, value = map(str.strip, line.partition("="))
+        if sign:
+            found[name] = value
+        elif len(errors) < MAX_ERRORS:
+            errors.append(FieldError(field=path, message=f"expected name=value, not {clip(name, 40)!r}"))
+    return found
 
 
 def _number(text: str) -> Any:

@@ -1,13 +1,16 @@
 """Forms made from the API's own schema: the options of a compilation in groups of fields."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from itertools import chain
 from typing import Any
 
+from bessemer.contract.device import Device
 from bessemer.contract.request import Submission
+from bessemer.contract.service import Worker
 
 Schema = Mapping[str, Any]
 _REFERENCE = "#/$defs/"
@@ -19,14 +22,14 @@ ELSEWHERE = frozenset({"model", "target", "inputs", "dimensions", "constants"})
 GENERAL = "general"
 TITLES: Mapping[str, str] = {
     GENERAL: "General",
-    "tune": "Search",
+    "tune": "Tuning",
     "ir": "IR",
     "until_ms": "Until (ms)",
     "timeout_seconds": "Timeout (s)",
     "seconds": "Seconds",
     "inspect": "Inspection",
     "verify": "Verification",
-    "optimize": "Graph",
+    "optimize": "Optimization",
     "translate": "Translation",
 }
 ORDER = (GENERAL, "tune", "benchmark", "inspect", "verify", "optimize", "translate")
@@ -111,6 +114,27 @@ class OptionGroup:
     def advanced(self) -> tuple[OptionField, ...]:
         """The fields that are folded away."""
         return tuple(each for each in self.fields if not each.is_basic)
+
+
+def known_names(workers: Iterable[Worker], devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
+    """The names that live workers and devices offer, by the paths of the fields that take them."""
+    offers = [worker.offers for worker in workers if worker.offers is not None]
+    rewrites = _joined(each.rewrites for each in offers)
+    return {
+        "optimize.enable": rewrites,
+        "optimize.disable": rewrites,
+        "tune.strategy": _joined(each.strategies for each in offers),
+        "tune.spaces": _joined(each.spaces for each in offers),
+        "kernels": _joined(
+            (f"{operator}={name}" for operator, names in each.kernels.items() for name in names)
+            for each in offers
+        ),
+        "device": _joined((device.name,) for device in devices),
+    }
+
+
+def _joined(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 @cache

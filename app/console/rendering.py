@@ -32,6 +32,7 @@ TEMPLATES = open_templates(
         "seconds": words.seconds,
         "size": words.size,
         "short": words.short,
+        "prose": words.prose,
     },
 )
 

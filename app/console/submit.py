@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from app.admission import refusal
+from app.admission import names_refusal, refusal
 from app.console.form_texts import (
     Draft,
     Texts,
@@ -21,16 +21,18 @@ from app.console.form_texts import (
     shown,
     target_words,
     texts_of,
+    with_extensions,
 )
-from app.console.option_forms import option_groups
+from app.console.option_forms import known_names, option_groups
 from app.console.rendering import page
 from app.console.snippets import Model as SnippetModel
 from app.console.snippets import snippets
 from app.console.uploads import PART_BYTES
 from app.http.bodies import MAX_DOCUMENT_BYTES, in_time
+from app.http.forms import EXTENSION
 from app.http.multipart import Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
-from app.http.uploads import receive_model, refuse_if_too_large
+from app.http.uploads import receive_extension, receive_model, refuse_if_too_large
 from app.http.validation import field_errors
 from app.observability.log_fields import is_job_id
 from app.routes.submissions import submit_compilation
@@ -39,6 +41,7 @@ from app.service import ServiceDep, TenantService
 from bessemer.contract.access import Scope
 from bessemer.contract.base import is_digest
 from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.extension import MAX_EXTENSIONS, Extension, extension_name
 from bessemer.contract.fleet import OfferedPreset
 from bessemer.contract.group import Group
 from bessemer.contract.model import Inspection, Model, ModelState
@@ -78,6 +81,8 @@ def preview(request: Request, service: ServiceDep) -> Response:
     found, errors = _validated(draft, NO_MODEL)
     problem = None
     if found is not None:
+        unknown = names_refusal(found, service.live_workers())
+        errors = () if unknown is None else unknown.errors
         problem = _early_refusal(service, texts, found)
     placed, rest = place_errors(errors, _paths())
     code = _code(request, texts, draft) if found is not None else None
@@ -110,7 +115,7 @@ def _submit(
     draft = read_draft(texts, option_groups())
     found, errors = _validated(draft, digest if is_digest(digest) else NO_MODEL)
     if not is_digest(digest):
-        errors = (FieldError(field="model", message="choose a model file"), *errors)
+        errors = (FieldError(field="model", message="required: choose a file"), *errors)
     if found is None or errors:
         return _page(request, service, texts, 422, errors)
     if found.name is None and (name := name_of_file(first(texts, "file_name"))):
@@ -125,18 +130,23 @@ def _submit(
 
 
 async def _received(request: Request, service: TenantService) -> dict[str, list[str]]:
-    """The texts of a form; its file is stored, and its digest becomes the text ``model``."""
+    """The texts of a form; its files are stored, and their digests become texts."""
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is None:
         error = FieldError(field="body", message="expected a form of multipart/form-data")
         raise RefusalError(invalid_problem((error,)))
-    refuse_if_too_large(request, service.settings.max_upload_bytes + MAX_DOCUMENT_BYTES)
+    settings = service.settings
+    most_bytes = settings.max_upload_bytes + MAX_EXTENSIONS * settings.max_extension_bytes
+    refuse_if_too_large(request, most_bytes + MAX_DOCUMENT_BYTES)
     texts: dict[str, list[str]] = {}
+    extensions: list[Extension] = []
     left = MAX_DOCUMENT_BYTES
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
             async for part in Form(boundary, chunks).parts():
-                if part.file:
+                if part.file and part.name == EXTENSION:
+                    extensions.append(await _extension(service, part, len(extensions)))
+                elif part.file:
                     name = name_of_file(part.file)
                     model, _ = await receive_model(service, part.chunks, None, name)
                     texts |= {"model": [model.digest], "file_name": [part.file]}
@@ -149,7 +159,14 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
         except ClientDisconnect as error:
             detail = "The connection closed before the form was complete."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
-    return texts
+    return texts | with_extensions(texts, extensions)
+
+
+async def _extension(service: TenantService, part: Part, count: int) -> Extension:
+    if count == MAX_EXTENSIONS:
+        error = FieldError(field="extensions", message=f"expected {MAX_EXTENSIONS} entries at most")
+        raise RefusalError(invalid_problem((error,)))
+    return (await receive_extension(service, part.chunks, None, extension_name(part.file or "")))[0]
 
 
 async def _text(part: Part, limit: int) -> str:
@@ -201,6 +218,7 @@ def _page(
         processors=sorted({name for names in offered.processors.values() for name in names}),
         chosen=target_words(texts) or ("host",),
         presets=frozenset(preset.name for preset in offered.items),
+        known=known_names(service.live_workers(), service.data.devices.live()),
         part_bytes=PART_BYTES,
         max_bytes=service.settings.max_upload_bytes,
         may_submit=request.state.caller.scope.includes(Scope.COMPILE),

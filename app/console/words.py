@@ -1,8 +1,13 @@
 """Figures as the console's pages show them. Pure functions."""
 
+import re
 from datetime import datetime
 
+from markupsafe import Markup, escape
+
 from bessemer.figures import words
+
+_CODE_OR_PAGE = re.compile(r"`(?P<code>[^`]*)`|docs/(?P<page>[a-z0-9_-]+)\.md")
 
 
 def moment(value: datetime | None) -> str:
@@ -29,6 +34,24 @@ def size(count: int) -> str:
 def short(digest: str) -> str:
     """The start of an id or a digest, which the API accepts in place of the whole."""
     return digest[:8]
+
+
+def prose(text: str, root: str) -> Markup:
+    """A text of the API as HTML: what is between backquotes as code, and pages of ``docs/`` as links.
+
+    Args:
+        text: the text.
+        root: the root path of the app, which serves the pages at ``/guide``.
+    """
+    html, end = Markup(), 0
+    for found in _CODE_OR_PAGE.finditer(text):
+        html += escape(text[end : found.start()])
+        if found["page"] is None:
+            html += Markup("<code>{}</code>").format(found["code"])
+        else:
+            html += Markup('<a href="{}/guide/{}/">{}</a>').format(root, found["page"], found[0])
+        end = found.end()
+    return html + escape(text[end:])
 
 
 def clip(text: object, most: int = 200) -> str:

@@ -41,12 +41,33 @@ TYPES_IN_WORDS = {
     "dict_type": "expected a JSON object",
     "model_type": "expected a JSON object",
     "tuple_type": "expected a list",
+    "list_type": "expected a list",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "string_type": "expected a text",
+    "missing": "required",
     "string_unicode": "expected Unicode text without lone surrogates",
     "timezone_aware": "expected a time with a time zone, such as 2026-11-01T00:00:00Z",
     "datetime_from_date_parsing": "expected an RFC 3339 time, such as 2026-11-01T00:00:00Z; "
     "in a URL, write `+` as %2B",
 }
 """Our messages for kinds of errors."""
+
+LIMITS_IN_WORDS = {
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected at most {le}",
+    "less_than": "expected less than {lt}",
+    "string_too_short": "expected {min_length} characters or more",
+    "string_too_long": "expected {max_length} characters at most",
+}
+"""The same for kinds of errors that name a limit."""
 
 MAX_NAME_LENGTH = 128
 _QUOTED = re.compile(r"'([^']+)'")
@@ -83,6 +104,8 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
     kind = detail["type"]
     if kind in TYPES_IN_WORDS:
         return TYPES_IN_WORDS[kind]
+    if kind in LIMITS_IN_WORDS:
+        return LIMITS_IN_WORDS[kind].format_map(detail["ctx"])
     if kind == "too_long" and "actual_length" in detail["ctx"]:
         return f"expected {detail['ctx']['max_length']} entries at most"
     if kind == "json_invalid":

@@ -132,6 +132,13 @@ class ModelCurve:
     above: tuple[str, ...]
     ticks: tuple[Tick, ...]
 
+    @property
+    def change(self) -> str:
+        """The latency at the start and at the end of the search, in words if it is the same."""
+        if self.first == self.last:
+            return f"{self.first} throughout: the search found nothing faster"
+        return f"{self.first} → {self.last}"
+
 
 MODEL_CURVE_HEIGHT = 220
 _LABEL_HEIGHT = 17

@@ -126,7 +126,7 @@ def test_only_a_defect_and_an_outage_are_the_servers_fault() -> None:
         ({"batch": {"max": 64}}, "dimensions.batch.max", "unknown field; did you mean 'maximum'?"),
         ({"batch": {"minimum": 4, "maximum": 4}}, "dimensions.batch", "write a fixed size as a number"),
         ({"batch": {"maximum": 4, "example": 8}}, "dimensions.batch", "the nearest size is 4"),
-        ({"batch": {"maximum": 1 << 40}}, "dimensions.batch.maximum", "less than or equal to 2147483648"),
+        ({"batch": {"maximum": 1 << 40}}, "dimensions.batch.maximum", "at most 2147483648"),
         ({"batch": {}, "length": {}}, "dimensions", "no shape in `inputs` names 'length'"),
     ],
 )

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import bessemer
-from app.console.form_texts import read_draft, texts_of
+from app.console.form_texts import place_errors, read_draft, texts_of
 from app.console.option_forms import option_groups
 from app.console.snippets import Model, snippets
 from bessemer.cli.arguments import read_draft as read_command
+from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest, Submission
 
 URL = "http://127.0.0.1:8000"
@@ -46,6 +47,20 @@ def test_a_form_shows_a_request_and_stands_for_it(case: str) -> None:
     draft = read_draft(texts_of(given, GROUPS), GROUPS)
     assert draft.errors == ()
     assert in_full(draft.document) == request
+
+
+def test_lines_without_a_value_are_refused_at_their_field() -> None:
+    draft = read_draft({"labels": ["team=vision\nnothing"], "constants": ["sr"]}, GROUPS)
+    assert [(each.field, each.message) for each in draft.errors] == [
+        ("constants", "expected name=value, not 'sr'"),
+        ("labels", "expected name=value, not 'nothing'"),
+    ]
+
+
+def test_errors_of_lists_name_entries_in_words() -> None:
+    error = FieldError(field="optimize.enable[1]", message="unknown rewrite")
+    placed, rest = place_errors((error,), ("optimize.enable",))
+    assert (placed, rest) == ({"optimize.enable": ["entry 2: unknown rewrite"]}, ())
 
 
 @pytest.mark.parametrize("case", REQUESTS)

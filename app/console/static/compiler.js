@@ -1,4 +1,4 @@
-// Windows on long texts, loops of a function across its forms, keys, and edges of the graph. Pages work without it.
+// Windows on long texts and what to find in them, loops of a function across its forms, keys, and edges of the graph. Pages work without it.
 "use strict";
 (() => {
   const CHUNK = 200, LINE = 19, KEEP = 12;
@@ -12,14 +12,13 @@
       this.first = Number(box.dataset.start);
       this.top = document.createElement("div");
       this.bottom = document.createElement("div");
-      this.whole = this.lines.children.length >= this.total - this.base;
+      this.start = this.first;
+      this.end = this.first + this.lines.children.length;
+      this.waiting = null;
+      this.whole = this.end - this.start >= this.total - this.base;
       if (this.whole) return;
-      this.rows = [...this.lines.children];
       this.lines.prepend(this.top);
       this.lines.append(this.bottom);
-      this.start = this.first;
-      this.end = this.first + this.rows.length;
-      this.waiting = null;
       this.pad();
       box.addEventListener("scroll", () => this.look(), { passive: true });
     }
@@ -35,9 +34,11 @@
       else if (from < this.start + 40 && this.start > this.base) this.load(Math.max(this.start - CHUNK, this.base), Math.min(CHUNK, this.start - this.base), "before");
       else if (to > this.end - 40 && this.end < this.total) this.load(this.end, CHUNK, "after");
     }
-    async load(start, most, where) {
-      const count = Math.min(most, this.total - start);
-      this.waiting = start;
+    load(start, most, where) {
+      this.waiting = this.receive(start, Math.min(most, this.total - start), where);
+      return this.waiting;
+    }
+    async receive(start, count, where) {
       try {
         const reply = await fetch(`${this.box.dataset.source}&start=${start}&count=${count}`, { headers: { "HX-Request": "true" } });
         if (!reply.ok) return;
@@ -66,6 +67,22 @@
       }
       requestAnimationFrame(() => this.look());
     }
+    // The row of a line, from 1, in sight; null if the text does not have it.
+    async show(line) {
+      if (!(line > this.base && line <= this.total)) return null;
+      await this.waiting;
+      if (line <= this.start || line > this.end) {
+        await this.load(Math.max(line - 1 - CHUNK, this.base), 2 * CHUNK, "replace");
+      }
+      const row = document.getElementById(`${this.box.dataset.anchor}${line}`);
+      if (row) this.box.scrollTop = row.offsetTop - this.box.clientHeight / 3;
+      return row;
+    }
+    mark(row, line) {
+      for (const each of this.box.querySelectorAll(".marked")) each.classList.remove("marked");
+      row.classList.add("marked");
+      this.box.dataset.marked = line;
+    }
     trim(where) {
       const limit = KEEP * CHUNK;
       while (this.end - this.start > limit) {
@@ -86,9 +103,77 @@
     }
   }
 
+  // Finds text in the lines that the browser does not have, too.
+  class Finder {
+    constructor(scroller) {
+      this.scroller = scroller;
+      this.lines = [];
+      this.at = -1;
+      this.sought = "";
+      const title = scroller.box.getAttribute("aria-label");
+      const count = (scroller.total - scroller.base).toLocaleString("en");
+      this.bar = document.createElement("div");
+      this.bar.className = "find";
+      this.bar.setAttribute("role", "search");
+      this.input = document.createElement("input");
+      Object.assign(this.input, { type: "search", maxLength: 200, placeholder: `Find in ${count} lines`, autocomplete: "off", spellcheck: false });
+      this.input.setAttribute("aria-label", `Find in ${title}`);
+      this.state = document.createElement("output");
+      this.bar.append(this.input, this.button("Previous", -1), this.button("Next", 1), this.state);
+      scroller.box.before(this.bar);
+      this.input.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") { event.preventDefault(); this.go(event.shiftKey ? -1 : 1); }
+        if (event.key === "Escape") { this.input.value = ""; this.clear(); scroller.box.focus(); }
+      });
+    }
+    button(text, by) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.addEventListener("click", () => this.go(by));
+      return button;
+    }
+    clear() {
+      for (const each of this.scroller.box.querySelectorAll(".found")) each.classList.remove("found");
+      this.state.textContent = "";
+    }
+    async go(by) {
+      const sought = this.input.value;
+      if (!sought) return this.clear();
+      const { box, base, total } = this.scroller;
+      if (sought !== this.sought) {
+        const address = box.dataset.source.replace("/lines?", "/find?");
+        const reply = await fetch(`${address}&start=${base}&q=${encodeURIComponent(sought)}`);
+        if (!reply.ok) return;
+        this.lines = (await reply.json()).filter((line) => line <= total);
+        this.sought = sought;
+        this.at = by > 0 ? -1 : this.lines.length;
+      }
+      this.clear();
+      if (!this.lines.length) { this.state.textContent = "Not found"; return; }
+      this.at = (this.at + by + this.lines.length) % this.lines.length;
+      const row = await this.scroller.show(this.lines[this.at]);
+      row?.classList.add("found");
+      this.state.textContent = `${this.at + 1} of ${this.lines.length}, line ${this.lines[this.at]}`;
+    }
+  }
+
+  const scrollers = [], finders = [];
+
+  async function showHash() {
+    const [, anchor, line] = /^#(.*?L)(\d+)$/.exec(location.hash) || [];
+    const scroller = scrollers.find((each) => each.box.dataset.anchor === anchor);
+    const row = scroller && (await scroller.show(Number(line)));
+    if (!row) return;
+    scroller.mark(row, line);
+    row.scrollIntoView({ block: "center" });
+  }
+
   function start() {
     for (const box of document.querySelectorAll(".code[data-source]")) {
-      new Scroller(box);
+      const scroller = new Scroller(box);
+      scrollers.push(scroller);
+      if (!scroller.whole) finders.push(new Finder(scroller));
       const marked = box.querySelector(".marked");
       if (marked) box.scrollTop = marked.offsetTop - box.clientHeight / 3;
     }
@@ -102,10 +187,7 @@
     const link = event.target.closest?.(".code a.n");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey || link.closest(".hits")) return;
     event.preventDefault();
-    const box = link.closest(".code");
-    for (const each of box.querySelectorAll(".marked")) each.classList.remove("marked");
-    link.closest(".l").classList.add("marked");
-    box.dataset.marked = link.textContent;
+    scrollers.find((each) => each.box === link.closest(".code")).mark(link.closest(".l"), link.textContent);
     history.replaceState(null, "", link.href);
   });
 
@@ -138,6 +220,16 @@
     });
   }
 
+  // A browser finds only the lines that it has: for the others, the first Ctrl-F leads to the pane's own field.
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key !== "f" || event.target.closest(".find")) return;
+    const finder = finders.find((each) => each.scroller.box.matches(":focus-within, :hover")) || finders[0];
+    if (!finder) return;
+    event.preventDefault();
+    finder.input.focus();
+    finder.input.select();
+  });
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
     if (event.key === "/") { event.preventDefault(); document.querySelector("#q")?.focus(); }
@@ -148,5 +240,7 @@
   for (const select of document.querySelectorAll(".choices select")) {
     select.addEventListener("change", () => select.form.requestSubmit());
   }
+  addEventListener("hashchange", showHash);
   start();
+  showHash();
 })();

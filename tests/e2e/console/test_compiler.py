@@ -58,6 +58,36 @@ def test_a_browser_that_scrolls_gets_the_lines_that_it_shows(page: Page, compile
     assert page.locator(".code .l").count() < 3000
 
 
+def test_a_hash_alone_leads_to_a_line_that_is_not_loaded(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1&view=text#L4000")
+    expect(page.locator(".l.marked .n")).to_have_text("4000")
+    expect(page.locator(".l.marked")).to_be_in_viewport()
+    page.evaluate("location.hash = '#L300'")
+    expect(page.locator(".l.marked .n")).to_have_text("300")
+    expect(page.locator(".l.marked")).to_have_count(1)
+
+
+def test_a_line_that_a_text_lacks_is_reported(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1&view=text&line=999999")
+    expect(page.locator(".viewer .notice")).to_contain_text("There is no line 999999 here")
+
+
+def test_a_pane_finds_text_in_lines_that_are_not_loaded(page: Page, compiler: str) -> None:
+    page.goto(f"{compiler}?step=1&view=text")
+    page.locator(".code .l").first.hover()
+    page.keyboard.press("Control+f")
+    page.keyboard.type("A44")
+    page.keyboard.press("Shift+Enter")
+    expect(page.locator(".l.found")).to_contain_text("a4499")
+    expect(page.locator(".l.found")).to_be_in_viewport()
+    expect(page.locator(".find output")).to_contain_text("of 111")
+    page.keyboard.press("Enter")
+    expect(page.locator(".find output")).to_contain_text("1 of 111")
+    expect(page.locator(".l.found")).to_contain_text("a44 ")
+    page.keyboard.press("Escape")
+    expect(page.locator(".l.found")).to_have_count(0)
+
+
 def test_a_function_leads_from_its_operators_to_its_assembly(page: Page, compiler: str) -> None:
     page.goto(f"{compiler}/model")
     page.get_by_role("link", name="assembly").first.click()
