@@ -11,7 +11,7 @@ from bessemer.contract.capability import Needs, needs_of, no_gpu
 from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
-from bessemer.contract.offers import unknown_name
+from bessemer.contract.offers import joined_offers, unknown_name
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import OURS, Constant, Parameters, Submission
@@ -125,27 +125,24 @@ def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | 
         f"the search may take {search_seconds:g} s, but the service ends every compilation after "
         f"{max(known):g} s: reduce it, or raise BESSEMER_LIMIT_WALL_SECONDS on a worker"
     )
-    error = FieldError(field="tune.seconds", message=message)
-    return make_problem(ErrorCode.REQUEST_INVALID, f"tune.seconds: {message}", errors=(error,))
+    return _refused(ErrorCode.REQUEST_INVALID, "tune.seconds", message)
 
 
-def names_refusal(request: Submission, workers: Sequence[Worker]) -> Problem | None:
-    """The first name of a request that no live worker offers, or None.
+def offers_refusal(request: Submission, workers: Sequence[Worker]) -> Problem | None:
+    """The first name of a request that no live worker knows, or None.
 
-    A request with extensions may name what they define. Without a worker, nothing is known.
+    An extension of the request may define the name.
 
     Args:
         request: the request.
-        workers: the live workers.
+        workers: the live workers. Without any, or if one does not report its names, nothing is known.
     """
-    offers = [worker.offers for worker in workers if QueueName.COMPILE in worker.queues]
-    if request.uploads or not all(offers):
+    reports = [worker.offers for worker in workers if QueueName.COMPILE in worker.queues]
+    offers = [each for each in reports if each is not None]
+    if request.extensions or not offers or len(offers) < len(reports):
         return None
-    unknown = [unknown_name(request, each) for each in offers if each is not None]
-    if not unknown or not all(unknown) or unknown[0] is None:
-        return None
-    code, field, message = unknown[0]
-    return make_problem(code, f"{field}: {message}", errors=(FieldError(field=field, message=message),))
+    unknown = unknown_name(request, joined_offers(offers))
+    return None if unknown is None else _refused(unknown.code, unknown.field, unknown.message)
 
 
 def gpu_refusal(
@@ -180,8 +177,7 @@ def _without_gpu(needs: Needs) -> Problem:
         f"no live worker or device has {no_gpu(needs.gpus)}, so nothing can verify the library: ask for "
         "`verification: none`, or start a worker on a machine with such a GPU"
     )
-    errors = (FieldError(field="verification", message=message),)
-    return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"verification: {message}", errors=errors)
+    return _refused(ErrorCode.TARGET_NOT_RUNNABLE, "verification", message)
 
 
 def priority_refusal(priority: int, highest: int) -> Problem | None:
@@ -194,8 +190,7 @@ def priority_refusal(priority: int, highest: int) -> Problem | None:
     if priority <= highest:
         return None
     message = f"{priority} is higher than your tenant's highest priority, {highest}"
-    error = FieldError(field="priority", message=message)
-    return make_problem(ErrorCode.REQUEST_INVALID, f"priority: {message}", errors=(error,))
+    return _refused(ErrorCode.REQUEST_INVALID, "priority", message)
 
 
 def _targets_refusal(request: Submission) -> Problem | None:
@@ -220,8 +215,7 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
     is_unsupported = isinstance(error, PydanticCustomError) and error.type == UNSUPPORTED
     code = ErrorCode.TARGET_UNSUPPORTED if is_unsupported else ErrorCode.REQUEST_INVALID
     message = error.message() if isinstance(error, PydanticCustomError) else str(error)
-    errors = (FieldError(field=f"{name}.{field}", message=message),)
-    return make_problem(code, f"{name}.{field}: {message}", errors=errors)
+    return _refused(code, f"{name}.{field}", message)
 
 
 def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
@@ -265,8 +259,7 @@ def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> 
             place = "dimensions" if entry.dimensions else "inputs"
             field = place if name is None else f"entries.{name}.{place}"
             message = f"{DYNAMIC_ON_GPU}: fix {', '.join(map(repr, sizes))}, as in `--input x=1x3x224x224`"
-            errors = (FieldError(field=field, message=message),)
-            return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, f"{field}: {message}", errors=errors)
+            return _refused(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, field, message)
     return None
 
 
@@ -275,9 +268,7 @@ def _verification_refusal(request: Submission, target: Target) -> Problem | None
     triple = triple_of(target)
     if runs_on_workers(triple) or not request.is_verified:
         return None
-    message = not_runnable(triple)
-    errors = (FieldError(field="verification", message=message),)
-    return make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"verification: {message}", errors=errors)
+    return _refused(ErrorCode.TARGET_NOT_RUNNABLE, "verification", not_runnable(triple))
 
 
 def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
@@ -369,3 +360,8 @@ def _arguments(signature: Signature) -> str:
 
 def _argument(name: str | None, spec: TensorSpec | None) -> str:
     return str(name if spec is None else spec)
+
+
+def _refused(code: ErrorCode, field: str, message: str) -> Problem:
+    errors = (FieldError(field=field, message=message),)
+    return make_problem(code, f"{field}: {message}", errors=errors)

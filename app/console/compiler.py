@@ -70,26 +70,30 @@ class Asked(BaseModel):
     q: Annotated[str, Field(max_length=200)] = ""
 
 
-class Window(BaseModel):
-    """A part of a text.
+class TextPlace(BaseModel):
+    """A place in a text.
 
     Attributes:
         step: the step whose module it is; or none, for a function's code.
         function: the function.
         kind: the form of its code.
         start: the first line, from 0.
-        count: how many.
     """
 
     step: Place | None = None
     function: Annotated[str, Field(max_length=200)] = ""
     kind: CodeKind = CodeKind.ASSEMBLY
     start: Place = 0
+
+
+class Window(TextPlace):
+    """A part of a text: so many lines."""
+
     count: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = WINDOW
 
 
-class Sought(Window):
-    """What to find in a text, wherever it is."""
+class FindQuery(TextPlace):
+    """What to find from a place on."""
 
     q: Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -177,10 +181,10 @@ class Pane:
     base: int = 0
 
     @property
-    def lacks(self) -> int | None:
+    def missing_line(self) -> int | None:
         """The line to mark, if the text does not have it."""
-        outside = self.marked is not None and not self.base < self.marked <= self.base + self.total
-        return self.marked if outside else None
+        is_here = self.marked is None or self.base < self.marked <= self.base + self.total
+        return None if is_here else self.marked
 
     @property
     def columns(self) -> int:
@@ -329,7 +333,7 @@ def show_lines(request: Request, compiler: CompilerDep, asked: Annotated[Window,
 
 
 @router.get("/find")
-def find_lines(compiler: CompilerDep, asked: Annotated[Sought, Query()]) -> list[int]:
+def find_lines(compiler: CompilerDep, asked: Annotated[FindQuery, Query()]) -> list[int]:
     """The lines of a text that contain another, by their numbers from 1: a browser has only some of them."""
     found = matching(_text(compiler, asked), asked.q, MAX_FOUND, asked.start)
     return [number + 1 for number in found]
@@ -449,7 +453,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _text(compiler: Compiler, asked: Window) -> Text:
+def _text(compiler: Compiler, asked: TextPlace) -> Text:
     if asked.step is not None:
         return compiler.module(compiler.step(asked.step))
     return compiler.code_of(_function(compiler, asked.function), asked.kind)

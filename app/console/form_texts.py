@@ -17,7 +17,6 @@ from app.console.option_forms import Kind, OptionField, OptionGroup
 from app.console.words import clip
 from app.http.validation import MAX_ERRORS
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
-from bessemer.contract.extension import Extension
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 
@@ -26,7 +25,7 @@ Texts = Mapping[str, Sequence[str]]
 
 HOST = "host"
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
-_INDEX = re.compile(r"^\[([0-9]{1,9})\]")
+_INDEX = re.compile(r"^\[([0-9]{1,9})\](\.?)")
 _SEPARATORS = re.compile(r"[\s,]+")
 _SHAPE_SEPARATORS = re.compile(r"\s*[x*,]\s*|\s+")
 
@@ -115,15 +114,20 @@ def texts_of(document: Mapping[str, Any], groups: Iterable[OptionGroup]) -> dict
     return texts
 
 
-def with_extensions(texts: Texts, extensions: Iterable[Extension]) -> dict[str, list[str]]:
-    """The texts of the fields for extensions, with uploaded ones added."""
-    found = tuple(extensions)
-    if not found:
-        return {}
-    digests = [*texts.get("extensions", ())[-1:], *(each.digest for each in found)]
-    named = (f"{each.digest}={each.name}" for each in found if each.name)
-    names = [*texts.get("extension_names", ())[-1:], *named]
-    return {"extensions": [" ".join(digests)], "extension_names": ["\n".join(names)]}
+def with_extensions(texts: Texts, names: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """The texts of the fields for extensions, with uploaded ones added.
+
+    Args:
+        texts: the texts of the form.
+        names: the names of the uploaded files by their digests.
+    """
+    digests = [*_SEPARATORS.split(first(texts, "extensions")), *names]
+    typed = first(texts, "extension_names")
+    named = [f"{digest}={name}" for digest, name in names.items() if name and digest not in typed]
+    return {
+        "extensions": [" ".join(dict.fromkeys(filter(None, digests)))],
+        "extension_names": ["\n".join(filter(None, [typed, *named]))],
+    }
 
 
 def shown(option: OptionField, texts: Texts) -> list[str]:
@@ -152,7 +156,7 @@ def place_errors(
 
 
 def _entry(index: re.Match[str]) -> str:
-    return f"entry {int(index[1]) + 1}"
+    return f"entry {int(index[1]) + 1}{', ' if index[2] else ''}"
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from bessemer.contract.device import Device
+from bessemer.contract.offers import Offers
 from bessemer.contract.request import Submission
-from bessemer.contract.service import Worker
 
 Schema = Mapping[str, Any]
 _REFERENCE = "#/$defs/"
@@ -116,25 +115,17 @@ class OptionGroup:
         return tuple(each for each in self.fields if not each.is_basic)
 
 
-def known_names(workers: Iterable[Worker], devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
+def known_names(offers: Offers, devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
     """The names that live workers and devices offer, by the paths of the fields that take them."""
-    offers = [worker.offers for worker in workers if worker.offers is not None]
-    rewrites = _joined(each.rewrites for each in offers)
+    kernels = offers.kernels.items()
     return {
-        "optimize.enable": rewrites,
-        "optimize.disable": rewrites,
-        "tune.strategy": _joined(each.strategies for each in offers),
-        "tune.spaces": _joined(each.spaces for each in offers),
-        "kernels": _joined(
-            (f"{operator}={name}" for operator, names in each.kernels.items() for name in names)
-            for each in offers
-        ),
-        "device": _joined((device.name,) for device in devices),
+        "optimize.enable": offers.rewrites,
+        "optimize.disable": offers.rewrites,
+        "tune.strategy": offers.strategies,
+        "tune.spaces": offers.spaces,
+        "kernels": tuple(f"{operator}={name}" for operator, names in kernels for name in names),
+        "device": tuple(device.name for device in devices),
     }
-
-
-def _joined(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 @cache

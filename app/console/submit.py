@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from app.admission import names_refusal, refusal
+from app.admission import offers_refusal, refusal
 from app.console.form_texts import (
     Draft,
     Texts,
@@ -39,13 +39,14 @@ from app.routes.submissions import submit_compilation
 from app.routes.targets import list_targets
 from app.service import ServiceDep, TenantService
 from bessemer.contract.access import Scope
-from bessemer.contract.base import is_digest
+from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.dynamic import shown_shape
-from bessemer.contract.extension import MAX_EXTENSIONS, Extension, extension_name
+from bessemer.contract.extension import MAX_EXTENSIONS, extension_name
 from bessemer.contract.fleet import OfferedPreset
 from bessemer.contract.group import Group
 from bessemer.contract.model import Inspection, Model, ModelState
 from bessemer.contract.names import name_of_file
+from bessemer.contract.offers import Offers, joined_offers
 from bessemer.contract.problem import ErrorCode, FieldError, Problem
 from bessemer.contract.request import Submission
 from bessemer.contract.tensor import DType, TensorSpec
@@ -81,13 +82,14 @@ def preview(request: Request, service: ServiceDep) -> Response:
     found, errors = _validated(draft, NO_MODEL)
     problem = None
     if found is not None:
-        unknown = names_refusal(found, service.live_workers())
+        has_files = bool(first(texts, "extension_files"))
+        unknown = None if has_files else offers_refusal(found, service.live_workers())
         errors = () if unknown is None else unknown.errors
         problem = _early_refusal(service, texts, found)
     placed, rest = place_errors(errors, _paths())
-    code = _code(request, texts, draft) if found is not None else None
+    code = None if found is None or errors else _code(request, texts, draft)
     response = page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
-    if found is None:
+    if code is None:
         response.headers["HX-Reswap"] = "none"
     return response
 
@@ -139,13 +141,14 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
     most_bytes = settings.max_upload_bytes + MAX_EXTENSIONS * settings.max_extension_bytes
     refuse_if_too_large(request, most_bytes + MAX_DOCUMENT_BYTES)
     texts: dict[str, list[str]] = {}
-    extensions: list[Extension] = []
+    extensions: dict[str, str | None] = {}
     left = MAX_DOCUMENT_BYTES
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
             async for part in Form(boundary, chunks).parts():
                 if part.file and part.name == EXTENSION:
-                    extensions.append(await _extension(service, part, len(extensions)))
+                    digest = await _stored_extension(service, part, len(extensions))
+                    extensions[digest] = extension_name(part.file)
                 elif part.file:
                     name = name_of_file(part.file)
                     model, _ = await receive_model(service, part.chunks, None, name)
@@ -159,14 +162,14 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
         except ClientDisconnect as error:
             detail = "The connection closed before the form was complete."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
-    return texts | with_extensions(texts, extensions)
+    return texts | with_extensions(texts, extensions) if extensions else texts
 
 
-async def _extension(service: TenantService, part: Part, count: int) -> Extension:
+async def _stored_extension(service: TenantService, part: Part, count: int) -> Digest:
     if count == MAX_EXTENSIONS:
         error = FieldError(field="extensions", message=f"expected {MAX_EXTENSIONS} entries at most")
         raise RefusalError(invalid_problem((error,)))
-    return (await receive_extension(service, part.chunks, None, extension_name(part.file or "")))[0]
+    return (await receive_extension(service, part.chunks, None, extension_name(part.file or "")))[0].digest
 
 
 async def _text(part: Part, limit: int) -> str:
@@ -218,7 +221,7 @@ def _page(
         processors=sorted({name for names in offered.processors.values() for name in names}),
         chosen=target_words(texts) or ("host",),
         presets=frozenset(preset.name for preset in offered.items),
-        known=known_names(service.live_workers(), service.data.devices.live()),
+        known=known_names(_offers(service), service.data.devices.live()),
         part_bytes=PART_BYTES,
         max_bytes=service.settings.max_upload_bytes,
         may_submit=request.state.caller.scope.includes(Scope.COMPILE),
@@ -299,6 +302,10 @@ def _known_row(spec: TensorSpec, shown: str) -> dict[str, str]:
 def _is_container(inspection: Inspection, name: str) -> bool:
     types = (each.type or "" for each in inspection.signature.call.arguments if each.name == name)
     return any(type.startswith(("List", "Dict", "Optional[List", "Tuple")) for type in types)
+
+
+def _offers(service: TenantService) -> Offers:
+    return joined_offers(each.offers for each in service.live_workers() if each.offers is not None)
 
 
 def _code(request: Request, texts: Texts, draft: Draft) -> Any:

@@ -50,7 +50,7 @@ TYPES_IN_WORDS = {
     "finite_number": "expected a finite number",
     "bool_type": "expected true or false",
     "bool_parsing": "expected true or false",
-    "string_type": "expected a text",
+    "string_type": "expected a string",
     "missing": "required",
     "string_unicode": "expected Unicode text without lone surrogates",
     "timezone_aware": "expected a time with a time zone, such as 2026-11-01T00:00:00Z",
@@ -64,8 +64,8 @@ LIMITS_IN_WORDS = {
     "greater_than": "expected more than {gt}",
     "less_than_equal": "expected at most {le}",
     "less_than": "expected less than {lt}",
-    "string_too_short": "expected {min_length} characters or more",
-    "string_too_long": "expected {max_length} characters at most",
+    "string_too_short": "expected at least {min_length} characters",
+    "string_too_long": "expected at most {max_length} characters",
 }
 """The same for kinds of errors that name a limit."""
 

@@ -10,7 +10,7 @@ from app.admission import (
     gpu_refusal,
     missing_extension,
     missing_model,
-    names_refusal,
+    offers_refusal,
     priority_refusal,
     refusal,
     time_refusal,
@@ -222,7 +222,7 @@ def _require_admissible(service: TenantService, request: Submission, jobs: int =
     )
     workers = service.live_workers() if problem is None else ()
     if problem is None:
-        problem = names_refusal(request, workers)
+        problem = offers_refusal(request, workers)
     if problem is None and request.tune.seconds is not None and request.searches:
         problem = time_refusal(request.tune.seconds, workers)
     if problem is None and any(map(gpus_of, request.targets)):

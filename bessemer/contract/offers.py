@@ -1,6 +1,7 @@
 """Names that requests may use because a worker knows them: rewrites, search strategies, spaces, kernels."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from pydantic import Field
@@ -21,6 +22,20 @@ class Offers(Document):
     spaces: tuple[str, ...] = Field(default=(), description="Search spaces, for `tune.spaces`.")
     kernels: dict[str, tuple[str, ...]] = Field(
         default={}, description="Kernel libraries by the operators that they have, for `kernels`."
+    )
+
+
+def joined_offers(offers: Iterable[Offers]) -> Offers:
+    """What at least one of several workers offers."""
+    each = tuple(offers)
+    operators = _each_once(one.kernels for one in each)
+    return Offers(
+        rewrites=_each_once(one.rewrites for one in each),
+        strategies=_each_once(one.strategies for one in each),
+        spaces=_each_once(one.spaces for one in each),
+        kernels={
+            operator: _each_once(one.kernels.get(operator, ()) for one in each) for operator in operators
+        },
     )
 
 
@@ -66,6 +81,10 @@ def _unknown_names(request: Submission, offers: Offers) -> Iterator[UnknownName]
     if tune.strategy not in offers.strategies:
         message = _message("strategy", tune.strategy, offers.strategies)
         yield UnknownName(ErrorCode.STRATEGY_UNKNOWN, "tune.strategy", message)
+
+
+def _each_once(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 def _message(kind: str, name: str, known: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from tensor_samples import tensor
 
-from app.admission import names_refusal, refusal, time_refusal
+from app.admission import offers_refusal, refusal, time_refusal
 from bessemer.contract.base import now
 from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.model import ConstantSpec, Inspection, Model, ModelFormat, ModelState, Signature
@@ -261,7 +261,7 @@ def test_a_name_that_no_worker_knows_is_refused_at_its_field(
     fields: dict[str, object], field: str, message: str
 ) -> None:
     asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", **fields})
-    problem = names_refusal(asked, [worker(None).model_copy(update={"offers": HERE})])
+    problem = offers_refusal(asked, [worker(None).model_copy(update={"offers": HERE})])
     assert problem is not None
     assert [(each.field, each.message) for each in problem.errors] == [(field, message)]
 
@@ -289,7 +289,7 @@ def test_a_name_that_may_be_known_is_accepted(
     enabled = {"optimize": {"enable": ["mine"]}, **fields}
     asked = CompilationRequest.model_validate({"model": DIGEST, "target": "host", **enabled})
     workers = [worker(None).model_copy(update={"offers": each}) for each in offers]
-    assert names_refusal(asked, workers) is None
+    assert offers_refusal(asked, workers) is None
 
 
 @pytest.mark.parametrize(

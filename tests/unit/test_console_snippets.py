@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 import bessemer
-from app.console.form_texts import place_errors, read_draft, texts_of
-from app.console.option_forms import option_groups
+from app.console.form_texts import place_errors, read_draft, texts_of, with_extensions
+from app.console.option_forms import known_names, option_groups
 from app.console.snippets import Model, snippets
+from app.console.words import prose
 from bessemer.cli.arguments import read_draft as read_command
+from bessemer.contract.offers import Offers
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import CompilationRequest, Submission
 
 URL = "http://127.0.0.1:8000"
-DIGEST = "0" * 64
+DIGEST, OTHER, THIRD = "0" * 64, "1" * 64, "2" * 64
 GROUPS = option_groups()
 REQUESTS: dict[str, dict[str, Any]] = {
     "a preset": {"target": "host"},
@@ -57,10 +59,39 @@ def test_lines_without_a_value_are_refused_at_their_field() -> None:
     ]
 
 
-def test_errors_of_lists_name_entries_in_words() -> None:
-    error = FieldError(field="optimize.enable[1]", message="unknown rewrite")
-    placed, rest = place_errors((error,), ("optimize.enable",))
-    assert (placed, rest) == ({"optimize.enable": ["entry 2: unknown rewrite"]}, ())
+@pytest.mark.parametrize(
+    ("field", "shown"),
+    [
+        ("inputs", "no"),
+        ("inputs[1]", "entry 2: no"),
+        ("inputs[0].shape[1]", "entry 1, shape[1]: no"),
+        ("inputs.x", "x: no"),
+    ],
+)
+def test_errors_of_lists_name_entries_in_words(field: str, shown: str) -> None:
+    placed, rest = place_errors((FieldError(field=field, message="no"),), ("inputs",))
+    assert (placed, rest) == ({"inputs": [shown]}, ())
+
+
+def test_uploaded_extensions_join_those_of_the_form() -> None:
+    texts = {"extensions": [f"{DIGEST} {OTHER}"], "extension_names": [f"{OTHER}=typed.py"]}
+    assert with_extensions(texts, {OTHER: "uploaded.py", THIRD: "mine.py"}) == {
+        "extensions": [f"{DIGEST} {OTHER} {THIRD}"],
+        "extension_names": [f"{OTHER}=typed.py\n{THIRD}=mine.py"],
+    }
+    assert with_extensions({}, {THIRD: None}) == {"extensions": [THIRD], "extension_names": [""]}
+
+
+def test_a_field_lists_the_names_that_workers_know() -> None:
+    known = known_names(Offers(rewrites=("gelu",), kernels={"linear": ("openblas", "mkl")}), ())
+    assert known["optimize.enable"] == ("gelu",)
+    assert known["kernels"] == ("linear=openblas", "linear=mkl")
+
+
+def test_help_links_to_the_guide_and_is_never_markup() -> None:
+    assert prose("See `a<b` <i> (docs/spaces.md).", "/below") == (
+        'See <code>a&lt;b</code> &lt;i&gt; (<a href="/below/guide/spaces/">docs/spaces.md</a>).'
+    )
 
 
 @pytest.mark.parametrize("case", REQUESTS)

@@ -124,7 +124,14 @@ def test_the_models_curve_falls_over_the_seconds_of_the_search() -> None:
     curve = charts.model_curve(search_points(10.0, 10.0, 5.0), 10.0, {})
     assert curve is not None
     assert (curve.first, curve.last) == ("10.0 ms", "5.00 ms")
+    assert curve.change == "10.0 ms → 5.00 ms"
     assert curve.line == "M0,10.71H48.08V10.71H96.15V55.36"
+
+
+def test_a_search_that_found_nothing_says_so() -> None:
+    curve = charts.model_curve(search_points(10.0, 10.0), 10.0, {})
+    assert curve is not None
+    assert curve.change == "10.0 ms throughout: the search found nothing faster"
 
 
 def test_lines_to_beat_have_labels_that_do_not_overlap_and_far_ones_are_named() -> None:

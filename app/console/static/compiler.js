@@ -1,7 +1,7 @@
 // Windows on long texts and what to find in them, loops of a function across its forms, keys, and edges of the graph. Pages work without it.
 "use strict";
 (() => {
-  const CHUNK = 200, LINE = 19, KEEP = 12;
+  const CHUNK = 200, LINE = 19, KEEP = 12, MOST_FOUND = 10000;
 
   class Scroller {
     constructor(box) {
@@ -70,7 +70,7 @@
     // The row of a line, from 1, in sight; null if the text does not have it.
     async show(line) {
       if (!(line > this.base && line <= this.total)) return null;
-      await this.waiting;
+      while (this.waiting) await this.waiting;
       if (line <= this.start || line > this.end) {
         await this.load(Math.max(line - 1 - CHUNK, this.base), 2 * CHUNK, "replace");
       }
@@ -100,6 +100,7 @@
       old.replaceWith(link);
       row.id = id;
       if (line === this.box.dataset.marked) row.classList.add("marked");
+      if (line === this.box.dataset.found) row.classList.add("found");
     }
   }
 
@@ -110,6 +111,7 @@
       this.lines = [];
       this.at = -1;
       this.sought = "";
+      this.turn = 0;
       const title = scroller.box.getAttribute("aria-label");
       const count = (scroller.total - scroller.base).toLocaleString("en");
       this.bar = document.createElement("div");
@@ -134,27 +136,35 @@
       return button;
     }
     clear() {
+      delete this.scroller.box.dataset.found;
       for (const each of this.scroller.box.querySelectorAll(".found")) each.classList.remove("found");
       this.state.textContent = "";
     }
-    async go(by) {
-      const sought = this.input.value;
-      if (!sought) return this.clear();
+    async lookUp(sought) {
       const { box, base, total } = this.scroller;
-      if (sought !== this.sought) {
-        const address = box.dataset.source.replace("/lines?", "/find?");
-        const reply = await fetch(`${address}&start=${base}&q=${encodeURIComponent(sought)}`);
-        if (!reply.ok) return;
-        this.lines = (await reply.json()).filter((line) => line <= total);
-        this.sought = sought;
-        this.at = by > 0 ? -1 : this.lines.length;
-      }
+      const address = box.dataset.source.replace("/lines?", "/find?");
+      const reply = await fetch(`${address}&start=${base}&q=${encodeURIComponent(sought)}`).catch(() => null);
+      return reply?.ok ? (await reply.json()).filter((line) => line <= total) : null;
+    }
+    async go(by) {
+      const sought = this.input.value, turn = ++this.turn;
       this.clear();
-      if (!this.lines.length) { this.state.textContent = "Not found"; return; }
-      this.at = (this.at + by + this.lines.length) % this.lines.length;
-      const row = await this.scroller.show(this.lines[this.at]);
-      row?.classList.add("found");
-      this.state.textContent = `${this.at + 1} of ${this.lines.length}, line ${this.lines[this.at]}`;
+      if (!sought) return;
+      if (sought !== this.sought) {
+        const lines = await this.lookUp(sought);
+        if (turn !== this.turn) return;
+        if (!lines) { this.state.textContent = "The search failed. Try again."; return; }
+        Object.assign(this, { lines, sought, at: by > 0 ? -1 : lines.length });
+      }
+      const count = this.lines.length;
+      if (!count) { this.state.textContent = "Not found"; return; }
+      this.at = (this.at + by + count) % count;
+      const line = this.lines[this.at];
+      this.state.textContent = `${this.at + 1} of ${count}${count < MOST_FOUND ? "" : " or more"}, line ${line}`;
+      const row = await this.scroller.show(line);
+      if (turn !== this.turn || !row) return;
+      this.scroller.box.dataset.found = line;
+      row.classList.add("found");
     }
   }
 

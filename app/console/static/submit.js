@@ -15,7 +15,13 @@
   let current = null;
   let submits = false;
 
+  const extensions = find("extension-files");
+
   input.removeAttribute("name"); // the file is sent in parts
+  extensions.addEventListener("change", () => {
+    form.elements.extension_files.value = extensions.files.length || "";
+    refresh();
+  });
 
   const shownBytes = (count) =>
     count < 1048576 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 1048576).toFixed(1)} MiB`;
@@ -166,8 +172,9 @@
   document.addEventListener("dragleave", () => over(Math.max(0, depth - 1)));
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
-    event.preventDefault();
     over(0);
+    if (event.target === extensions) return;
+    event.preventDefault();
     if (event.dataTransfer.files.length) start(event.dataTransfer.files[0]);
   });
 

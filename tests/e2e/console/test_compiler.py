@@ -69,7 +69,7 @@ def test_a_hash_alone_leads_to_a_line_that_is_not_loaded(page: Page, compiler: s
 
 def test_a_line_that_a_text_lacks_is_reported(page: Page, compiler: str) -> None:
     page.goto(f"{compiler}?step=1&view=text&line=999999")
-    expect(page.locator(".viewer .notice")).to_contain_text("There is no line 999999 here")
+    expect(page.locator(".viewer .notice")).to_contain_text("Line 999999 is outside this text")
 
 
 def test_a_pane_finds_text_in_lines_that_are_not_loaded(page: Page, compiler: str) -> None:

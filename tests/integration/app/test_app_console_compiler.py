@@ -214,6 +214,16 @@ async def test_a_large_module_comes_in_windows(api: AsyncClient, played: PlayedW
     assert re.findall(r'class="n">(\d+)<', lines) == ["100000", "100001"]
 
 
+async def test_text_is_found_wherever_it_is(api: AsyncClient, played: PlayedWorker, model: str) -> None:
+    lines = "\n".join(f"        a{number} = {number}" for number in range(12_000))
+    address = await opened(api, played, kept([module("a = 1"), module(lines)]), {"ir": True})
+    found = (await api.get(f"{address}/find?step=1&q=A1199")).json()
+    assert len(found) == 11 and found[-1] - found[-2] == 1
+    assert (await api.get(f"{address}/find?step=1&q=A1199&start={found[-2]}")).json() == found[-1:]
+    assert len((await api.get(f"{address}/find?step=1&q=a")).json()) == 10_000
+    assert (await api.get(f"{address}/find?step=1&q=nowhere")).json() == []
+
+
 async def test_a_compilation_without_snapshots_says_what_to_ask_for(api: AsyncClient, job: str) -> None:
     response = await api.get(f"/console/compilations/{job}/compiler")
     assert response.status_code == 404
