@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from examples.environment import forget_settings
 from examples.local_service import local_service
+from worker.job.huge_pages import collapse_memory
 from worker.quick_stack import quick_stack
 
 # the same examples every time, without a deadline on a busy machine
@@ -37,10 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported objects: collecting garbage among them takes a tenth of the time."""
+    """Freeze imported objects: collecting garbage among them takes a tenth of the time.
+
+    Tests fork often, and a fork copies an entry for every page of memory: huge pages have fewer.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    collapse_memory()
 
 
 @pytest.fixture(scope="session")

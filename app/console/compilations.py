@@ -18,6 +18,7 @@ from app.console.result import make_result
 from app.console.timeline import timeline
 from app.http.bodies import DocumentRoute
 from app.http.problems import invalid_problem
+from app.http.validation import field_errors
 from app.reports import StoredReport, read_report
 from app.routes.compilations import cancel_compilation, list_compilations
 from app.routes.lookup import CompilationDep
@@ -30,7 +31,7 @@ from bessemer.contract.ir import IR_INDEX
 from bessemer.contract.job import LOG, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery
 from bessemer.contract.options import MAX_TRIALS
-from bessemer.contract.problem import FieldError, Problem
+from bessemer.contract.problem import Problem
 from bessemer.contract.request import Submission
 from bessemer.contract.stage import UNITS
 from bessemer.figures import words
@@ -70,8 +71,13 @@ def show_compilations(request: Request, service: ServiceDep) -> Response:
 
 
 @router.get("/{id}")
-def show_compilation(request: Request, service: ServiceDep, job: CompilationDep) -> Response:
-    """One compilation. A browser with scripts follows it; without, the page reloads itself."""
+def show_compilation(
+    request: Request, service: ServiceDep, job: CompilationDep, ending: str = ""
+) -> Response:
+    """One compilation. A browser with scripts follows it; without, the page reloads itself.
+
+    ``ending`` is what the caller has just asked for: to ``cancel``, or the ``best`` of a search.
+    """
     return page(
         request,
         "compilation.html.j2",
@@ -82,6 +88,7 @@ def show_compilation(request: Request, service: ServiceDep, job: CompilationDep)
         more_trials=_more_trials(job),
         max_trials=MAX_TRIALS,
         keeps_compiler=_keeps_compiler(job),
+        ending=ending,
     )
 
 
@@ -111,7 +118,7 @@ def cancel(
 ) -> Response:
     """Cancel it, or end its search, and go back to its page."""
     cancel_compilation(service, response, job, keep_best)
-    return _to(request, job)
+    return _to(request, job, f"?ending={'best' if keep_best else 'cancel'}")
 
 
 @router.post("/{id}/again")
@@ -138,8 +145,8 @@ def compile_again(
     return _to(request, made)
 
 
-def _to(request: Request, job: Compilation) -> RedirectResponse:
-    return RedirectResponse(f"{request.scope.get('root_path', '')}{PREFIX}/{job.id}", 303)
+def _to(request: Request, job: Compilation, query: str = "") -> RedirectResponse:
+    return RedirectResponse(f"{request.scope.get('root_path', '')}{PREFIX}/{job.id}{query}", 303)
 
 
 def _progress(service: TenantService, job: Compilation) -> dict[str, Any]:
@@ -215,11 +222,8 @@ def _read_query(request: Request) -> tuple[CompilationQuery, Problem | None]:
     try:
         return CompilationQuery.model_validate(given), None
     except ValidationError as error:
-        errors = tuple(
-            FieldError(field=".".join(map(str, each["loc"]))[:64], message=each["msg"])
-            for each in error.errors()
-        )
-        return CompilationQuery(), invalid_problem(errors)
+        details = [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
+        return CompilationQuery(), invalid_problem(field_errors(details))
 
 
 def _address(query: CompilationQuery, **changes: object) -> str:

@@ -38,10 +38,12 @@ class Model:
     Attributes:
         file: the name of its file; empty if it is known by its digest only.
         digest: its digest; empty if it was not uploaded yet.
+        extensions: the names of files of extensions that were not uploaded yet.
     """
 
     file: str
     digest: str
+    extensions: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -50,8 +52,8 @@ class Model:
 
     @property
     def path(self) -> str:
-        """The same for a shell, where a leading dash would make it an option or standard input."""
-        return f"./{self.source}" if self.source.startswith("-") else self.source
+        """The same for a shell."""
+        return _path(self.source)
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,28 @@ def _curl(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bo
     parts = ["curl"]
     if asks_for_keys:
         parts.append('-H "Authorization: Bearer $BESSEMER_API_KEY"')
-    if model.file or not model.digest:
-        escaped = model.path.replace("\\", "\\\\").replace('"', '\\"')
-        form = f'model=@"{escaped}"'
-        plain = shlex.quote(model.path) == model.path
-        parts.append(f"-F model=@{model.path}" if plain else f"-F {shlex.quote(form)}")
+    if model.file or model.extensions or not model.digest:
+        if model.file or not model.digest:
+            parts.append(_form_part("model", model.path))
+        else:
+            document = {"model": model.digest, **document}
+        parts += [_form_part("extension", _path(file)) for file in model.extensions]
         parts.append(f"--form-string {shlex.quote('request=' + _json(document))}")
     else:
         parts.append(f"--json {shlex.quote(_json({'model': model.digest, **document}))}")
     parts.append(shlex.quote(f"{url}/v1/compilations"))
     return _joined(parts)
+
+
+def _form_part(name: str, path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    is_plain = shlex.quote(path) == path
+    return f"-F {name}=@{path}" if is_plain else "-F " + shlex.quote(f'{name}=@"{escaped}"')
+
+
+def _path(file: str) -> str:
+    """A file for a shell, where a leading dash would make it an option or standard input."""
+    return f"./{file}" if file.startswith("-") else file
 
 
 def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
@@ -112,6 +126,7 @@ def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
     parts += [
         f"--extension {shlex.quote(names.get(each, 'FILE.py'))}" for each in document.get("extensions", ())
     ]
+    parts += [f"--extension {shlex.quote(_path(file))}" for file in model.extensions]
     for name, entry in document.get("entries", {}).items():
         parts.append(f"--entry {shlex.quote(_entry(name, entry))}")
     for name in ("device", "name"):
@@ -155,6 +170,8 @@ def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 def _python(document: Mapping[str, Any], model: Model, url: str) -> str:
     if not document.keys() <= ARGUMENTS or not _is_plain(document.get("target")):
         return _python_document(document, model, url)
+    if model.extensions:
+        document = {**document, "extensions": [*document.get("extensions", ()), *model.extensions]}
     classes = [OPTION_CLASSES[name] for name in document if name in OPTION_CLASSES]
     several = isinstance(document.get("target"), list)
     arguments = [repr(model.source), *_arguments(document)]
@@ -174,12 +191,18 @@ def _python_document(document: Mapping[str, Any], model: Model, url: str) -> str
     several = isinstance(document.get("target"), list)
     kind, post = ("Submission", "post_group") if several else ("CompilationRequest", "post")
     upload = f"model = client.upload({model.file!r}).digest" if model.file else f"model = {model.digest!r}"
-    fields = ["**{" + ", ".join(("'model': model", *_items(document))) + "}"]
+    files, uploads = model.extensions, []
+    if files:
+        uploads = [f"extensions = [client.upload_extension(file).digest for file in {files!r}]"]
+    given = ("'model': model", *(("'extensions': extensions",) if files else ()))
+    rest = {name: value for name, value in document.items() if not (files and name == "extensions")}
+    fields = ["**{" + ", ".join((*given, *_items(rest))) + "}"]
     lines = [
         f"from bessemer import Client, {kind}",
         "",
         f"client = Client({url!r})",
         upload,
+        *uploads,
         f"request = {_call(kind, fields)}",
         f"job = client.{post}(request)",
         "job.wait()",

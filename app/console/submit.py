@@ -310,7 +310,8 @@ def _offers(service: TenantService) -> Offers:
 
 def _code(request: Request, texts: Texts, draft: Draft) -> Any:
     digest = first(texts, "model")
-    model = SnippetModel(first(texts, "file_name"), digest if is_digest(digest) else "")
+    files = tuple(first(texts, "extension_files").splitlines()[:MAX_EXTENSIONS])
+    model = SnippetModel(first(texts, "file_name"), digest if is_digest(digest) else "", files)
     url = str(request.base_url).rstrip("/")
     return snippets(draft.document, model, url, request.state.caller.subject != "anonymous")
 

@@ -43,15 +43,16 @@ def prose(text: str, root: str) -> Markup:
         text: the text.
         root: the root path of the app, which serves the pages at ``/guide``.
     """
-    html, end = Markup(), 0
+    pieces: list[Markup] = []
+    end = 0
     for found in _CODE_OR_PAGE.finditer(text):
-        html += escape(text[end : found.start()])
+        pieces.append(escape(text[end : found.start()]))
         if found["page"] is None:
-            html += Markup("<code>{}</code>").format(found["code"])
+            pieces.append(Markup("<code>{}</code>").format(found["code"]))
         else:
-            html += Markup('<a href="{}/guide/{}/">{}</a>').format(root, found["page"], found[0])
+            pieces.append(Markup('<a href="{}/guide/{}/">{}</a>').format(root, found["page"], found[0]))
         end = found.end()
-    return html + escape(text[end:])
+    return Markup("").join((*pieces, escape(text[end:])))
 
 
 def clip(text: object, most: int = 200) -> str:

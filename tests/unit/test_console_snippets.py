@@ -102,6 +102,18 @@ def test_curl_sends_the_request(case: str) -> None:
     assert "model=@mlp.pt2" in words and words[-1] == f"{URL}/v1/compilations"
 
 
+def test_the_code_has_the_files_of_extensions_that_the_form_uploads() -> None:
+    model = Model("mlp.pt2", "", ("mine.py", "-x.py"))
+    code = snippets({"target": "host"}, model, URL, False)
+    assert "-F extension=@mine.py" in code.curl and "-F extension=@./-x.py" in code.curl
+    assert "--extension mine.py" in code.command and "--extension ./-x.py" in code.command
+    assert "extensions=['mine.py', '-x.py']" in code.python
+    known = snippets({"target": "host"}, Model("", DIGEST, ("mine.py",)), URL, False)
+    assert "-F extension=@mine.py" in known.curl and f'"model": "{DIGEST}"' in known.curl
+    document = snippets({"target": {"preset": "host", "cores": 2}}, model, URL, False).python
+    assert "client.upload_extension(file)" in document and "'extensions': extensions" in document
+
+
 @pytest.mark.parametrize("case", [case for case in REQUESTS if case != "no baselines"])
 def test_the_command_line_makes_the_request(case: str) -> None:
     text = snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).command

@@ -12,6 +12,9 @@
       this.first = Number(box.dataset.start);
       this.top = document.createElement("div");
       this.bottom = document.createElement("div");
+      this.notice = box.parentElement.querySelector(".notice.missing-line") || document.createElement("p");
+      this.notice.className = "notice missing-line";
+      this.notice.setAttribute("role", "status");
       this.start = this.first;
       this.end = this.first + this.lines.children.length;
       this.waiting = null;
@@ -78,8 +81,17 @@
       if (row) this.box.scrollTop = row.offsetTop - this.box.clientHeight / 3;
       return row;
     }
-    mark(row, line) {
+    lack(line) {
+      this.unmark();
+      this.notice.textContent = `Line ${line} is outside this text, which has the lines ${this.base + 1} to ${this.total}.`;
+      this.box.before(this.notice);
+    }
+    unmark() {
+      this.notice.remove();
       for (const each of this.box.querySelectorAll(".marked")) each.classList.remove("marked");
+    }
+    mark(row, line) {
+      this.unmark();
       row.classList.add("marked");
       this.box.dataset.marked = line;
     }
@@ -123,6 +135,7 @@
       this.state = document.createElement("output");
       this.bar.append(this.input, this.button("Previous", -1), this.button("Next", 1), this.state);
       scroller.box.before(this.bar);
+      this.input.addEventListener("input", () => this.clear());
       this.input.addEventListener("keydown", (event) => {
         if (event.key === "Enter") { event.preventDefault(); this.go(event.shiftKey ? -1 : 1); }
         if (event.key === "Escape") { this.input.value = ""; this.clear(); scroller.box.focus(); }
@@ -173,8 +186,9 @@
   async function showHash() {
     const [, anchor, line] = /^#(.*?L)(\d+)$/.exec(location.hash) || [];
     const scroller = scrollers.find((each) => each.box.dataset.anchor === anchor);
-    const row = scroller && (await scroller.show(Number(line)));
-    if (!row) return;
+    if (!scroller) return;
+    const row = await scroller.show(Number(line));
+    if (!row) return scroller.lack(line);
     scroller.mark(row, line);
     row.scrollIntoView({ block: "center" });
   }

@@ -19,7 +19,7 @@
 
   input.removeAttribute("name"); // the file is sent in parts
   extensions.addEventListener("change", () => {
-    form.elements.extension_files.value = extensions.files.length || "";
+    form.elements.extension_files.value = [...extensions.files].map((file) => file.name).join("\n");
     refresh();
   });
 

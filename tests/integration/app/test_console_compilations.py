@@ -291,8 +291,9 @@ class TestPage:
 
         response = await api.post(f"{PAGE}/{job}/cancel")
 
-        assert (response.status_code, response.headers["location"]) == (303, f"{PAGE}/{job}")
-        assert "cancelled" in await body(api, f"{PAGE}/{job}")
+        where = f"{PAGE}/{job}?ending=cancel"
+        assert (response.status_code, response.headers["location"]) == (303, where)
+        assert "cancelled" in await body(api, where)
 
     async def test_keeping_the_best_ends_a_search(self, api: httpx.AsyncClient, played: PlayedWorker) -> None:
         job = await submitted(api, tune={"trials": 64})
@@ -302,6 +303,8 @@ class TestPage:
 
         assert response.status_code == 303
         assert played.store.jobs.best_requested(job, attempt)
+        page = await body(api, response.headers["location"])
+        assert "The search ends after the running candidates" in page and "Stop and keep the best" not in page
 
     async def test_a_compilation_without_a_search_has_no_best_to_keep(self, api: httpx.AsyncClient) -> None:
         job = await submitted(api)
