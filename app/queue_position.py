@@ -155,7 +155,7 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
         recent: how long recent jobs of its kind took.
 
     Returns:
-        None if no worker can take it, or if there are no recent jobs to estimate from.
+        None if no worker can take it, or if no recent job gives an estimate.
     """
     if not busy:
         return None

@@ -29,7 +29,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order; None where there is none. ``kind`` is the class of its elements."""
+    """Points in order; None where a value is missing. ``kind`` is the class of its elements."""
 
     kind: str
     name: str
@@ -83,7 +83,7 @@ def can_be_drawn(value: float) -> bool:
 
 
 def chart(lines: Sequence[Line], shown: Callable[[float], str]) -> Chart | None:
-    """A chart of lines with points at the same places; None if there is no value.
+    """A chart of lines with points at the same places; None without a value.
 
     Args:
         lines: the lines, of the same length.

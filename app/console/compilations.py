@@ -18,7 +18,7 @@ from app.console.result import make_result
 from app.console.timeline import timeline
 from app.http.bodies import DocumentRoute
 from app.http.problems import invalid_problem
-from app.http.validation import field_errors
+from app.http.validation import errors_of
 from app.reports import StoredReport, read_report
 from app.routes.compilations import cancel_compilation, list_compilations
 from app.routes.lookup import CompilationDep
@@ -222,8 +222,7 @@ def _read_query(request: Request) -> tuple[CompilationQuery, Problem | None]:
     try:
         return CompilationQuery.model_validate(given), None
     except ValidationError as error:
-        details = [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
-        return CompilationQuery(), invalid_problem(field_errors(details))
+        return CompilationQuery(), invalid_problem(errors_of(error))
 
 
 def _address(query: CompilationQuery, **changes: object) -> str:

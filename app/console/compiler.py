@@ -33,6 +33,7 @@ WINDOW = 400
 MAX_WINDOW = 1000
 MAX_MATCHES = 100
 MAX_FOUND = 10_000
+"""Lines that one search of a text finds; the script of the page has the same number."""
 MAX_FUNCTIONS_FOUND = 50
 PANE_WINDOW = 150
 TAB = 4
@@ -87,13 +88,13 @@ class TextPlace(BaseModel):
 
 
 class Window(TextPlace):
-    """A part of a text: so many lines."""
+    """Lines of a text from a place on; ``count`` says how many."""
 
     count: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = WINDOW
 
 
 class FindQuery(TextPlace):
-    """What to find from a place on."""
+    """Find ``q``, in any case, in a text from a place on."""
 
     q: Annotated[str, Field(min_length=1, max_length=200)]
 

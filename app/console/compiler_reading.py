@@ -90,7 +90,7 @@ class Compiler:
         """A step by its place; by default, the first.
 
         Raises:
-            RefusalError: 404, there is none.
+            RefusalError: 404, the job wrote none.
         """
         place = 0 if number is None else number
         if not 0 <= place < len(self.steps):
@@ -125,7 +125,7 @@ class Compiler:
         return self._calls_by_name[function]
 
     def last_module(self) -> tuple[IrStep, Text] | None:
-        """The last step with a text; None if there is none."""
+        """The last step with a text; None if no step has one."""
         for step in reversed(self.steps):
             if step.text.packed_bytes:
                 return step, self.module(step)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from app.console.option_forms import Kind, OptionField, OptionGroup
 from app.console.words import clip
-from app.http.validation import MAX_ERRORS, field_errors
+from app.http.validation import MAX_ERRORS, errors_of
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
@@ -319,5 +319,4 @@ def _json(text: str) -> Any:
 
 
 def _message(error: ValidationError) -> str:
-    details = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
-    return field_errors(details)[0].message
+    return errors_of(error)[0].message

@@ -33,7 +33,7 @@ from app.http.forms import EXTENSION
 from app.http.multipart import Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import receive_extension, receive_model, refuse_if_too_large
-from app.http.validation import field_errors
+from app.http.validation import errors_of
 from app.observability.log_fields import is_job_id
 from app.routes.submissions import submit_compilation
 from app.routes.targets import list_targets
@@ -321,8 +321,7 @@ def _validated(draft: Draft, digest: str) -> tuple[Submission | None, tuple[Fiel
     try:
         found = Submission.model_validate({"model": digest, **draft.document})
     except ValidationError as error:
-        details = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
-        return None, (*draft.errors, *field_errors(details))
+        return None, (*draft.errors, *errors_of(error))
     return (None if draft.errors else found), draft.errors
 
 

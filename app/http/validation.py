@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from app.http.idempotency import KEY_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
@@ -82,6 +82,11 @@ def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]
         details: ``RequestValidationError.errors()``.
     """
     return tuple(_field_error(detail) for detail in _probable_forms(details)[:MAX_ERRORS])
+
+
+def errors_of(error: ValidationError) -> tuple[FieldError, ...]:
+    """The errors of a document that a page made from texts; see ``field_errors``."""
+    return field_errors([{**each, "loc": ("body", *each["loc"])} for each in error.errors()])
 
 
 def not_json(error: Exception) -> str:

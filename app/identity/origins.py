@@ -76,8 +76,8 @@ def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) 
 
     Args:
         host: the ``Host`` header.
-        origin: the ``Origin`` header; empty if there is none.
-        site: the ``Sec-Fetch-Site`` header; empty if there is none.
+        origin: the ``Origin`` header; empty if the request has none.
+        site: the ``Sec-Fetch-Site`` header; empty if the request has none.
         allowed: the origins that the operator allows, such as ``https://console.example``.
     """
     if origin in allowed and origin:

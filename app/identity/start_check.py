@@ -33,8 +33,9 @@ def require_access_control(settings: AppSettings) -> None:
         return
     if not _has_key(settings):
         raise OpenServiceError(
-            f"other machines can reach {settings.host}, but there is no API key. Create one with `bessemer "
-            f"keys create --scope admin --data {settings.data}`, or set BESSEMER_AUTH=off to serve everyone"
+            f"other machines can reach {settings.host}, but the service has no API key. Create one with "
+            f"`bessemer keys create --scope admin --data {settings.data}`, or set BESSEMER_AUTH=off to "
+            "serve everyone"
         )
 
 

@@ -72,7 +72,7 @@ def read_code(service: TenantService, job: Compilation) -> CodeListing:
     """The list of a library's functions. Blocks.
 
     Raises:
-        RefusalError: 404, the request did not ask for it, or there is none.
+        RefusalError: 404, the request did not ask for it, or the job wrote none.
         BlobMissingError: the artifact's bytes were deleted.
     """
     inspect = job.request.inspect
@@ -93,7 +93,7 @@ def named_function(job: Compilation, listing: CodeListing, name: str) -> CodeFun
     """The function with a name.
 
     Raises:
-        RefusalError: 404, there is none.
+        RefusalError: 404, the job wrote none.
     """
     found = listing.named(name)
     if found is None:

@@ -87,7 +87,7 @@ def read_listing(service: TenantService, job: Compilation) -> IrListing:
     """The list of a compilation's snapshots. Blocks.
 
     Raises:
-        RefusalError: 404, the request did not ask for them, or there are none yet.
+        RefusalError: 404, the request did not ask for them, or the job has written none yet.
         BlobMissingError: the artifact's bytes were deleted.
     """
     artifact = _snapshot_artifact(job, IR_INDEX)

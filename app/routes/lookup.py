@@ -35,7 +35,7 @@ def find_compilation(service: TenantService, job_id: str) -> Compilation:
     """The compilation with this id or prefix. Blocks.
 
     Raises:
-        RefusalError: 404, there is none; 409, several ids start with it.
+        RefusalError: 404, none has the id; 409, several ids start with it.
     """
     jobs = service.data.jobs
     job = look_up("compilation", job_id, jobs.get, jobs.starting) if is_job_prefix(job_id) else None

@@ -200,6 +200,6 @@ class QueueLimit:
 
 
 def print_missing_worker(client: Client, console: Console) -> None:
-    """Print a note if there is no live worker, because the job waits until one starts."""
+    """Print a note if no worker is alive: the job waits until one starts."""
     if not client.readiness().workers:
         print_lines(console, "queued, waiting for a live worker")

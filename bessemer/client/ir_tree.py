@@ -62,7 +62,7 @@ class IrTree(Document):
 
 
 def function_text(text: str, name: str) -> str:
-    """One function of a snapshot's text. Raises ``InvalidArgumentError`` if there is no such function."""
+    """One function of a snapshot's text. Raises ``InvalidArgumentError`` if it has no such function."""
     found = _function(text, name)
     first = min((each.lineno for each in found.decorator_list), default=found.lineno)
     return dedent("".join(_lines(text)[first - 1 : found.end_lineno]))
@@ -77,7 +77,7 @@ def function_tree(text: str, name: str) -> IrTree:
     """The tree of a function of a snapshot.
 
     Raises:
-        InvalidArgumentError: there is no such function, or the text is cut.
+        InvalidArgumentError: the text has no such function, or it is cut.
     """
     found = _function(text, name)
     roles = _roles(found) if _kind_of(found) == TENSORIR else {}

@@ -110,7 +110,7 @@ class _ApiKey(httpx.Auth):
 def trace_headers() -> dict[str, str]:
     """The trace header for the caller's span: OpenTelemetry's current span, or the variable ``TRACEPARENT``.
 
-    If the caller's program has not imported OpenTelemetry, there is no current span.
+    If the caller's program has not imported OpenTelemetry, it has no current span.
     """
     trace = sys.modules.get("opentelemetry.trace")
     context = trace.get_current_span().get_span_context() if trace else None

@@ -118,7 +118,7 @@ class CodeListing(Document):
         return self
 
     def named(self, name: str) -> CodeFunction | None:
-        """The function with a name; None if there is none."""
+        """The function with a name; None if none has it."""
         return next((function for function in self.functions if function.name == name), None)
 
     def hint(self, name: str) -> str:

@@ -54,7 +54,7 @@ class DType(GrowingEnum):
 
     @property
     def complex_of_parts(self) -> "DType":
-        """The complex type whose parts are of this type. Raises ``KeyError`` if there is none."""
+        """The complex type whose parts are of this type. Raises ``KeyError`` for other types."""
         return {part: whole for whole, part in _PARTS.items()}[self]
 
     @property

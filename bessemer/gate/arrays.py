@@ -111,7 +111,7 @@ def arrays_of(archive: zipfile.ZipFile, folder: str) -> dict[str, Array]:
 
 
 def copy_arrays(source: Path, folder: str, target: Path) -> None:
-    """Copy the arrays of a folder to a new archive. Raises ``ArraysError`` if there are none."""
+    """Copy the arrays of a folder to a new archive. Raises ``ArraysError`` if the folder has none."""
     with reading(source) as archive, zipfile.ZipFile(target, "w") as copy:
         found = arrays_of(archive, folder)
         if not found:
