@@ -18,6 +18,8 @@ REQUESTS ?=
 ARCH ?= sm_90
 BATCHES ?= 1
 PARTS ?= e2e integration stages contract unit
+PYTEST = export TMPDIR="$$(mktemp -d)" && trap 'rm -rf "$$TMPDIR"' EXIT && \
+  $(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 
@@ -36,9 +38,11 @@ demo: setup ## start a service and compile two trained networks
 serve: setup $(GUIDE) ## start the app and a worker on port 8000, with data in bessemer-data
 	@$(BIN)/bessemer serve --data bessemer-data --port 8000
 
-test: setup ## run every test; FILES_AT_ONCE=2 sets the parallelism
-	@export TMPDIR="$$(mktemp -d)" && trap 'rm -rf "$$TMPDIR"' EXIT && \
-	  $(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
+test: setup ## run the tests without the slow ones; FILES_AT_ONCE=2 sets the parallelism
+	@$(PYTEST) --sample
+
+test-all: setup ## run every test
+	@$(PYTEST)
 
 flakes: setup ## run every test RUNS=20 times and list failures; PARTS="e2e integration" selects
 	@RUNS="$(RUNS)" PARTS="$(PARTS)" FILES_AT_ONCE="$(FILES_AT_ONCE)" $(BIN)/python -m benchmarks.flakes

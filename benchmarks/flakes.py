@@ -52,7 +52,7 @@ def summary(runs: Sequence[Run]) -> str:
 
 
 def run_once(parts: list[str], files_at_once: int) -> Run:
-    """Run these folders of ``tests`` like ``make test``."""
+    """Run these folders of ``tests`` like ``make test-all``."""
     began_at, began = datetime.now(UTC), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bessemer-flakes-") as folder:
         report = Path(folder) / "report.xml"

@@ -60,6 +60,7 @@ def paste(script: str, folder: Path, place: Place) -> None:
     subprocess.run(["bash", "-euc", script], cwd=folder, env=environment, check=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("section", "places"),
     [("SQLite and a folder", sqlite), ("PostgreSQL and a folder", postgresql)],

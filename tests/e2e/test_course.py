@@ -20,6 +20,7 @@ NAMES = sorted(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_each_course_example_prints_what_its_chapter_shows(
     service: str, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,7 @@ from examples.local_service import ROOT
 
 WRITTEN_URL = "http://127.0.0.1:8000"
 TOOLS = ("curl", "zstd")
-PAGES = ("README.md", "docs/usage.md", "docs/extensions.md")
+MARKS = {"README.md": (), "docs/usage.md": pytest.mark.slow, "docs/extensions.md": pytest.mark.slow}
 
 ONCE = ("make ", "source ", "export ", "bessemer serve")
 """Commands that a reader runs once, before the rest."""
@@ -135,8 +135,8 @@ def reader_of(service: str, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 @pytest.mark.parametrize(
     ("name", "paragraph"),
     [
-        pytest.param(name, paragraph, id=f"{name}: {paragraph.title}")
-        for name in PAGES
+        pytest.param(name, paragraph, id=f"{name}: {paragraph.title}", marks=MARKS[name])
+        for name in MARKS
         for paragraph in paragraphs(name)
     ],
 )

@@ -94,6 +94,7 @@ def run_bundle(bundle: Path, values: torch.Tensor, folder: Path) -> subprocess.C
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_one_bundle_runs_at_every_size_in_its_range(service: str, tmp_path: Path, name: str) -> None:

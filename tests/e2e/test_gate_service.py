@@ -90,6 +90,7 @@ GOLDEN = ("--golden", "reports/base.npz")
 INPUTS_DIFFER = "The inputs do not match the model: input 'x' has the shape (2, 32), expected (2, 48)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "options", "status", "message"),
     [
@@ -134,6 +135,7 @@ def test_a_golden_file_is_made_with_numpy(service: str, folder: Path) -> None:
         assert ran.returncode == status, ran.stderr
 
 
+@pytest.mark.slow
 def test_a_golden_file_of_random_numbers_needs_their_seed(service: str, folder: Path) -> None:
     ran = gate(service, folder, "drawing", "--report", "drawing.json")
     assert ran.returncode == 0, ran.stderr

@@ -41,6 +41,7 @@ def compiled(url: str, saved: Saved, name: str, saved_as: SavedAs, bundle: Path)
         return job.document
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "saved_as"), SMALL)
 def test_the_library_agrees_with_torch_on_a_thousand_inputs(
     service: str, saved: Saved, tmp_path: Path, name: str, saved_as: SavedAs
@@ -54,6 +55,7 @@ def test_the_library_agrees_with_torch_on_a_thousand_inputs(
     assert agreement["worst_error"] <= LOGIT_ERROR
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "saved_as"), LARGE.items())
 def test_larger_models_are_verified(
     service: str, saved: Saved, tmp_path: Path, name: str, saved_as: SavedAs

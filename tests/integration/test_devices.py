@@ -268,6 +268,7 @@ def test_an_emulated_device_verifies_and_its_times_are_not_kept(world: World) ->
     assert [entry.first_ms for entry in run.entries] == [None]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
 def test_another_device_does_what_a_lost_one_had(world: World, number: signal.Signals) -> None:
     offer = world.offer(WAITS.format(go=world.go) + FINDS)

@@ -16,6 +16,7 @@ import zstandard
 
 ENVIRONMENT = {
     **os.environ,
+    "PYTHONPATH": str(Path(__file__).parents[1] / "without_torch"),
     "TVM_NUM_THREADS": "2",
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
 }

@@ -214,6 +214,7 @@ SHAPES_AND_TYPES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHAPES_AND_TYPES)
 def test_models_of_every_shape_and_type_are_verified(name: str, context: StageContext) -> None:
     module, inputs = SHAPES_AND_TYPES[name]

@@ -92,17 +92,20 @@ def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:
             np.testing.assert_allclose(shown[name], reference.ravel(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled
 def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(bundle: Path) -> None:
     ran = execute([sys.executable, CALLS, bundle, "8", "1000"], bundle)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"calls": 8000, "wrong": 0}
 
 
+@pytest.mark.sampled
 def test_a_forked_process_runs_the_bundle_that_its_parent_ran(bundle: Path) -> None:
     ran = execute(["timeout", "60", sys.executable, "-c", FORKED], bundle)
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.sampled
 @NEEDS_COMPILER
 def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Path, tmp_path: Path) -> None:
     check_outputs(bundle, execute(["bash", "-e", "-c", paste_program(bundle)], bundle))
@@ -121,6 +124,7 @@ def test_the_program_of_the_readme_runs_as_pasted_and_from_any_folder(bundle: Pa
         assert says in ran.stderr
 
 
+@pytest.mark.sampled
 @NEEDS_COMPILER
 def test_two_threads_of_the_program_run_in_sessions_of_their_own(bundle: Path) -> None:
     commands = paste_program(bundle)
@@ -134,6 +138,7 @@ def test_two_threads_of_the_program_run_in_sessions_of_their_own(bundle: Path) -
     assert "wrong: 0\n" in ran.stdout
 
 
+@pytest.mark.sampled
 @NEEDS_COMPILER
 def test_the_program_compiles_for_every_dtype_and_for_dynamic_sizes(bundle: Path, tmp_path: Path) -> None:
     manifest = Manifest.model_validate_json((bundle / "manifest.json").read_bytes())

@@ -61,6 +61,7 @@ MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:.*assigned during export:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_program_of_a_bundle_computes_what_the_model_does(

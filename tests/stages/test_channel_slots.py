@@ -110,6 +110,7 @@ def graph(case: Case, x: relax.Expr) -> relax.Expr:
     return op.stack([op.nn.conv2d(steps[case.step](halves[side]), last) for side in range(2)], axis=0)
 
 
+@pytest.mark.slow
 @fuzz(8)
 @given(case=cases, mcpu=st.sampled_from(TARGETS))
 def test_channels_in_any_slots_are_right(

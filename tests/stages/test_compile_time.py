@@ -58,6 +58,7 @@ def repeated(function: Callable[[torch.Tensor], torch.Tensor], times: int) -> Ca
     return body
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "function",
     [
@@ -78,6 +79,7 @@ def test_a_chain_grows_by_as_much_with_every_link(
     assert six - four <= 2 * (four - two)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "recurrence",
     [
@@ -94,6 +96,7 @@ def test_a_classifier_of_the_last_step_compiles(
     verify_model(LastStep(recurrence), torch.randn(1, steps, 8), server, make_context(tmp_path))
 
 
+@pytest.mark.slow
 @given(graph=graphs())
 @fuzz(12)
 def test_a_random_graph_compiles_and_agrees_with_torch(
@@ -124,6 +127,7 @@ def test_a_slice_of_a_join_reads_only_the_parts_it_crosses_without_branches(star
     assert read == {0: {"first"}, 5: {"first", "second"}, 8: {"second"}}[start]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("function", [lambda value: value, te.tanh], ids=["copied", "computed"])
 def test_a_join_of_a_thousand_parts_does_not_outgrow_the_stack(function: Callable[..., object]) -> None:
     x = te.placeholder((1000,), name="x")
@@ -139,6 +143,7 @@ def test_a_join_of_a_thousand_parts_does_not_outgrow_the_stack(function: Callabl
     assert with_vector_math(fold_conditions(te.create_prim_func([x, y]))) is not None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("index", [0, 1, 2, slice(1, 3), slice(0, 2), -1])
 def test_a_selection_of_a_value_that_is_not_inlined_is_right(
     index: int | slice, server: CandidateClient, tmp_path: Path

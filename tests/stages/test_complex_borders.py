@@ -89,6 +89,7 @@ def bundled(context: StageContext, tmp_path: Path) -> Callable[[Captured], Path]
     return compiled
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("save", "given"),
     [(exported, ()), (scripted, ("z=2x4:complex64", "x=2x4")), (traced, ())],

@@ -52,6 +52,7 @@ BODIES: dict[str, Callable[[Reading, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_read_of_a_constant_is_a_number_of_the_library(tmp_path: Path, body: Callable[..., Tensor]) -> None:
     path = tmp_path / "model"
@@ -154,6 +155,7 @@ EMBEDDINGS: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("form", ["exported", "traced"])
 @pytest.mark.parametrize(("module", "inputs"), EMBEDDINGS.values(), ids=EMBEDDINGS)

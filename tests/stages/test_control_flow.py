@@ -61,6 +61,7 @@ def each(_: Any, rows: torch.Tensor) -> torch.Tensor:
     return torch_map(lambda row, scale: row.sin() * scale, rows, torch.tensor(3.0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "body",
     [branch, nested, newton, steps(0), steps(1), steps(5), steps(700), running, each],
@@ -83,6 +84,7 @@ def sizes(length: int) -> torch.Tensor:
     return torch.randn(length, 4, generator=torch.Generator().manual_seed(length))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("body", [running, each, learned], ids=["scan", "map", "scan with weights"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["many steps", "any number of steps"])
 def test_a_scan_of_many_rows_is_a_loop(body: Callable[..., Any], dynamic: bool) -> None:

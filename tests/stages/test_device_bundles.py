@@ -173,6 +173,7 @@ def changed(**changes: Any) -> Callable[[DeviceRun], DeviceRun]:
     return change
 
 
+@pytest.mark.sampled
 @NEEDS_LOADER
 @pytest.mark.parametrize(
     ("change", "complaint"),

@@ -60,6 +60,7 @@ def searched(
     yield tune(optimized(captured, context), on_device), own, on_device
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", [TARGET, pytest.param(ARM, marks=NEEDS_EMULATOR)])
 def test_a_device_times_what_a_search_proposes_and_the_library_is_right(
     context: StageContext, target: ResolvedTarget
@@ -78,6 +79,7 @@ def test_a_device_times_what_a_search_proposes_and_the_library_is_right(
         verify(build(tuned, on_device), on_device)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("lost_after", "trials"), [(0, 0), (1, 0), (2, 1)])
 def test_a_search_that_loses_its_devices_ends_with_what_it_has(
     context: StageContext, lost_after: int, trials: int

@@ -159,6 +159,7 @@ def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], s
     return library, unclaimed_functions(module), {str(name.name_hint) for name in module.get_global_vars()}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_families_compute_functions_of_dynamic_sizes(
     server: CandidateClient, tmp_path: Path, name: str
@@ -186,6 +187,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_dynamic_size_may_be_zero(server: CandidateClient, tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / "model", EMPTY[name], (torch.randn(5, 20),), ({0: NONE},))

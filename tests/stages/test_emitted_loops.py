@@ -20,6 +20,7 @@ SPILLED = {"cortex-a53": 3, "cortex-a76": 14}
 """Instructions on the stack where LLVM's model of a processor loads ahead: of 174, and of 199."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "kind", "model"),
     [

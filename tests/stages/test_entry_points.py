@@ -164,6 +164,7 @@ def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
     return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 def test_programs_of_one_file_share_their_state(
     parameters: str, context: StageContext, tmp_path: Path
@@ -230,6 +231,7 @@ print(json.dumps([written["output_0"].tolist(), written["output_1"].tolist(),
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", ["fill", "add", "clear"])
 def test_a_write_in_place_changes_neither_another_state_nor_another_session(
     first: str, context: StageContext, tmp_path: Path
@@ -261,6 +263,7 @@ print(json.dumps([result.tolist() for result in results]))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 @pytest.mark.parametrize(
     "order",
@@ -419,6 +422,7 @@ def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp
     assert "no entry point takes one token, alone or with its position (main: input=1x256" in ran.stderr
 
 
+@pytest.mark.sampled
 @NEEDS_COMPILER
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 def test_the_program_of_the_readme_runs_every_entry_point(
@@ -524,6 +528,7 @@ def test_a_function_that_entry_points_share_is_compiled_once(context: StageConte
     assert len(kernels) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 def test_parameters_of_several_files_are_in_the_library_once(
     parameters: str, context: StageContext, tmp_path: Path

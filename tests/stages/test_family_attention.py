@@ -102,6 +102,7 @@ def calls_of(module: tvm.IRModule, name: str) -> int:
     return found.count(name)
 
 
+@pytest.mark.slow
 @fuzz(10)
 @given(mcpu=st.sampled_from(TARGETS), case=cases)
 def test_attention_agrees_with_numpy(server: CandidateClient, tmp_path: Path, mcpu: str, case: Case) -> None:
@@ -217,6 +218,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], int]]
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_the_attentions_of_a_model_are_found_and_right(
     server: CandidateClient, tmp_path: Path, name: str

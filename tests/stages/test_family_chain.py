@@ -165,6 +165,7 @@ def functions_of(module: tvm.IRModule, name: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @fuzz(24)
 @given(case=stems, mcpu=st.sampled_from(TARGETS))
 def test_a_stem_of_any_shape_is_right(server: CandidateClient, tmp_path: Path, case: Stem, mcpu: str) -> None:
@@ -192,6 +193,7 @@ NARROW = ("as in a ResNet", "an expensive epilogue", "float64")
 """Those that are tested for narrow vectors, too, as any stem is above."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "mcpu"),
     [*((name, "x86-64-v3") for name in JOINED), *((name, "x86-64-v2") for name in NARROW)],
@@ -215,6 +217,7 @@ def test_a_pool_stays_apart_if_threads_would_repeat_rows() -> None:
     assert not set(functions_of(module, "pool")) & set(functions_of(module, "conv2d"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "plan",
     [ChainPlan(1, 5, 1, True), ChainPlan(2, 3, 2, False), ChainPlan(4, 2, 14, True)],
@@ -268,6 +271,7 @@ def expanded(case: Expansion, data: Array) -> tuple[tvm.IRModule, Array]:
     return main_of(compute, data), torch.relu(result).numpy()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "case",
     [

@@ -169,6 +169,7 @@ pools = st.builds(
 )
 
 
+@pytest.mark.slow
 @fuzz(9)
 @given(case=pools, mcpu=st.sampled_from(TARGETS))
 def test_a_pool_of_any_shape_is_right(server: CandidateClient, tmp_path: Path, case: Pool, mcpu: str) -> None:

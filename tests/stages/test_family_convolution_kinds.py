@@ -169,6 +169,7 @@ def test_a_transposed_convolution_of_any_dimension_is_right(
 SQUARE = Convolution(2, 1, 20, 12, (7, 9), (3, 2), (2, 1), (1, 0), (1, 2), None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "changes",
     [
@@ -236,6 +237,7 @@ class Watcher(nn.Module):
         return functional.adaptive_avg_pool3d(torch.relu(wide + self.up(self.body(wide))), 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "shape"),
     [(Decoder(), (2, 3, 16, 24)), (Listener(), (1, 1, 403)), (Watcher(), (1, 3, 4, 16, 16))],

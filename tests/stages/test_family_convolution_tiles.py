@@ -204,6 +204,7 @@ def test_no_layout_changes_between_the_image_and_the_pooled_features(tmp_path: P
     assert not [name for name in names if "blocks" in name or "transform" in name]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v4", "znver4"])
 def test_the_families_build_for_other_processors(mcpu: str, tmp_path: Path) -> None:
     module = compile_for(mcpu, Bottleneck(channels=20, groups=5), tmp_path)

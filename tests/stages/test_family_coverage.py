@@ -43,6 +43,7 @@ def run(group: str, server: CandidateClient, tmp_path_factory: pytest.TempPathFa
     return run_together(server, GROUPS[group], TARGET, tmp_path_factory.mktemp("coverage"))
 
 
+@pytest.mark.sampled
 def test_every_function_agrees_with_torch(group: str, run: Run) -> None:
     pairs = list(zip(run.computed, run.expected, strict=True))
     for case, outputs in each_case(GROUPS[group], pairs):

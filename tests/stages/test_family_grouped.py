@@ -126,6 +126,7 @@ def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path, in_bun
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @fuzz(12)
 @given(layer=layers, mcpu=st.sampled_from(TARGETS))
 def test_a_layer_of_any_shape_is_right(
@@ -134,6 +135,7 @@ def test_a_layer_of_any_shape_is_right(
     check(server, layer, mcpu, tmp_path, in_bundles=False)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "layer",
     [

@@ -64,6 +64,7 @@ CASES = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
 def test_odd_shapes_agree_with_torch(server: CandidateClient, tmp_path: Path, mcpu: str) -> None:
     run = run_together(server, CASES, target_of(mcpu), tmp_path)

@@ -98,6 +98,7 @@ def modules() -> dict[str, tvm.IRModule]:
     return {name: optimized(name) for name in FUNCTIONS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 @fuzz(3)
 @given(data=st.data())

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ cases = st.builds(
 )
 
 
+@pytest.mark.slow
 @fuzz(12)
 @given(mcpu=st.sampled_from(TARGETS), case=cases)
 def test_an_operator_along_rows_agrees_with_numpy(

@@ -149,6 +149,7 @@ def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path) -> Non
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @fuzz(8)
 @given(layer=layers, mcpu=st.sampled_from(TARGETS))
 def test_a_layer_of_any_shape_is_right(
@@ -157,6 +158,7 @@ def test_a_layer_of_any_shape_is_right(
     check(server, layer, mcpu, tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "layer",
     [
@@ -296,6 +298,7 @@ class Convolved(nn.Module):
 IMAGE = torch.randn(1, 64, 56, 56, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("convolutions", "used"), [(Convolutions.AUTOMATIC, True), (Convolutions.DIRECT, False)]
 )

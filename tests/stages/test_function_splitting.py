@@ -86,6 +86,7 @@ MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "x"), MODELS.values(), ids=MODELS)
 def test_a_function_over_its_time_limit_is_split_and_the_library_is_right(
     server: CandidateClient, tmp_path: Path, module: nn.Module, x: torch.Tensor

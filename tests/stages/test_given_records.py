@@ -37,6 +37,7 @@ def records(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -
     return folder / "records" / RECORDS, folder / "records" / WORKLOADS
 
 
+@pytest.mark.slow
 def test_the_records_of_each_function_are_measured_first(
     records: tuple[Path, ...], server: CandidateClient, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ TF32_CASES = {
 TOLERANCES = {"float16": 5e-3, "bfloat16": 2e-2}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_one_kernel_computes_attention(name: str) -> None:
     function = attention(CASES[name])
@@ -134,6 +135,7 @@ def test_one_kernel_computes_attention(name: str) -> None:
     assert_computes(function)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HALVES)
 def test_tensor_cores_compute_attention_in_one_kernel(name: str) -> None:
     sizes = HALVES[name]
@@ -146,6 +148,7 @@ def test_tensor_cores_compute_attention_in_one_kernel(name: str) -> None:
     assert_computes(function, tolerance=TOLERANCES[sizes.dtype])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TF32_CASES)
 def test_tensor_cores_compute_attention_of_tf32_if_they_may(name: str) -> None:
     function = attention(TF32_CASES[name]).with_attr(TF32, True)
@@ -166,6 +169,7 @@ def blocks_of(function: tirx.PrimFunc) -> AttentionBlocks:
     return blocks
 
 
+@pytest.mark.slow
 def test_every_plan_computes_the_same() -> None:
     function = attention(
         Sizes(heads=1, queries=70, keys=130, depth=16, width=16, dtype="float16", causal=True)
@@ -213,6 +217,7 @@ USED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(toolkit() is None, reason="the CUDA compilers are not installed")
 @pytest.mark.parametrize("name", USED)
 def test_registers_hold_scores_and_result(name: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_each_step_of_the_product_is_right(step: str) -> None:
     assert_close(found, course.reference(a, b), 1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", STEPS)
 def test_no_step_of_the_product_spills(step: str, tmp_path: Path) -> None:
     function = course.scheduled(getattr(course, step), 1024, 1024, 1024)["product"]

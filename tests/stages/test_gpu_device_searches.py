@@ -54,6 +54,7 @@ def searched(
     return tune(optimized(captured, on_device), on_device), own
 
 
+@pytest.mark.slow
 def test_a_device_times_the_kernels_that_a_search_proposes(
     context: StageContext, driver: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_device_times_the_kernels_that_a_search_proposes(
     assert not own.archive.exists()
 
 
+@pytest.mark.slow
 def test_the_whole_model_is_compared_on_the_devices_gpu(
     context: StageContext, driver: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_the_whole_model_is_compared_on_the_devices_gpu(
     assert tuned.result.crashed is None
 
 
+@pytest.mark.slow
 def test_candidates_of_a_device_without_a_driver_fail(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

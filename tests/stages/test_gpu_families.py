@@ -63,6 +63,7 @@ FUNCTIONS: dict[str, tuple[Body, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # torch's, of recurrent layers
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_computes_what_torch_computes(name: str, tmp_path: Path) -> None:
@@ -70,12 +71,14 @@ def test_a_layer_computes_what_torch_computes(name: str, tmp_path: Path) -> None
     _check(build, shape, tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_computes_what_torch_computes(name: str, tmp_path: Path) -> None:
     body, shape = FUNCTIONS[name]
     _check(lambda: Function(lambda _, x: body(x)), shape, tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["linear", "convolution", "normalization of rows"])
 def test_a_layer_of_16_bits_computes_what_torch_computes(

@@ -83,6 +83,7 @@ def test_images_keep_their_channels_last_between_convolutions(name: str) -> None
     assert calls(channels_last(module_of(build, floats(1, 3, 6, 6)))) == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_layout_changes_no_result(name: str) -> None:
     build, _ = GRAPHS[name]

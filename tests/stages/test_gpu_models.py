@@ -73,6 +73,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]] = 
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_computes_what_torch_computes(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -135,6 +136,7 @@ ROUNDED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ROUNDED)
 def test_a_rounded_model_stays_close_to_float64(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

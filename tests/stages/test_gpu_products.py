@@ -123,6 +123,7 @@ PRODUCTS: Mapping[str, tuple[tirx.PrimFunc, Plan | None, Precision]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_products_are_those_of_the_cpu(case: str) -> None:
     function, plan, precision = PRODUCTS[case]
@@ -136,6 +137,7 @@ def test_older_gpus_compute_the_same_product(arch: str, dtype: str) -> None:
     assert_computes(matmul(37, 72, 40, dtype), gpu_of(arch), tolerance=TOLERANCES[dtype])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arch", "dtype", "instruction"),
     [
@@ -165,6 +167,7 @@ def test_float32_is_exact_unless_tf32_is_asked_for(tmp_path: Path) -> None:
     assert "tf32" in rounded
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rows", "dtype"), [(1, "bfloat16"), (128, "bfloat16"), (2048, "bfloat16"), (2048, "float32")]
 )

@@ -126,6 +126,7 @@ def test_memory_is_read_once_in_vectors_of_16_bytes(name: str, loads: int) -> No
     assert "*(float4*)(T_" in kernels or "*(float4*)(compute" in kernels
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(toolkit() is None, reason="the CUDA compilers are not installed")
 @pytest.mark.parametrize(
     ("build", "kinds"),

@@ -63,6 +63,7 @@ def candidate(folder: Path, kernel: str) -> str:
     return str(folder / "candidate.json")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kernel", "error"),
     [
@@ -97,6 +98,7 @@ def searched(folder: Path, server: CandidateClient | None, **options: Any) -> Tu
     return tune(optimized(captured, context), context)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("search", ["plans", "metaschedule"])
 def test_a_search_measures_candidates_on_the_gpu(
     search: str, server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Candidat
         yield client
 
 
+@pytest.mark.slow
 def test_a_space_by_hand_is_searched_for_a_gpu(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

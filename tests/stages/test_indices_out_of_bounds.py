@@ -22,6 +22,7 @@ def wide(index: torch.Tensor) -> torch.Tensor:
     return index[:, None].expand(-1, 16)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "operator",
     [
@@ -37,6 +38,7 @@ def test_a_read_beyond_a_tensor_gives_nan(operator: Operator, context: StageCont
     np.testing.assert_array_equal(np.isnan(read), np.array([True, True, True, False])[:, None].repeat(16, 1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "operator",
     [

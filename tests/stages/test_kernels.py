@@ -81,6 +81,7 @@ CHOICES: dict[str, tuple[dict[str, str], set[str]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_request_moves_operators_to_a_kernel_library(name: str, context: StageContext) -> None:
     kernels, expected = CHOICES[name]

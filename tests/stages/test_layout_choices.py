@@ -132,6 +132,7 @@ def misled(server: CandidateClient, tmp_path_factory: pytest.TempPathFactory) ->
         return Searched(tune(first, searching), kept)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "choices",
     [
@@ -204,6 +205,7 @@ def test_another_attempt_does_not_measure_algorithms_again(misled: Searched, con
     assert algorithms(found.optimized.module) == algorithms(misled.tuned.optimized.module)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("expected_badly")
 def test_a_layout_with_which_the_model_is_slower_is_not_kept(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +222,7 @@ def test_a_layout_with_which_the_model_is_slower_is_not_kept(
     assert not any(trial.won for trial in kept.judged)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faster")
 def test_a_long_search_measures_choices_about_the_whole_model(context: StageContext) -> None:
     kept = KeptHere(stops_after=3)
@@ -299,6 +302,7 @@ def equally_fast(modules: Sequence[Any], *_given: Any, **_named: Any) -> list[Ru
     return [RunnerResult([1e-3], None) for _ in modules]
 
 
+@pytest.mark.slow
 def test_another_attempt_does_not_measure_the_whole_model_again(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def run_bundle(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "caller", "kernels", "name"),
     [(SWISH, RULE, {}, "mine.swish"), (TANH, KERNEL, {"tanh": "mine"}, "mine.tanh")],
@@ -124,6 +125,7 @@ def swish(x: tvm.nd.NDArray, out: tvm.nd.NDArray):
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("has_tvm", [True, False])
 def test_a_file_may_register_functions_as_earlier_versions_of_tvm_spell_it(
     tmp_path: Path, has_tvm: bool
@@ -181,6 +183,7 @@ WRITTEN = """
 """
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 def test_the_program_of_a_bundle_registers_functions_that_its_user_writes(tmp_path: Path) -> None:
     with uploaded(tmp_path, functions=FUNCTIONS, caller=RULE):

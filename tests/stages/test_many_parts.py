@@ -72,6 +72,7 @@ def test_parameters_reach_every_call_of_a_module() -> None:
     assert all(found[name] is plain[name] for name in plain)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["equal layers", "heads", "convolutions", "inputs"])
 def test_equal_parts_share_their_functions(name: str, tmp_path: Path) -> None:
     few, many = (count_functions(name, count, tmp_path) for count in SIZES)

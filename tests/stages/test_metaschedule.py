@@ -46,6 +46,7 @@ def sampled(tuned: Tuned) -> set[str]:
     return {step[0] for line in lines for step in json.loads(line)[1][0][0]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("strategy", "model"),
     [
@@ -78,6 +79,7 @@ def test_metaschedule_tunes_every_function_of_the_module(server: CandidateClient
     assert all(spaces["metaschedule"] > 0 for spaces in trials_of(tuned).values())
 
 
+@pytest.mark.slow
 def test_the_boosted_trees_learn_from_what_evolution_measures(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_plans_alone_leave_the_other_trials_unused(plans_of_one_row: Tuned) -> N
     assert all(task.exhausted for task in result.tasks)
 
 
+@pytest.mark.slow
 def test_metaschedule_gets_the_trials_that_the_plans_leave(
     server: CandidateClient, tmp_path: Path, plans_of_one_row: Tuned
 ) -> None:
@@ -140,6 +143,7 @@ def test_each_function_has_at_most_the_trials_that_one_may_have(
     assert told.steps[-1][2].endswith("; ended by tune.max_trials_per_task=3")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("strategy", [REPLAY_TRACE, REPLAY_FUNC])
 def test_equal_seeds_replay_equal_candidates(strategy: str, server: CandidateClient, tmp_path: Path) -> None:
     def candidates(seed: int) -> set[str]:

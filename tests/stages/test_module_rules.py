@@ -126,6 +126,7 @@ def use(monkeypatch: pytest.MonkeyPatch, *rules: ModuleRule) -> list[str]:
     return calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rules", "calls"),
     [

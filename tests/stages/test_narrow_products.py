@@ -192,6 +192,7 @@ def test_products_of_any_number_of_rows_are_right(
     np.testing.assert_array_equal(computed, data.astype("int32") @ weights.astype("int32"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["neoverse-v1", "neoverse-n1"])
 @pytest.mark.parametrize("kind", ["int8", "uint8", "bfloat16"])
 def test_products_of_all_shapes_are_right_under_emulation(

@@ -35,6 +35,7 @@ MACOS_LIBRARIES = ["/usr/lib/libSystem.B.dylib", "@rpath/model.dylib"]
 WINDOWS_LIBRARIES = ["KERNEL32.dll", "ucrtbase.dll"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "triple", "model"), RUNNABLE)
 def test_a_library_computes_what_the_model_does_where_its_program_runs(
     name: str, triple: str, model: str, context: StageContext, tmp_path: Path
@@ -50,6 +51,7 @@ def test_a_library_computes_what_the_model_does_where_its_program_runs(
     assert ": 0 of " in done.stdout
 
 
+@pytest.mark.sampled
 @NEEDS_READOBJ
 @pytest.mark.parametrize(
     ("name", "triple", "kind", "needed"),

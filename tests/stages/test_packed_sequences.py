@@ -149,6 +149,7 @@ def flat(result: Any) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else [leaf for part in result for leaf in flat(part)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("save", [scripted, traced])
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., None], tmp_path: Path) -> None:
@@ -167,6 +168,7 @@ def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., Non
                 np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("save", [scripted, traced])
 def test_the_number_of_rows_and_steps_may_be_open(save: Callable[..., None], tmp_path: Path) -> None:
     module, path = All(num_layers=2, bidirectional=True).eval(), tmp_path / "model"

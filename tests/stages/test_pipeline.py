@@ -68,6 +68,7 @@ Pipeline[Upload]().then(Stage.CAPTURE, capture, ErrorCode.CAPTURE_FAILED).then(
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("order", "errors"),
     [(("translate", "optimize"), 0), (("optimize", "translate"), 2)],

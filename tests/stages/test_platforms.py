@@ -68,6 +68,7 @@ def report_of(folder: Path) -> Report:
     return Report.read(json.loads((folder / REPORT).read_text()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("label", "name"), CASES)
 def test_a_bundle_for_a_platform_runs_there(
     label: str, name: str, tmp_path: Path, server: CandidateClient

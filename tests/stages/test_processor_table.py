@@ -15,6 +15,7 @@ def made(name: str) -> str:
     return str(compile_target(resolve_target(ExplicitTarget(mcpu=name), name, 1)).llvm.attrs["mcpu"])
 
 
+@pytest.mark.slow
 def test_the_table_matches_the_installed_llvm() -> None:
     assert PAGE.read_text() == page(), "run `python -m docs.processors`"
 

@@ -205,6 +205,7 @@ LIBRARY: dict[str, Draw] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("body", LIBRARY.values(), ids=LIBRARY)
 def test_the_library_draws_what_torch_draws_from_the_same_seed(body: Draw) -> None:
     program = seeded(body, X).program
@@ -337,6 +338,7 @@ print(json.dumps({"seven": run(seed=7), "again": run(seed=7), "eight": run(seed=
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("save", "inputs"), [(exported, ()), (scripted, ("x=2x4",)), (traced, ())])
 def test_a_bundle_draws_a_seed_unless_it_gets_one(
     bundled: Callable[..., Path], save: Save, inputs: tuple[str, ...]

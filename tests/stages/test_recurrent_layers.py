@@ -93,6 +93,7 @@ def agree(found: list[Array], expected: Any) -> bool:
     return all(one.shape == tuple(its.shape) and np.allclose(one, its, atol=1e-5) for one, its in pairs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("with_states", [False, True], ids=["from zeros", "from given states"])
 @pytest.mark.parametrize("name", CASES)
 def test_layers_agree_with_torch(name: str, with_states: bool) -> None:
@@ -152,6 +153,7 @@ def saved_graph(module: nn.Module, _x: torch.Tensor, path: Path) -> None:
     torch.save(torch.fx.symbolic_trace(module), path)
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("save", [saved_traced, saved_scripted, saved_graph])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -182,6 +184,7 @@ def functions_of(module: nn.Module, x: torch.Tensor, folder: Path) -> dict[str, 
     return {str(name.name_hint): len(function.script()) for name, function in ready.functions_items()}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_a_longer_sequence_has_no_more_functions(kind: type[nn.RNNBase], tmp_path: Path) -> None:
     module = Outputs(kind, num_layers=3)
@@ -234,6 +237,7 @@ def test_states_may_live_in_buffers(save: Callable[..., None], tmp_path: Path) -
         assert all(np.allclose(*pair, atol=1e-5) for pair in zip(one, call.references, strict=True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -291,6 +295,7 @@ PACKED: dict[str, tuple[type[nn.RNNBase], Cell, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("name", PACKED)
 def test_a_row_ends_at_its_length_as_in_packed_sequences(

@@ -73,6 +73,7 @@ def libraries(folder: Path, models: list[Path], **environment: str) -> tuple[dat
     return date.fromisoformat(ran.stdout.splitlines()[-1]), [path.read_bytes() for path in made]
 
 
+@pytest.mark.slow
 def test_the_same_request_gives_the_same_bytes(tmp_path: Path, next_year: Path) -> None:
     models = [tmp_path / f"{name}.pt2" for name in MODELS]
     for name, path in zip(MODELS, models, strict=True):

@@ -17,6 +17,7 @@ from worker.compiler.values import StageContext
 A64FX = resolve_target(ExplicitTarget(mcpu="a64fx", triple=LINUX_AARCH64), "x86-64", 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["perceptron", "convolutions", "encoder", "functions"])
 def test_code_for_512_bits_runs_with_as_many_and_is_refused_with_fewer(
     model: str, context: StageContext, tmp_path: Path

@@ -184,6 +184,7 @@ def assert_same(
             np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "calls"), VALUES, ids=[type(module).__name__ for module, _ in VALUES])
 def test_a_script_takes_the_paths_that_its_values_choose(
     module: nn.Module, calls: list[tuple[torch.Tensor, ...]]
@@ -239,6 +240,7 @@ class BySize(nn.Module):
         return x.flip(1) - 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", [Cells(), CellsWritten(), BySize()], ids=lambda m: type(m).__name__)
 def test_a_script_follows_sizes_that_stay_dynamic(module: nn.Module) -> None:
     batch, length = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("length", min=1, max=64)

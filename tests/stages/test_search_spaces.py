@@ -99,6 +99,7 @@ def test_an_unknown_space_is_refused_with_the_available_ones(
     assert message in caught.value.detail
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("force", [True, False])
 def test_a_pattern_skips_functions_that_its_space_does_not_fit(
     force: bool, server: CandidateClient, tmp_path: Path

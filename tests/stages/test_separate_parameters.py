@@ -97,6 +97,7 @@ def test_functions_that_prepare_parameters_are_not_searched(context: StageContex
     assert names == {"main", "fused_linear_add_relu", "fused_linear1_add1"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_other_weights_change_the_result_without_another_library(name: str, context: StageContext) -> None:
     make, shape = MODELS[name]

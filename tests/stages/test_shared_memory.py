@@ -111,6 +111,7 @@ def calls_of_copies(module: tvm.IRModule) -> int:
     return sum(bool(names & copies) for names in called)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_parts_are_written_in_place(server: CandidateClient, tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)

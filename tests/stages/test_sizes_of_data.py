@@ -164,6 +164,7 @@ def check(server: CandidateClient, library: Path, case: Case) -> None:
                 np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_and_elements_are_those_of_torch(server: CandidateClient, tmp_path: Path, name: str) -> None:
     case = CASES[name]
@@ -201,6 +202,7 @@ REFUSED = {
 """The function, numbers that it takes, and numbers whose sizes need no memory."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_size_out_of_range_ends_the_run_with_an_error(
     server: CandidateClient, tmp_path: Path, name: str
@@ -223,6 +225,7 @@ OF_DYNAMIC_SIZES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OF_DYNAMIC_SIZES)
 def test_sizes_of_data_follow_dynamic_sizes(server: CandidateClient, tmp_path: Path, name: str) -> None:
     case = OF_DYNAMIC_SIZES[name]

@@ -22,6 +22,7 @@ TARGETS = (
 )
 
 
+@pytest.mark.slow
 def test_a_slim_environment_builds_libraries_for_every_system(
     context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

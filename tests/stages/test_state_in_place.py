@@ -53,6 +53,7 @@ def compiled(model: nn.Module, path: Path, context: StageContext, **request: obj
     return optimized(capture_file(path, **request), context)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "request_fields", "writes"),
     [

@@ -97,6 +97,7 @@ def sequence() -> tuple[np.ndarray, list[list[float]]]:
         return calls.numpy(), [original(x, 2).tolist() for x in calls]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 def test_the_runner_keeps_state_from_run_to_run_in_each_session(bundled: Bundled, parameters: str) -> None:
     folder = bundled(parameters=parameters)

@@ -143,6 +143,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("search", SEARCHES)
 def test_what_a_search_stores_schedules_a_compilation_without_trials(
     search: str, server: CandidateClient, tmp_path: Path
@@ -188,6 +189,7 @@ def test_a_request_may_refuse_records(server: CandidateClient, tmp_path: Path) -
     assert (tuned.result.stored, kept.asked) == (None, [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_goes_on_after_the_trials_of_an_earlier_attempt(
     search: str, server: CandidateClient, tmp_path: Path
@@ -207,6 +209,7 @@ def test_a_search_goes_on_after_the_trials_of_an_earlier_attempt(
     assert not repeated
 
 
+@pytest.mark.slow
 def test_a_search_that_goes_on_publishes_no_untuned_bundle_again_and_judges_its_end_alone(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +247,7 @@ def test_the_time_of_earlier_attempts_counts(server: CandidateClient, tmp_path: 
     check_outputs(server, tuned.module, tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("search", "used"), [(SearchMethod.BOTH, 1), (SearchMethod.PLANS, 0)])
 def test_a_search_measures_records_first_unless_it_names_its_candidates(
     server: CandidateClient, tmp_path: Path, search: SearchMethod, used: int

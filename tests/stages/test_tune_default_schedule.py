@@ -144,6 +144,7 @@ def run(
         return library.run(inputs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_default_schedule_computes_what_the_naive_loops_compute(
     server: CandidateClient, tmp_path: Path, case: Case

@@ -310,6 +310,7 @@ def test_seconds_alone_search_without_a_limit_on_trials(
     assert [step[:2] for step in told.steps] == [(0, 0), (tuned.result.trials, 0)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "end"),
     [

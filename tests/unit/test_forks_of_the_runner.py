@@ -16,6 +16,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parent_calls", [False, True])
 def test_a_fork_needs_a_new_thread_only_if_its_parent_has_called_the_runtime(parent_calls: bool) -> None:
     ran = subprocess.run([sys.executable, "-c", SCRIPT.format(parent_calls=parent_calls)], check=False)

@@ -61,6 +61,7 @@ def test_the_fleet_follows_its_workers(page: Page, live: LiveApp, shown: Shown) 
     expect(page.locator(".task")).to_have_count(0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "address",
     [
@@ -115,6 +116,7 @@ def themed(browser: Browser, live: LiveApp, request: pytest.FixtureRequest) -> I
     context.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ADDRESSES)
 def test_pictures_of_the_console(
     themed: tuple[Page, str], live: LiveApp, shown: Shown, tmp_path: Path, name: str
@@ -142,6 +144,7 @@ KEYS = (
 )
 
 
+@pytest.mark.slow
 def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_store(StoreSettings(data=data))) as store:

@@ -63,6 +63,7 @@ def is_whole(page: Page) -> bool:
     return page.locator("main#main").count() == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_no_serious_issue(themed: Page, rows: HostileRows, axe: str, path: str) -> None:
     opened(themed, path, rows)
@@ -79,6 +80,7 @@ def test_axe_finds_no_serious_issue(themed: Page, rows: HostileRows, axe: str, p
     assert serious == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_scrolls_sideways_on_a_phone(phone: Page, rows: HostileRows, path: str) -> None:
     opened(phone, path, rows)
@@ -86,6 +88,7 @@ def test_no_page_scrolls_sideways_on_a_phone(phone: Page, rows: HostileRows, pat
         assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE_WIDTH
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PAGES)
 def test_hostile_texts_neither_run_nor_become_elements(page: Page, rows: HostileRows, path: str) -> None:
     for job in (rows.succeeded, *rows.failed[::5]) if "{id}" in path else (rows.succeeded,):
@@ -95,6 +98,7 @@ def test_hostile_texts_neither_run_nor_become_elements(page: Page, rows: Hostile
         assert page.locator(PROBE).count() == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_readable_without_scripts(plain: Page, rows: HostileRows, path: str) -> None:
     response = plain.goto(filled(path, {"id": rows.succeeded, "digest": rows.model}))

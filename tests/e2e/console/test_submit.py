@@ -44,6 +44,7 @@ def stored(page: Page, digest: str) -> None:
     expect(page.locator("#model-digest")).to_have_value(digest)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [1, 63, 64, 120, 70_000, PART_BYTES, 2 * PART_BYTES + 12_345])
 def test_a_file_of_any_size_arrives_under_its_own_digest(
     page: Page, live: LiveApp, tmp_path: Path, size: int

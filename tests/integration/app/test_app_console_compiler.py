@@ -147,6 +147,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "files",
     BROKEN,

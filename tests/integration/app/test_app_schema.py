@@ -160,6 +160,7 @@ def chosen(value: Any, known: tuple[str, ...]) -> Any:
     return known[place] if place < len(known) else value
 
 
+@pytest.mark.sampled
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", SCOPES)
 def test_every_answer_is_described_and_tells_nothing_of_another_tenant(world: World, name: str) -> None:

@@ -227,6 +227,7 @@ def test_a_manifest_that_does_not_describe_the_bundle_is_refused(
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", [1, 2])
 def test_concurrent_calls_from_eight_threads_keep_their_outputs_apart(
     lean_python: Path, bundle: Path, threads: int

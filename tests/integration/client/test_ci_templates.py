@@ -155,6 +155,7 @@ def test_leftovers_in_the_checkout_are_not_used_as_the_base(tmp_path: Path) -> N
     assert (tmp_path / "compared").read_text() == "no json\nno npz\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ending", "bounds", "status"),
     [
@@ -198,6 +199,7 @@ def test_a_cancelled_run_of_the_action_cancels_its_compilation(pipeline: Pipelin
     assert pipeline.client.job(job_id).state is JobState.CANCELLED
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "has_worker", "words"),
     [
@@ -305,6 +307,7 @@ def test_the_default_branch_in_gitlab_never_unpacks_a_merge_requests_files() -> 
         assert cache["paths"] == [base, base.replace(".json", ".npz")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "status", "heading", "words"),
     [
@@ -370,6 +373,7 @@ def test_actions_are_named_by_their_commits(file: Path) -> None:
     assert {name for name in named if not re.fullmatch(r"[0-9a-f]{40}", name)} <= {"THE-COMMIT"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("schema", "file"), [("vendor.github-actions", ACTION), ("vendor.gitlab-ci", TEMPLATE)]
 )

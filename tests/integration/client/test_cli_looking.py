@@ -79,6 +79,7 @@ def job(client: Client, fake_worker: FakeWorker, model: Path) -> str:
     return job.id
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "status", "printed", "said"),
     [

@@ -115,6 +115,7 @@ def eventually_on(rig: Rig, condition: Callable[[], bool]) -> bool:
     return bool(rig.runner.run(asyncio.to_thread(eventually, condition)))
 
 
+@pytest.mark.slow
 def test_a_stalled_zygote_is_killed_with_its_jobs_and_restarted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_zygote_that_hides_the_end_of_a_job_is_killed(rig: Rig, monkeypatch: p
     rig.end(job)
 
 
+@pytest.mark.slow
 def test_a_job_whose_group_cannot_be_recorded_is_ended(rig: Rig) -> None:
     order = rig.order(SPAWN)
     in_the_way = rig.place.folder / "groups.new"

@@ -121,6 +121,7 @@ def test_a_job_whose_zygote_is_killed_is_done_on_the_next_attempt(rig: Rig) -> N
     assert not groups_noted(rig.place.folder)
 
 
+@pytest.mark.slow
 def test_an_inspection_whose_zygote_is_killed_is_tried_again(rig: Rig) -> None:
     digest = upload(rig.store, rig.folder, SLEEP.format(seconds=1.5))
     size_bytes = own(rig.store).artifacts.size(digest)
