@@ -147,7 +147,6 @@ BROKEN = [
 ]
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     "files",
     BROKEN,

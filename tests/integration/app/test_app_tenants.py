@@ -394,7 +394,6 @@ def comparable(response: httpx.Response, names: Names) -> tuple[object, ...]:
 HIDDEN = [route for route, row in ROUTES.items() if isinstance(row, Hidden)]
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("route", HIDDEN)
 async def test_the_answer_about_anothers_data_is_that_about_data_that_does_not_exist(
     world: World, route: str

@@ -91,7 +91,6 @@ INVALID: dict[str, tuple[Callable[[Issuer], str], str]] = {
 }
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("case", INVALID)
 async def test_a_token_is_refused(case: str, issuer: Issuer, client: httpx.AsyncClient) -> None:
     make, reason = INVALID[case]

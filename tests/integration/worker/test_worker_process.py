@@ -260,7 +260,6 @@ def begun(prepared: WorkerSetup, task: Task) -> Task:
     return task
 
 
-@pytest.mark.slow
 def test_a_required_layer_that_is_missing_keeps_the_worker_from_starting(tmp_path: Path) -> None:
     with setup(tmp_path) as prepared, prepared.worker((sys.executable, *WITHOUT_LANDLOCK)) as worker:
         assert worker.wait() == 1
