@@ -1,6 +1,6 @@
 """Whether a request for a compilation can be accepted. Pure functions of the documents."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from bessemer.contract.capability import Needs, needs_of, no_gpu
 from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.offers import joined_offers, unknown_name
 from bessemer.contract.problem import ErrorCode, FieldError, Problem, make_problem
 from bessemer.contract.queue import QueueName
@@ -178,6 +179,22 @@ def _without_gpu(needs: Needs) -> Problem:
         "`verification: none`, or start a worker on a machine with such a GPU"
     )
     return _refused(ErrorCode.TARGET_NOT_RUNNABLE, "verification", message)
+
+
+def device_refusal(name: str, known: Collection[str]) -> Problem | None:
+    """Why a request cannot name a device, or None if it can.
+
+    Args:
+        name: the device's name.
+        known: the names of the devices that the tenant may use, live or lost.
+    """
+    if name in known:
+        return None
+    message = (
+        f"no device is named '{name}'{did_you_mean(name, known)} "
+        "(start it before you submit; `bessemer devices` lists the live ones)"
+    )
+    return _refused(ErrorCode.REQUEST_INVALID, "device", message)
 
 
 def priority_refusal(priority: int, highest: int) -> Problem | None:

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Response
 
 from app.admission import (
+    device_refusal,
     extensions_refusal,
     gpu_refusal,
     missing_extension,
@@ -228,6 +229,8 @@ def _require_admissible(service: TenantService, request: Submission, jobs: int =
     if problem is None and any(map(gpus_of, request.targets)):
         on_devices = platforms_of(service.data.devices.live())
         problem = gpu_refusal(request.targets, request.is_verified, workers, on_devices)
+    if problem is None and request.device is not None:
+        problem = device_refusal(request.device, service.data.devices.names())
     if problem is not None:
         raise RefusalError(problem)
 

@@ -43,6 +43,15 @@ class TenantDevices:
         with self._database.read() as connection:
             return read_live_devices(self._database, connection, self._lease_seconds, self.tenant)
 
+    def names(self) -> frozenset[str]:
+        """The names of the devices that the tenant may use, with those lost within a day.
+
+        A device that stops in order leaves at once.
+        """
+        query = sa.select(DEVICES.c.name).where(sa.or_(DEVICES.c.tenant == self.tenant, DEVICES.c.shared))
+        with self._database.read() as connection:
+            return frozenset(connection.execute(query).scalars())
+
     def register(self, request: DeviceRequest, shared: bool) -> Device:
         """Add a device. One of the same name is replaced: its task, if any, is lost.
 

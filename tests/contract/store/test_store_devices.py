@@ -97,6 +97,7 @@ def test_a_tenant_sees_its_own_devices_and_the_shared_ones(store: Store) -> None
     registered(store, a_board("secret"), SPEECH)
     names = [device.name for device in store.for_tenant(VISION).devices.live()]
     assert names == ["farm", "own"]
+    assert store.for_tenant(VISION).devices.names() == {"farm", "own"}
     platforms = store.device_tasks.live_platforms()
     assert (platforms.of("others"), platforms.of(SPEECH)) == ({"aarch64"}, {"aarch64"})
 
@@ -106,6 +107,7 @@ def test_a_silent_device_is_not_live(store: Store) -> None:
     with store.database.write() as connection:
         connection.execute(sa.update(DEVICES).values(seen_at=device.seen_at - timedelta(minutes=1)))
     assert store.for_tenant(VISION).devices.live() == ()
+    assert store.for_tenant(VISION).devices.names() == {device.name}
     assert store.device_tasks.live_platforms().of(VISION) == frozenset()
     store.for_tenant(VISION).devices.seen(device.id)
     assert len(store.for_tenant(VISION).devices.live()) == 1

@@ -295,7 +295,23 @@ async def test_a_compilation_for_a_platform_waits_until_a_device_of_it_is_live(
 async def test_a_request_names_a_device_only_for_a_bundle(
     api: httpx.AsyncClient, model: str, wanted: dict[str, str], status: int
 ) -> None:
+    await api.post("/v1/devices", json=BOARD | {"name": "pi"})
     response = await api.post("/v1/compilations", json=request(**wanted))
     assert response.status_code == status
     if status == 202:
         assert response.json()["request"]["device"] == "pi"
+
+
+async def test_a_request_for_a_device_that_never_registered_is_refused(
+    api: httpx.AsyncClient, model: str
+) -> None:
+    await api.post("/v1/devices", json=BOARD | {"name": "pi-4"})
+    response = await api.post("/v1/compilations", json=request(device="pi4"))
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {
+            "field": "device",
+            "message": "no device is named 'pi4'; did you mean 'pi-4'? "
+            "(start it before you submit; `bessemer devices` lists the live ones)",
+        }
+    ]
