@@ -66,16 +66,17 @@ def show_comparison(
         passes=pass_table(columns),
         requests=request_table(columns),
         same_reference=same_reference(columns, REFERENCE),
-        verdicts=[
-            (column, outcome, reasons(outcome), _was_compared(outcome)) for column, outcome in verdicts
-        ],
+        verdicts=[(column, outcome, reasons(outcome), _is_judged(outcome)) for column, outcome in verdicts],
         group=group,
     )
 
 
-def _was_compared(outcome: Outcome) -> bool:
-    """Whether any figure has one of the base beside it."""
-    return any(measure.change_percent is not None for measure in outcome.measures)
+def _is_judged(outcome: Outcome) -> bool:
+    """Whether the compilation failed, or every bound has a figure and one of the base beside it."""
+    if outcome.document.problem is not None:
+        return True
+    was_compared = any(measure.change_percent is not None for measure in outcome.measures)
+    return was_compared and not outcome.unjudged
 
 
 def _named(service: TenantService, ids: Sequence[str]) -> tuple[Compilation, ...]:

@@ -103,7 +103,9 @@ def show_signature(request: Request, service: ServiceDep, model: str = "") -> Re
 @router.post(PREFIX)
 async def submit(request: Request, response: Response, service: ServiceDep) -> Response:
     """Store the model if the form has it, and compile it; show the form again if it is not valid."""
-    texts = await _received(request, service)
+    texts, problem = await _received(request, service)
+    if problem is not None:
+        return await run_in_threadpool(_page, request, service, texts, problem.status, problem=problem)
     return await run_in_threadpool(_submit, request, response, service, texts)
 
 
@@ -131,8 +133,11 @@ def _submit(
     return RedirectResponse(f"{root}/console/compilations{where}", 303)
 
 
-async def _received(request: Request, service: TenantService) -> dict[str, list[str]]:
-    """The texts of a form; its files are stored, and their digests become texts."""
+async def _received(request: Request, service: TenantService) -> tuple[dict[str, list[str]], Problem | None]:
+    """The texts of a form, and why one of its extensions is refused.
+
+    Its files are stored, and their digests become texts.
+    """
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is None:
         error = FieldError(field="body", message="expected a form of multipart/form-data")
@@ -142,13 +147,18 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
     refuse_if_too_large(request, most_bytes + MAX_DOCUMENT_BYTES)
     texts: dict[str, list[str]] = {}
     extensions: dict[str, str | None] = {}
+    problem: Problem | None = None
     left = MAX_DOCUMENT_BYTES
     async with aclosing(Request(request.scope, in_time(request)).stream()) as chunks:
         try:
             async for part in Form(boundary, chunks).parts():
                 if part.file and part.name == EXTENSION:
-                    digest = await _stored_extension(service, part, len(extensions))
-                    extensions[digest] = extension_name(part.file)
+                    try:
+                        digest = await _stored_extension(service, part, len(extensions))
+                    except RefusalError as error:
+                        problem = problem or error.problem
+                    else:
+                        extensions[digest] = extension_name(part.file)
                 elif part.file:
                     name = name_of_file(part.file)
                     model, _ = await receive_model(service, part.chunks, None, name)
@@ -162,7 +172,7 @@ async def _received(request: Request, service: TenantService) -> dict[str, list[
         except ClientDisconnect as error:
             detail = "The connection closed before the form was complete."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
-    return texts | with_extensions(texts, extensions) if extensions else texts
+    return (texts | with_extensions(texts, extensions) if extensions else texts), problem
 
 
 async def _stored_extension(service: TenantService, part: Part, count: int) -> Digest:

@@ -245,6 +245,21 @@ def test_a_form_uploads_its_extensions(page: Page, live: LiveApp, tmp_path: Path
     assert (job.request.extensions, job.request.extension_names) == ((known,), {known: "my_rewrites.py"})
 
 
+def test_a_refused_extension_leaves_the_form_as_it_was(page: Page, live: LiveApp, tmp_path: Path) -> None:
+    path, digest = file_of(tmp_path, "kept.pt2", 507)
+    empty = tmp_path / "empty.py"
+    empty.touch()
+    chosen(page, path)
+    stored(page, digest)
+    page.get_by_label("Labels").fill("team=vision")
+    page.locator(".group", has_text="General").locator("summary").click()
+    page.get_by_label("Extension files").set_input_files(empty)
+    page.get_by_role("button", name="Compile").click()
+    expect(page.locator("#problems")).to_contain_text("The file is empty.")
+    expect(page.locator("#model-digest")).to_have_value(digest)
+    expect(page.get_by_label("Labels")).to_have_value("team=vision")
+
+
 def test_an_earlier_request_fills_in_the_form(page: Page, live: LiveApp, tmp_path: Path) -> None:
     path, digest = file_of(tmp_path, "earlier.pt2", 505)
     chosen(page, path)
