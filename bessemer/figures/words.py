@@ -153,7 +153,8 @@ def ceiling(machine: MachineCeiling) -> str:
     return (
         f"The machine reaches {three_digits(machine.flops_per_second / 1e9)} GFLOP/s in a product and "
         f"{three_digits(machine.memory_bytes_per_second / 1e9)} GB/s from memory. A function's ceiling is "
-        "what its products take at that rate, or its tensors if that is longer."
+        "what its products take at that rate, or its tensors if that is longer. The list has functions below "
+        "80 % of theirs, at most eight, the one with the most to gain first."
     )
 
 

@@ -22,6 +22,7 @@ from bessemer.contract.report import (
     PeerAbsence,
     PeerComparison,
 )
+from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError, ModelProcess, ProcessSide, naming_crashes
 from worker.compiler.peers.ceiling import CeilingProbe
 from worker.compiler.peers.executors import EAGER, PeerExecutor, PeerModel, Runtime, missing_package
@@ -83,6 +84,8 @@ def time_peers(captured: Captured, context: StageContext) -> dict[str, float]:
     for runtime in (EAGER, *Peer):
         if isinstance(runtime, Peer) and _not_installed(runtime):
             continue
+        detail = f"timing {runtime.value}, which the search has to beat"
+        context.observer.progress(Stage.TUNE, 0, 0, detail)
         with ExitStack() as processes:
             try:
                 runner = _open(runtime, captured, context, processes)
