@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -154,11 +155,12 @@ def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> No
             assert [api.post("/v1/keys", json=key).status_code for key in KEYS] == [201, 201]
         for scheme in SCHEMES:
             for page in watched(browser, app.url, viewport=SIZE, color_scheme=scheme):
-                page.goto("/console/admin")
+                page.goto("/console/admin#keys")
                 save(page, "sign-in", scheme, tmp_path)
                 page.get_by_label("API key").fill(secret)
                 page.get_by_role("button", name="Sign in").click()
                 expect(page.get_by_role("heading", name="Administration")).to_be_visible()
+                assert urlsplit(page.url).fragment == "keys"
                 save(page, "administration", scheme, tmp_path)
                 page.get_by_role("link", name="Audit log").click()
                 expect(page.get_by_role("heading", name="Audit log")).to_be_visible()
