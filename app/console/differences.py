@@ -229,9 +229,7 @@ def function_table(columns: Sequence[Compared]) -> Table:
     total = max(sum(map(_milliseconds, functions.values())) for functions in timed)
     weights = {name: _weight([functions.get(name) for functions in timed], total) for name in names}
     changed = sorted((name for name in names if weights[name] > 0), key=lambda name: -weights[name])
-    rows = tuple(
-        _function_row(name, [functions.get(name) for functions in found]) for name in changed[:MOST_ROWS]
-    )
+    rows = tuple(_function_row(name, found) for name in changed[:MOST_ROWS])
     return Table(rows, max(0, len(changed) - MOST_ROWS), len(names) - len(changed))
 
 
@@ -265,11 +263,14 @@ def _weight(functions: Sequence[FunctionTime | None], total: float) -> float:
     return max(differences) if counts else 0.0
 
 
-def _function_row(name: str, functions: Sequence[FunctionTime | None]) -> Row:
+def _function_row(name: str, found: Sequence[Mapping[str, FunctionTime]]) -> Row:
+    functions = [each.get(name) for each in found]
     base = functions[0]
     known = next(function for function in functions if function is not None)
 
     def cell(index: int, function: FunctionTime | None) -> Cell:
+        if not found[index]:
+            return Cell(MISSING, "not measured", QUIET)
         if function is None:
             return Cell(MISSING, "not there" if index else "", QUIET)
         text = duration(function.milliseconds)

@@ -3,11 +3,13 @@
 What cannot be read becomes a text in the request, which the API then refuses at its field.
 """
 
+import copy
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import zip_longest
 from typing import Any
 
@@ -153,6 +155,16 @@ def place_errors(
             inner = _INDEX.sub(_entry, error.field.removeprefix(path)).lstrip(".")
             placed.setdefault(path, []).append(f"{inner}: {error.message}" if inner else error.message)
     return placed, tuple(rest)
+
+
+def without_fields(document: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """A request without some fields of the form; the target is then the default."""
+    left = copy.deepcopy(dict(document))
+    for path in paths:
+        *owners, last = path.split(".")
+        owner = reduce(lambda outer, name: outer.get(name, {}), owners, left)
+        owner.pop(last, None)
+    return {"target": HOST, **left}
 
 
 def _entry(index: re.Match[str]) -> str:

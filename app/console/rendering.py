@@ -48,7 +48,8 @@ def render(request: Request, template: str, **values: object) -> str:
     Args:
         request: its root path prefixes every address, so that a proxy may serve the console below a path.
         template: the template's file name.
-        values: what the template shows besides ``root``, ``static``, ``caller`` and ``is_admin``.
+        values: what the template shows besides ``root``, ``static``, ``caller``, ``may_compile`` and
+            ``is_admin``.
     """
     root = request.scope.get("root_path", "")
     caller: Caller | None = getattr(request.state, "caller", None)
@@ -56,6 +57,7 @@ def render(request: Request, template: str, **values: object) -> str:
         root=root,
         static=lambda name: f"{root}{address(name)}",
         caller=caller,
+        may_compile=caller is not None and caller.scope.includes(Scope.COMPILE),
         is_admin=caller is not None and caller.scope is Scope.ADMIN,
         **values,
     )

@@ -1,6 +1,6 @@
 """The page that submits a model: a form made from the API's schema, which also works without scripts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from app.console.form_texts import (
     target_words,
     texts_of,
     with_extensions,
+    without_fields,
 )
 from app.console.option_forms import known_names, option_groups
 from app.console.rendering import page
@@ -38,7 +39,6 @@ from app.observability.log_fields import is_job_id
 from app.routes.submissions import submit_compilation
 from app.routes.targets import list_targets
 from app.service import ServiceDep, TenantService
-from bessemer.contract.access import Scope
 from bessemer.contract.base import Digest, is_digest
 from bessemer.contract.dynamic import shown_shape
 from bessemer.contract.extension import MAX_EXTENSIONS, extension_name
@@ -76,7 +76,7 @@ def show_form(
 
 @router.get(f"{PREFIX}/preview")
 def preview(request: Request, service: ServiceDep) -> Response:
-    """The request of the form as code; or, while it is not valid, what is wrong at which field."""
+    """The request of the form as code, without fields that are not valid, and what is wrong with these."""
     texts = _query_texts(request)
     draft = read_draft(texts, option_groups())
     found, errors = _validated(draft, NO_MODEL)
@@ -87,11 +87,8 @@ def preview(request: Request, service: ServiceDep) -> Response:
         errors = () if unknown is None else unknown.errors
         problem = _early_refusal(service, texts, found)
     placed, rest = place_errors(errors, _paths())
-    code = None if found is None or errors else _code(request, texts, draft)
-    response = page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
-    if code is None:
-        response.headers["HX-Reswap"] = "none"
-    return response
+    code = _code(request, texts, draft, placed)
+    return page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
 
 
 @router.get(f"{PREFIX}/model")
@@ -153,12 +150,7 @@ async def _received(request: Request, service: TenantService) -> tuple[dict[str,
         try:
             async for part in Form(boundary, chunks).parts():
                 if part.file and part.name == EXTENSION:
-                    try:
-                        digest = await _stored_extension(service, part, len(extensions))
-                    except RefusalError as error:
-                        problem = problem or error.problem
-                    else:
-                        extensions[digest] = extension_name(part.file)
+                    problem = await _add_extension(service, part, extensions) or problem
                 elif part.file:
                     name = name_of_file(part.file)
                     model, _ = await receive_model(service, part.chunks, None, name)
@@ -172,14 +164,27 @@ async def _received(request: Request, service: TenantService) -> tuple[dict[str,
         except ClientDisconnect as error:
             detail = "The connection closed before the form was complete."
             raise refuse(ErrorCode.UPLOAD_INCOMPLETE, detail) from error
+    if problem is not None:
+        texts.pop("extension_files", None)  # browsers do not keep the choice of files
     return (texts | with_extensions(texts, extensions) if extensions else texts), problem
 
 
-async def _stored_extension(service: TenantService, part: Part, count: int) -> Digest:
-    if count == MAX_EXTENSIONS:
-        error = FieldError(field="extensions", message=f"expected {MAX_EXTENSIONS} entries at most")
-        raise RefusalError(invalid_problem((error,)))
-    return (await receive_extension(service, part.chunks, None, extension_name(part.file or "")))[0].digest
+async def _add_extension(
+    service: TenantService, part: Part, extensions: dict[Digest, str | None]
+) -> Problem | None:
+    """Store an extension and add its name, or return why it is refused."""
+    file = part.file or ""
+    if len(extensions) == MAX_EXTENSIONS:
+        message = f"expected {MAX_EXTENSIONS} entries at most"
+        return invalid_problem((FieldError(field="extensions", message=message),))
+    try:
+        stored, _ = await receive_extension(service, part.chunks, None, extension_name(file))
+    except RefusalError as error:
+        message = f"{file}: {error.problem.detail} Choose another file."
+        errors = (FieldError(field="extensions", message=message),)
+        return error.problem.model_copy(update={"errors": errors})
+    extensions[stored.digest] = extension_name(file)
+    return None
 
 
 async def _text(part: Part, limit: int) -> str:
@@ -216,7 +221,6 @@ def _page(
     if problem is not None and problem.errors:
         errors = (*errors, *problem.errors)
     placed, rest = place_errors(errors, _paths())
-    valid = draft if _validated(draft, NO_MODEL)[0] is not None else Draft({"target": "host"})
     return page(
         request,
         "submit.html.j2",
@@ -225,7 +229,7 @@ def _page(
         placed=placed,
         rest=rest,
         problem=problem,
-        code=_code(request, texts, valid),
+        code=_code(request, texts, draft, placed),
         shown=lambda option: shown(option, texts),
         families=target_families(offered.items),
         processors=sorted({name for names in offered.processors.values() for name in names}),
@@ -234,7 +238,6 @@ def _page(
         known=known_names(_offers(service), service.data.devices.live()),
         part_bytes=PART_BYTES,
         max_bytes=service.settings.max_upload_bytes,
-        may_submit=request.state.caller.scope.includes(Scope.COMPILE),
         **_signature(service, texts),
     )
 
@@ -318,12 +321,14 @@ def _offers(service: TenantService) -> Offers:
     return joined_offers(each.offers for each in service.live_workers() if each.offers is not None)
 
 
-def _code(request: Request, texts: Texts, draft: Draft) -> Any:
+def _code(request: Request, texts: Texts, draft: Draft, wrong: Iterable[str]) -> Any:
+    """The request of the form as code, without the fields that are wrong."""
+    document = without_fields(draft.document, wrong)
     digest = first(texts, "model")
     files = tuple(first(texts, "extension_files").splitlines()[:MAX_EXTENSIONS])
     model = SnippetModel(first(texts, "file_name"), digest if is_digest(digest) else "", files)
     url = str(request.base_url).rstrip("/")
-    return snippets(draft.document, model, url, request.state.caller.subject != "anonymous")
+    return snippets(document, model, url, request.state.caller.subject != "anonymous")
 
 
 def _validated(draft: Draft, digest: str) -> tuple[Submission | None, tuple[FieldError, ...]]:

@@ -264,6 +264,7 @@
   for (const select of document.querySelectorAll(".choices select")) {
     select.addEventListener("change", () => select.form.requestSubmit());
   }
+  document.querySelector(".passes [aria-current]")?.scrollIntoView({ block: "nearest" });
   addEventListener("hashchange", showHash);
   start();
   showHash();

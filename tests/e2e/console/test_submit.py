@@ -179,11 +179,14 @@ def test_the_code_beside_the_form_follows_what_one_types(page: Page) -> None:
 def test_what_the_api_refuses_is_said_at_its_field(page: Page) -> None:
     page.goto("/console/submit")
     trials = page.get_by_label("Trials", exact=True)
+    page.get_by_label("Labels").fill("team=vision")
     trials.fill("many")
     error = page.locator("[data-error='tune.trials']")
     expect(error).to_be_visible()
     expect(error).to_contain_text("whole number")
     expect(trials).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#code .curl")).to_contain_text('"labels": {"team": "vision"}')
+    expect(page.locator("#code .curl")).not_to_contain_text("trials")
     expect(page.locator("#problems .corrections a")).to_have_attribute("href", "#e-tune.trials")
     page.locator("#problems .corrections a").click()
     expect(error).to_be_in_viewport()
@@ -255,7 +258,10 @@ def test_a_refused_extension_leaves_the_form_as_it_was(page: Page, live: LiveApp
     page.locator(".group", has_text="General").locator("summary").click()
     page.get_by_label("Extension files").set_input_files(empty)
     page.get_by_role("button", name="Compile").click()
-    expect(page.locator("#problems")).to_contain_text("The file is empty.")
+    expect(page.locator("[data-error='extensions']")).to_have_text(
+        "empty.py: The file is empty. Choose another file."
+    )
+    expect(page.locator("#code .curl")).not_to_contain_text("extension")
     expect(page.locator("#model-digest")).to_have_value(digest)
     expect(page.get_by_label("Labels")).to_have_value("team=vision")
 
