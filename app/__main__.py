@@ -1,87 +1,9 @@
 """``python -m app``: serve the API until SIGINT or SIGTERM."""
 
-import asyncio
-import signal
-import socket
-import sys
-from types import FrameType
-
-import uvicorn
-
-from app.http.protocol import protocol
-from app.identity.oidc import PolicyError
-from app.identity.start_check import OpenServiceError, require_access_control
-from app.main import create_app
-from app.settings import AppSettings
-from bessemer.store.errors import StoreUnavailableError
-from bessemer.store.privacy import keep_private
-from bessemer.store.quotas import QuotaFileError
-from bessemer.store.settings import read_settings
-from bessemer.telemetry.logs import LogSettings, set_up_logs
-from bessemer.telemetry.traces import TelemetryMissingError
-
-KEEP_ALIVE_SECONDS = 60
-CANNOT_START = (
-    OpenServiceError,
-    PolicyError,
-    QuotaFileError,
-    StoreUnavailableError,
-    TelemetryMissingError,
-)
-
-
-class Server(uvicorn.Server):
-    """Reports readiness, and ends open event streams before it waits for connections to close."""
-
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
-        super().__init__(config)
-        self._stopping = stopping
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then print a line that a parent process can wait for."""
-        await super().startup(sockets)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            sys.stdout.write(f"app: ready at http://{shown}:{port}\n")
-            sys.stdout.flush()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the event streams, then stop."""
-        self._stopping.set()
-        await super().shutdown(sockets)
-
-
-def main() -> None:
-    """Serve until a signal; then exit with 0."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _exit)
-    settings = read_settings(AppSettings)
-    set_up_logs(read_settings(LogSettings))
-    keep_private(settings.folder)
-    try:
-        require_access_control(settings)
-        app = create_app(settings)
-    except CANNOT_START as error:
-        sys.exit(f"the app cannot start: {error}")
-    config = uvicorn.Config(
-        app,
-        http=protocol(settings.request_head_seconds),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,  # uvicorn's loggers use our handler
-        access_log=False,  # uvicorn logs query strings; the app has its own access log
-        server_header=False,
-        timeout_graceful_shutdown=settings.stop_seconds,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-    )
-    Server(config, app.state.stopping).run()
-
-
-def _exit(_signal: int, _frame: FrameType | None) -> None:
-    """Uvicorn raises the signal again after it has stopped."""
-    sys.exit(0)
-
+from bessemer.quick_imports import quick_imports
 
 if __name__ == "__main__":
+    with quick_imports():
+        from app.program import main
+
     main()
