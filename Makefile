@@ -18,7 +18,7 @@ REQUESTS ?=
 ARCH ?= sm_90
 BATCHES ?= 1
 PARTS ?= e2e integration stages contract unit
-PYTEST = export TMPDIR="$$(mktemp -d)" && trap 'rm -rf "$$TMPDIR"' EXIT && \
+PYTEST = export TMPDIR="$$(mktemp -d)" && chmod 755 "$$TMPDIR" && trap 'rm -rf "$$TMPDIR"' EXIT && \
   $(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

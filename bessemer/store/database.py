@@ -17,10 +17,14 @@ CONNECT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 10
 """How long a statement waits for a lock on PostgreSQL, so that requests do not wait without end."""
 
+SILENCE_SECONDS = 60
+"""How long PostgreSQL keeps a transaction of a silent client: a frozen process would keep its locks."""
+
 UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
-_READ_ONLY = "25006"
-"""PostgreSQL's SQLSTATE for a write to a standby or a read-only server."""
+_LOST = frozenset({"25006", "25P03"})
+"""PostgreSQL's SQLSTATEs for a write to a standby or a read-only server, and for a transaction that it ended
+because the client was silent: the connection is of no more use."""
 _SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 """In SQLAlchemy's format for SQLite, with microseconds."""
 
@@ -90,18 +94,18 @@ def mapped_errors() -> Iterator[None]:
         sa.exc.InternalError,
         sa.exc.TimeoutError,
     ) as error:
-        if isinstance(error, sa.exc.InternalError) and not _is_read_only(error.orig):
+        if isinstance(error, sa.exc.InternalError) and not _is_lost(error.orig):
             raise
         raise StoreUnavailableError(f"the database cannot be used: {error}") from error
 
 
-def _is_read_only(error: BaseException | None) -> bool:
-    return getattr(error, "sqlstate", None) == _READ_ONLY
+def _is_lost(error: BaseException | None) -> bool:
+    return getattr(error, "sqlstate", None) in _LOST
 
 
 def _give_up_connection(context: sa.ExceptionContext) -> None:
-    """Drop a connection to a server that is no longer primary: the next may reach its successor."""
-    if _is_read_only(context.original_exception):
+    """Drop a connection that is of no more use: the next may reach the successor of a former primary."""
+    if _is_lost(context.original_exception):
         context.is_disconnect = True
 
 
@@ -141,6 +145,7 @@ def _require_utf8(connection: Any, _record: object) -> None:
 
 def _limit_waits(connection: Any, _record: object) -> None:
     connection.execute(f"SET lock_timeout = {round(LOCK_TIMEOUT_SECONDS * 1000)}")
+    connection.execute(f"SET idle_in_transaction_session_timeout = {round(SILENCE_SECONDS * 1000)}")
     connection.commit()
 
 

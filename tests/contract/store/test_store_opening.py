@@ -163,3 +163,19 @@ def test_a_table_that_stays_locked_makes_the_store_unavailable(
         assert own(store).jobs.get("job-00000001") is None
     assert own(store).jobs.submit("job-00000001", a_request()).id == "job-00000001"
     store.close()
+
+
+def test_a_silent_clients_transaction_ends_and_frees_its_locks(
+    tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SILENCE_SECONDS", 0.2)
+    store = open_store(StoreSettings(data=tmp_path, database_url=databases.new()))
+    with (
+        pytest.raises(StoreUnavailableError, match="idle-in-transaction timeout"),
+        store.database.write() as connection,
+    ):
+        store.database.lock_table(connection, JOBS)
+        assert own(store).jobs.submit("job-00000001", a_request()).id == "job-00000001"
+        connection.exec_driver_sql("SELECT 1")
+    assert own(store).jobs.submit("job-00000002", a_request()).id == "job-00000002"
+    store.close()
