@@ -6,6 +6,6 @@ from bessemer.quick_imports import quick_imports
 
 if __name__ == "__main__":
     with quick_imports():
-        from worker.program import main
+        from worker.supervisor.program import main
 
     sys.exit(main())

@@ -66,10 +66,7 @@ def show_comparison(
         passes=pass_table(columns),
         requests=request_table(columns),
         same_reference=same_reference(columns, REFERENCE),
-        verdicts=[
-            (column, outcome, reasons(outcome) if (is_judged := _is_judged(outcome)) else (), is_judged)
-            for column, outcome in verdicts
-        ],
+        verdicts=[(column, outcome, reasons(outcome), _is_judged(outcome)) for column, outcome in verdicts],
         group=group,
     )
 

@@ -40,7 +40,7 @@ class IrText(Document):
 
     offset: Count = Field(description="Byte offset of the frame.")
     packed_bytes: int = Field(
-        ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 if there is no text."
+        ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 without a text."
     )
     text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Size of the unpacked text.")
     whole_bytes: Count | None = Field(

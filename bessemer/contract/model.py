@@ -77,7 +77,7 @@ class Inspection(Document):
     signature: Signature = Field(description="The signature, as far as the file contains it.")
     method: str = Field(
         default="forward",
-        description="The method with this signature: `forward`, or the first if there is no `forward`.",
+        description="The method with this signature: `forward`, or the first of a model without `forward`.",
     )
     other_methods: tuple[str, ...] = Field(
         default=(),

@@ -68,9 +68,9 @@ class QueuePlace(Document):
     workers: int = Field(description="Number of live workers that can run it.")
     estimated_start_seconds: float | None = Field(
         description="Estimated time until it starts, given that workers take turns among the tenants "
-        "that wait; null if there is no basis for an estimate."
+        "that wait; null if nothing is known to estimate it from."
     )
-    explanation: str = Field(description="The basis of the estimate, or why there is none, in words.")
+    explanation: str = Field(description="The basis of the estimate, or why it is null, in words.")
     waiting_for: str | None = Field(
         description="What a worker would need to run it; null if a live worker can."
     )

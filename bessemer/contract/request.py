@@ -264,7 +264,7 @@ class Submission(Document):
         "(`linear[1x784,784x128,128]`): a kernel library, `none` for Bessemer's own schedules (the default), "
         "or `auto` to measure both and keep the faster.",
     )
-    tune: TuneOptions = Field(default=TuneOptions(), description="By default, there is no search.")
+    tune: TuneOptions = Field(default=TuneOptions(), description="By default, nothing is searched.")
     verify: VerifyOptions = Field(
         default=VerifyOptions(),
         description="By default, the tolerance depends on the dtype. An output beyond it fails the "

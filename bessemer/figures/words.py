@@ -310,7 +310,7 @@ def device_error(entry: DeviceEntryRun) -> float:
 
 
 def not_measured(report: Report) -> str:
-    """Why there are no latencies."""
+    """Why a report lacks latencies."""
     if report.device is not None:
         return "The device is emulated, and its times say nothing about the hardware."
     if report.execution is Execution.EMULATED:

@@ -11,7 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMPILERS = ("torch", "tvm", "tvm_ffi")
 EXTENSIBLE = ("kernels", "legalize", "rewrites", "spaces", "translation")
-WITHOUT_COMPILERS = ("worker.program", "app.program", "bessemer.client", "bessemer.cli.application")
+WITHOUT_COMPILERS = (
+    "worker.supervisor.program",
+    "app.program",
+    "bessemer.client",
+    "bessemer.cli.application",
+)
 OF_ITS_USER = {
     "bessemer/client/exporting.py",
     "bessemer/client/ir_modules.py",
