@@ -10,6 +10,7 @@ from app.console.differences import (
     figure_rows,
     function_table,
     gate_outcome,
+    is_judged,
     latency_bars,
     pass_table,
     reasons,
@@ -28,7 +29,6 @@ from bessemer.contract.listing import CompilationFilter
 from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAX_TARGETS
-from bessemer.gate.policy import Outcome
 
 MOST = MAX_TARGETS
 OFFERED = 60
@@ -66,17 +66,9 @@ def show_comparison(
         passes=pass_table(columns),
         requests=request_table(columns),
         same_reference=same_reference(columns, REFERENCE),
-        verdicts=[(column, outcome, reasons(outcome), _is_judged(outcome)) for column, outcome in verdicts],
+        verdicts=[(column, outcome, reasons(outcome), is_judged(outcome)) for column, outcome in verdicts],
         group=group,
     )
-
-
-def _is_judged(outcome: Outcome) -> bool:
-    """Whether the compilation failed, or every bound has a figure and one of the base beside it."""
-    if outcome.document.problem is not None:
-        return True
-    was_compared = any(measure.change_percent is not None for measure in outcome.measures)
-    return was_compared and not outcome.unjudged
 
 
 def _named(service: TenantService, ids: Sequence[str]) -> tuple[Compilation, ...]:

@@ -408,6 +408,14 @@ def gate_outcome(column: Compared, base: Compared) -> Outcome | None:
         return None
 
 
+def is_judged(outcome: Outcome) -> bool:
+    """Whether the compilation failed, or every bound has a figure and one of the base beside it."""
+    if outcome.document.problem is not None:
+        return True
+    was_compared = any(measure.change_percent is not None for measure in outcome.measures)
+    return was_compared and not outcome.unjudged
+
+
 def reasons(outcome: Outcome) -> tuple[str, ...]:
     """Why a gate would stop a compilation; empty if it would not."""
     return tuple(text for _, text in outcome.breaches) or (

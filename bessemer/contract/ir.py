@@ -39,9 +39,7 @@ class IrText(Document):
     """A frame of ``packed_bytes`` at ``offset`` in ``ir.zst``, with ``text_bytes`` of UTF-8."""
 
     offset: Count = Field(description="Byte offset of the frame.")
-    packed_bytes: int = Field(
-        ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 without a text."
-    )
+    packed_bytes: int = Field(ge=0, le=2 * MAX_TEXT_BYTES, description="Size of the frame; 0 without a text.")
     text_bytes: int = Field(ge=0, le=MAX_TEXT_BYTES, description="Size of the unpacked text.")
     whole_bytes: Count | None = Field(
         default=None, description="Size before the text was truncated; null if it was not."

@@ -21,6 +21,7 @@ from app.console.differences import (
     flat,
     function_table,
     gate_outcome,
+    is_judged,
     judged,
     latency_bars,
     pass_table,
@@ -153,6 +154,12 @@ def test_a_compilation_without_times_does_not_make_all_functions_differ() -> Non
     assert names(function_table((compared(1, one), compared(2), compared(3, one)))) == []
 
 
+def test_a_function_of_a_compilation_without_times_was_not_measured() -> None:
+    one, two = with_functions(matmul=4.0), with_functions(matmul=8.0, new=1.0)
+    table = function_table((compared(1, one), compared(2), compared(3, two)))
+    assert [row.cells[1].note for row in table.rows] == ["not measured", "not measured"]
+
+
 def test_long_tables_end_and_count_the_rest() -> None:
     first = with_functions(**{f"f{index}": 1.0 for index in range(MOST_ROWS + 5)})
     second = with_functions(**{f"f{index}": 2.0 for index in range(MOST_ROWS + 5)})
@@ -196,6 +203,13 @@ def test_a_gate_judges_a_compilation_against_the_first(p50_ms: float, verdict: V
     base = compared(1, a_report(ratio=0.5, p50_ms=2.0))
     outcome = gate_outcome(compared(2, a_report(ratio=0.5 * p50_ms / 2, p50_ms=p50_ms)), base)
     assert outcome is not None and outcome.verdict is verdict
+
+
+def test_a_gate_does_not_judge_what_was_not_measured() -> None:
+    unmeasured = minimal_report().model_copy(update={"benchmark": None})
+    base = compared(1, a_report())
+    outcomes = [gate_outcome(compared(2, report), base) for report in (a_report(), unmeasured)]
+    assert [outcome is not None and is_judged(outcome) for outcome in outcomes] == [True, False]
 
 
 def test_a_gate_says_nothing_of_what_has_no_report_or_numbers_beyond_all() -> None:

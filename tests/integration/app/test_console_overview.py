@@ -287,6 +287,14 @@ async def test_another_tenants_compilations_and_models_do_not_exist(guarded: Fas
         assert job not in checked(await other.get("/console/fleet"))
 
 
+async def test_a_key_that_may_only_read_sees_no_buttons_that_change_a_compilation(guarded: FastAPI) -> None:
+    async with client_of(guarded, "vision") as owner, client_of(guarded, "vision", Scope.READ) as reader:
+        assert (await owner.put(f"/v1/models/{DIGEST}", content=MODEL_BYTES)).status_code == 201
+        page = f"/console/compilations/{await submitted(owner)}"
+        assert f'action="{page}/cancel"' in checked(await owner.get(page))
+        assert f'action="{page}/cancel"' not in checked(await reader.get(page))
+
+
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.COMPILE, Scope.DEVICE])
 @pytest.mark.parametrize("path", ["/console/admin", "/console/admin/audit"])
 async def test_only_administrators_administer(guarded: FastAPI, scope: Scope, path: str) -> None:
