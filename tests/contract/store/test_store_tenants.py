@@ -146,6 +146,7 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
         None,
     ),
     "devices.live": (lambda own, _: own.devices.live(), ()),
+    "devices.names": (lambda own, _: own.devices.names(), frozenset()),
     "devices.register": (lambda own, _: own.devices.register(BOARD, False).name, "board"),
     "devices.remove": (lambda own, world: own.devices.remove(world.device), False),
     "devices.take": (lambda own, world: own.devices.take(world.device), UNKNOWN),
