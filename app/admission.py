@@ -107,7 +107,7 @@ def _arguments_refusal(request: Submission, inspection: Inspection) -> Problem |
     return (
         _constants_refusal(request.constants, inspection.signature)
         or _inputs_refusal(request.inputs, inspection.signature)
-        or _names_refusal(request.inputs, inspection)
+        or _fixed_axes_refusal(request.inputs, inspection)
     )
 
 
@@ -288,24 +288,32 @@ def _verification_refusal(request: Submission, target: Target) -> Problem | None
     return _refused(ErrorCode.TARGET_NOT_RUNNABLE, "verification", not_runnable(triple))
 
 
-def _names_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
-    """A `.pt2` cannot get new dynamic axes: only other formats are exported here."""
+def _fixed_axes_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
+    """A `.pt2` keeps the sizes that its export fixed: only other formats are exported here."""
     if inspection.format is not ModelFormat.PT2:
         return None
-    dynamic = {(axis.tensor, axis.axis) for axis in inspection.signature.dynamic.inputs}
+    signature = inspection.signature
+    dynamic = {(axis.tensor, axis.axis) for axis in signature.dynamic.inputs}
+    exported = {spec.name: spec.shape for spec in signature.inputs}
+    changed = [
+        (index, given.name, axis, size, own)
+        for index, given in enumerate(inputs)
+        for axis, (size, own) in enumerate(zip(given.shape, exported.get(given.name, ()), strict=False))
+        if size != own and (given.name, axis) not in dynamic
+    ]
+    if not changed:
+        return None
     errors = tuple(
         FieldError(
             field=f"inputs[{index}].shape[{axis}]",
-            message=f"'{name}' cannot be dynamic: the export fixed axis {axis} of '{given.name}'",
+            message=f"expected {own}, not {size}: the export fixed axis {axis} of '{name}'",
         )
-        for index, given in enumerate(inputs)
-        for axis, name in given.named_axes.items()
-        if (given.name, axis) not in dynamic
+        for index, name, axis, size, own in changed
     )
-    if not errors:
-        return None
+    is_named = any(isinstance(size, str) for _, _, _, size, _ in changed)
+    code = ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED if is_named else ErrorCode.INPUTS_MISMATCH
     detail = f"{'; '.join(error.message for error in errors)}. {EXPORT_DYNAMIC}"
-    return make_problem(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, errors=errors)
+    return make_problem(code, detail, errors=errors)
 
 
 def _constants_refusal(constants: Mapping[str, Constant], signature: Signature) -> Problem | None:

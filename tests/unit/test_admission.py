@@ -65,7 +65,7 @@ def code(problem: Problem | None) -> ErrorCode | None:
     [
         (KNOWN, (), None),
         (KNOWN, ("ids=1x64:int64", "mask=1x64:bool"), None),
-        (KNOWN, ("ids=4x32:int64", "mask=4x32:bool"), None),
+        (KNOWN, ("ids=4x32:int64", "mask=4x32:bool"), ErrorCode.INPUTS_MISMATCH),
         (KNOWN, ("ids=1x64:int64",), ErrorCode.INPUTS_MISMATCH),
         (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), None),
         (KNOWN, ("ids=64:int64", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
@@ -159,8 +159,11 @@ OPEN = Signature(
     ("format", "text", "expected"),
     [
         (ModelFormat.PT2, "x=batchx8", None),
+        (ModelFormat.PT2, "x=9x8", None),
         (ModelFormat.PT2, "x=4xwidth", ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED),
+        (ModelFormat.PT2, "x=4x9", ErrorCode.INPUTS_MISMATCH),
         (ModelFormat.TORCHSCRIPT, "x=4xwidth", None),
+        (ModelFormat.TORCHSCRIPT, "x=4x9", None),
     ],
 )
 def test_only_an_exported_program_keeps_its_sizes(
@@ -169,11 +172,12 @@ def test_only_an_exported_program_keeps_its_sizes(
     assert code(refusal(request(text), ready_model(OPEN, format))) is expected
 
 
-def test_a_size_that_was_exported_fixed_is_named() -> None:
-    problem = refusal(request("x=4xwidth"), ready_model(OPEN))
+@pytest.mark.parametrize("size", ["width", "9"])
+def test_a_size_that_was_exported_fixed_is_named(size: str) -> None:
+    problem = refusal(request(f"x=4x{size}"), ready_model(OPEN))
     assert problem is not None
     assert [error.field for error in problem.errors] == ["inputs[0].shape[1]"]
-    assert "'width' cannot be dynamic: the export fixed axis 1 of 'x'" in problem.detail
+    assert f"expected 8, not {size}: the export fixed axis 1 of 'x'" in problem.detail
 
 
 def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:

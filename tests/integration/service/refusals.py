@@ -247,8 +247,14 @@ REFUSALS: dict[str, Refusal] = {
         "inputs[0].dtype",
         fields=inputs(dtype="int64"),
     ),
+    "another size": Refusal(
+        doubled,
+        ErrorCode.INPUTS_MISMATCH,
+        ("expected 3, not 4: the export fixed axis 1 of 'x'", "dynamic_shapes="),
+        "inputs[0].shape[1]",
+        fields=inputs((2, 4)),
+    ),
     # found only by the job
-    "another size": failed(doubled, ErrorCode.INPUTS_MISMATCH, "wrong size in axis 1", **inputs((2, 4))),
     "huge inputs": failed(
         lambda: scripted(Doubled()),
         ErrorCode.LIMIT_MEMORY,
