@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 from pydantic import ValidationError
 
 from app.console.option_forms import Kind, OptionField, OptionGroup
 from app.console.words import clip
-from app.http.validation import MAX_ERRORS, errors_of
+from app.http.validation import MAX_ERRORS, clean, errors_of, suggestion
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
@@ -26,6 +26,12 @@ Texts = Mapping[str, Sequence[str]]
 """The texts of a form by the names of its fields."""
 
 HOST = "host"
+OTHER_NAMES = (
+    *("from", "model", "file", "file_name", "target", "target.cores", "target.features", "dimensions"),
+    *("inputs", "input.name", "input.shape", "input.dtype", "input.known", "input.example"),
+    *("constants", "constant.name", "constant.value", "extension", "extension_files", "show"),
+)
+"""The names of the form's fields besides the options of the request."""
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
 _INDEX = re.compile(r"^\[([0-9]{1,9})\](\.?)")
 _SEPARATORS = re.compile(r"[\s,]+")
@@ -79,17 +85,17 @@ def first(texts: Texts, name: str) -> str:
 def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
     """The request that a form's texts stand for."""
     document: dict[str, Any] = {"target": _target(texts)}
-    errors: list[FieldError] = []
+    options = [option for group in groups for option in group.fields]
+    errors = _unknown_fields(texts, (option.path for option in options))
     for name, found in (("inputs", _inputs(texts, errors)), ("dimensions", _dimensions(texts, errors))):
         if found:
             document[name] = found
     constants = _constants(texts, errors)
     if constants:
         document["constants"] = constants
-    for group in groups:
-        for option in group.fields:
-            if option.path in texts:
-                _place(document, option, _value(option, texts[option.path], errors))
+    for option in options:
+        if option.path in texts:
+            _place(document, option, _value(option, texts[option.path], errors))
     return Draft(document, tuple(errors))
 
 
@@ -182,6 +188,15 @@ def target_words(texts: Texts) -> tuple[str, ...]:
     """The names of targets, each once."""
     names = (name for text in texts.get("target", ()) for name in _SEPARATORS.split(text) if name)
     return tuple(dict.fromkeys(names))
+
+
+def _unknown_fields(texts: Texts, paths: Iterable[str]) -> list[FieldError]:
+    known = sorted({*paths, *OTHER_NAMES})
+    unknown = (name for name in texts if name not in known)
+    return [
+        FieldError(field=clean(name), message=f"unknown field{suggestion(name, known)}")
+        for name in islice(unknown, MAX_ERRORS)
+    ]
 
 
 def _target(texts: Texts) -> Any:

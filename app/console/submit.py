@@ -71,7 +71,9 @@ def show_form(
     if earlier is not None:
         given = earlier.request.model_dump(mode="json", exclude_defaults=True)
         texts = {**texts_of(given, option_groups()), "model": [earlier.request.model]}
-    return _page(request, service, texts | _query_texts(request))
+    texts |= _query_texts(request)
+    _, errors = _validated(read_draft(texts, option_groups()), NO_MODEL)
+    return _page(request, service, texts, errors=errors)
 
 
 @router.get(f"{PREFIX}/preview")

@@ -123,17 +123,18 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
         return f"expected {TEXT_FORMS[detail['ctx']['pattern']]}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if kind in ("enum", "literal_error"):
-        return f"{message}{_did_you_mean(str(detail['input']), _QUOTED.findall(message))}"
+        return f"{message}{suggestion(str(detail['input']), _QUOTED.findall(message))}"
     return message
 
 
 def _unknown_field(name: str, known: set[str]) -> str:
     if name in known:
         return "this field belongs to another form and cannot be combined with the fields beside it"
-    return f"unknown field{_did_you_mean(name, known)}"
+    return f"unknown field{suggestion(name, known)}"
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A clause that suggests the nearest known name; empty if none is near or the word is too long."""
     return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
 
 

@@ -145,6 +145,18 @@ KEYS = (
 )
 
 
+def test_a_reload_after_creating_a_key_creates_no_other(browser: Browser, tmp_path: Path) -> None:
+    with local_app(tmp_path / "data", {"BESSEMER_AUTH": "off"}) as app:
+        for page in watched(browser, app.url):
+            page.goto("/console/admin")
+            page.get_by_label("Name").fill("deployment")
+            page.get_by_role("button", name="Create").click()
+            expect(page.get_by_role("heading", name="Key created")).to_be_visible()
+            page.reload()
+            expect(page.get_by_role("heading", name="Administration")).to_be_visible()
+            expect(page.get_by_text("deployment", exact=True)).to_have_count(1)
+
+
 @pytest.mark.slow
 def test_pictures_of_a_service_with_keys(browser: Browser, tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -386,6 +386,23 @@ async def test_a_form_from_no_compilation_is_empty(api: httpx.AsyncClient) -> No
 
 
 @pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("tune.trils=500", "tune.trils: unknown field; did you mean &#39;tune.trials&#39;?"),
+        ("tune.trials=many", "expected a whole number"),
+        ("tune.trials=500", None),
+    ],
+)
+async def test_the_address_of_a_form_is_checked_at_once(
+    query: str, expected: str | None, api: httpx.AsyncClient
+) -> None:
+    response = await api.get(f"/console/submit?{query}")
+    assert response.status_code == 200
+    assert expected is None or expected in response.text
+    assert ("data-path" in response.text or "unknown field" in response.text) is (expected is not None)
+
+
+@pytest.mark.parametrize(
     "name", ["..%2Frendering.py", "../rendering.py", "vendor/vendored.json", "no.js", ""]
 )
 async def test_other_files_are_not_served(name: str, api: httpx.AsyncClient) -> None:
