@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
 import httpx
@@ -200,9 +200,10 @@ async def _open_access(settings: AppSettings, store: Store) -> AsyncIterator[Acc
     if settings.admin_key is not None:
         request = KeyRequest(scope=Scope.ADMIN, name=ADMIN_KEY_NAME)
         await run_in_threadpool(store.keys.ensure, settings.admin_key.get_secret_value(), request)
-    async with httpx.AsyncClient() as client:
+    async with AsyncExitStack() as stack:
         tokens = None
         if settings.oidc_policy is not None:
+            client = await stack.enter_async_context(httpx.AsyncClient())
             tokens = TokenVerifier(read_policy(settings.oidc_policy), client)
         login = Login(settings, store.keys, tokens)
         await login.asks_for_keys()  # so that it is known if the database goes away

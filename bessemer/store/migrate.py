@@ -4,6 +4,7 @@ import fcntl
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -68,15 +69,27 @@ def set_wal(path: Path) -> None:
 
 
 def _upgrade(connection: sa.Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", "bessemer.store:migrations")
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     revision = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision is not None and revision not in known:
+    scripts = _scripts()
+    if revision == scripts.get_current_head():
+        return
+    if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
         raise StoreUnavailableError(
             f"the database has schema revision {revision}, which this release does not know: "
             "run the release that created it, or name another database in BESSEMER_DATABASE_URL"
         )
+    config = _config()
+    config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "bessemer.store:migrations")
+    config.set_main_option("path_separator", "os")
+    return config

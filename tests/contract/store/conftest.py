@@ -1,6 +1,7 @@
 """The store over every implementation: SQLite and PostgreSQL, a folder and S3."""
 
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -71,11 +72,20 @@ def postgresql_store(databases: Databases, tmp_path_factory: pytest.TempPathFact
     opened.close()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a store that holds nothing yet: to copy it takes a tenth of the time."""
+    data = tmp_path_factory.mktemp("sqlite-template") / "data"
+    open_store(StoreSettings(data=data)).close()
+    return data
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An open store that holds nothing yet."""
     if request.param == "sqlite":
-        opened = open_store(StoreSettings(data=tmp_path / "data"))
+        template: Path = request.getfixturevalue("sqlite_template")
+        opened = open_store(StoreSettings(data=shutil.copytree(template, tmp_path / "data")))
         yield opened
         opened.close()
         return
