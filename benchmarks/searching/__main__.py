@@ -1,8 +1,8 @@
 """Latency over the time of a search, beside stock MetaSchedule: ``make bench-tuning``.
 
 Each model is compiled without trials, searched for ``--seconds``, and compiled again without trials, which
-uses the records of the search. Then the three bundles run in turns. Last, stock MetaSchedule searches the
-same model for as long.
+uses the records of the search. Then the bundles run in turns; those with the same library share its time.
+Last, stock MetaSchedule searches the same model for as long.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -141,12 +142,21 @@ def _compiled(client: Client, digest: str, options: TuneOptions, compare: bool, 
 
 
 def _latencies_ms(*sides: _Compiled) -> list[float]:
-    """The median latency of each bundle; the bundles run in turns."""
+    """The median latency of each bundle. The bundles run in turns, in another order in every other round.
+
+    Equal libraries are timed once: where the machine is busy, two series of runs of one library may differ by
+    a seventh.
+    """
     benchmark = sides[0].report.benchmark
     assert benchmark is not None
     runs = max(MIN_RUNS, int(RUN_SECONDS * 1e3 / benchmark.latency.p50_ms))
-    rounds = [[median_ms(side.bundle, runs) for side in sides] for _ in range(ROUNDS)]
-    return [median(side) for side in zip(*rounds, strict=True)]
+    digests = [sha256((side.bundle / "model.so").read_bytes()).hexdigest() for side in sides]
+    bundles = {digest: side.bundle for digest, side in zip(digests, sides, strict=True)}
+    times: dict[str, list[float]] = {digest: [] for digest in bundles}
+    for number in range(ROUNDS):
+        for digest in list(bundles)[:: 1 if number % 2 else -1]:
+            times[digest].append(median_ms(bundles[digest], runs))
+    return [median(times[digest]) for digest in digests]
 
 
 def _stock(name: str, seconds: float, folder: Path) -> Search:
