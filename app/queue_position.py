@@ -7,6 +7,7 @@ every compilation takes the median time of the tenant's recent ones, and that th
 one take the ones ahead of it as well. It does not foresee later submissions.
 """
 
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -109,15 +110,16 @@ def queue_place(
     rivals = [standing for standing in standings if standing.may_run]
     first = sum(1 for rival in rivals if rival < own)
     busy = [busy_seconds(worker, queue, snapshot.at, recent) for worker in takers]
+    seconds = start_seconds(ahead + first + len(rivals) * ahead, busy, recent)
     return QueuePlace(
         name=queue,
         position=ahead + 1,
         ahead=ahead,
         workers=len(takers),
-        estimated_start_seconds=limited_start_seconds(
-            own, ahead, start_seconds(ahead + first + len(rivals) * ahead, busy, recent), recent
+        estimated_start_seconds=limited_start_seconds(own, ahead, seconds, recent),
+        explanation=explain(
+            kind, len(takers), ahead, len(rivals), own.most, recent, outlasts=seconds is None
         ),
-        explanation=explain(kind, len(takers), ahead, len(rivals), own.most, recent),
         waiting_for=missing(needs, queue, snapshot.workers, on_devices),
     )
 
@@ -137,12 +139,15 @@ def competes(
 
 
 def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
-    """How long a worker will still be busy: the median for recent jobs that took longer than its task has."""
+    """How long a worker will still be busy: the median for recent jobs that took longer than its task has.
+
+    Infinite if none did: such a task gives no estimate.
+    """
     for task in worker.running:
         if QUEUES[task.kind] is queue:
             elapsed = max(0.0, (at - task.began_at).total_seconds())
             left = [seconds - elapsed for seconds in recent if seconds > elapsed]
-            return median(left) if left else 0.0
+            return median(left) if left else math.inf
     return 0.0
 
 
@@ -155,14 +160,16 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
         recent: how long recent jobs of its kind took.
 
     Returns:
-        None if no worker can take it, or if no recent job gives an estimate.
+        None if no worker can take it, or if no recent job gives an estimate: none ended, or all of them took
+        less time than the task that the worker runs now.
     """
     if not busy:
         return None
     if not recent:
         return 0.0 if ahead < busy.count(0.0) else None
     rounds, turn = divmod(ahead, len(busy))
-    return sorted(busy)[turn] + rounds * median(recent)
+    wait = sorted(busy)[turn]
+    return wait + rounds * median(recent) if math.isfinite(wait) else None
 
 
 def limited_start_seconds(
@@ -194,9 +201,25 @@ NOUNS = {
 
 
 def explain(
-    kind: TaskKind, workers: int, ahead: int, rivals: int, most: int | None, recent: Sequence[float]
+    kind: TaskKind,
+    workers: int,
+    ahead: int,
+    rivals: int,
+    most: int | None,
+    recent: Sequence[float],
+    outlasts: bool = False,
 ) -> str:
-    """Explain the estimate."""
+    """Explain the estimate.
+
+    Args:
+        kind: the kind of the job.
+        workers: how many can take it.
+        ahead: the number of the tenant's jobs ahead of it.
+        rivals: how many other tenants wait.
+        most: how many tasks of the tenant may run at a time.
+        recent: how long recent jobs of its kind took.
+        outlasts: whether the workers' running tasks have taken longer than any recent job.
+    """
     if not workers:
         return "no estimate: no live worker can take it"
     who = "1 worker" if workers == 1 else f"{workers} workers"
@@ -207,6 +230,8 @@ def explain(
         line += f", {most} of your tenant's at a time"
     if not recent:
         return f"{line}; no {NOUNS[kind]} has ended yet from which to estimate more"
+    if outlasts:
+        return f"no estimate: {line}, busy for longer than any recent {NOUNS[kind]} took"
     took = f"the last {kind} took" if len(recent) == 1 else f"the last {len(recent)} took, in the median,"
     return f"estimate: {line}, and {took} {median(recent):.1f} s"
 

@@ -1,5 +1,6 @@
 """For administrators: keys, tenants with their quotas, retention and the audit log."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
@@ -18,7 +19,7 @@ from app.service import OperatorDep, Service, TenantService
 from app.settings import AppSettings
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
-from bessemer.contract.keys import KeyRequest
+from bessemer.contract.keys import ApiKey, KeyRequest
 from bessemer.contract.listing import MAX_PAGE
 from bessemer.contract.problem import Problem
 from bessemer.contract.usage import Quota
@@ -55,7 +56,8 @@ def create(
         return _administration(request, service, invalid_problem(field_errors(details)))
     answer = Response()
     created = create_key(service, answer, wanted)
-    response = page(request, "key_created.html.j2", 201, created=created)
+    has_administrator = _has_administrator(service.store.keys.list())
+    response = page(request, "key_created.html.j2", 201, created=created, has_administrator=has_administrator)
     response.headers.update({name: answer.headers[name] for name in ("location", "cache-control")})
     return response
 
@@ -80,6 +82,7 @@ def show_audit(
 
 def _administration(request: Request, service: Service, problem: Problem | None) -> Response:
     keys, at = service.store.keys.list(), now()
+    has_administrator = _has_administrator(keys)
     tenants = sorted({DEFAULT_TENANT, *service.quotas.by_tenant, *(key.tenant for key in keys)})
     return page(
         request,
@@ -94,8 +97,15 @@ def _administration(request: Request, service: Service, problem: Problem | None)
         quota_names=tuple(Quota.model_fields),
         retention=[(_variable(name), getattr(service.settings, name), _meaning(name)) for name in RETENTION],
         default_tenant=DEFAULT_TENANT,
-        default_scope=Scope.COMPILE,
+        default_scope=Scope.COMPILE if has_administrator else Scope.ADMIN,
+        has_keys=any(is_valid(key, at) for key in keys),
+        has_administrator=has_administrator,
     )
+
+
+def _has_administrator(keys: Iterable[ApiKey]) -> bool:
+    at = now()
+    return any(key.scope is Scope.ADMIN and is_valid(key, at) for key in keys)
 
 
 def _tenant(service: Service, tenant: str) -> TenantService:

@@ -49,7 +49,7 @@ def show_comparison(
     if oldest_first:  # lists have the newest first, but a comparison begins with the older one
         jobs = tuple(sorted(jobs, key=lambda job: job.created_at))
     if len(jobs) < 2 and not (group and jobs):
-        return _offer(request, service, jobs)
+        return _offer(request, service, jobs, asked=oldest_first)
     columns = [Compared(job, read_report(service, job).report) for job in jobs]
     base, *others = columns
     verdicts = [(column, outcome) for column in others if (outcome := gate_outcome(column, base)) is not None]
@@ -98,7 +98,9 @@ def _query(columns: Sequence[Compared], first: Compared) -> str:
     return "&".join(f"id={column.job.id}" for column in (first, *rest))
 
 
-def _offer(request: Request, service: TenantService, chosen: tuple[Compilation, ...]) -> Response:
+def _offer(
+    request: Request, service: TenantService, chosen: tuple[Compilation, ...], asked: bool
+) -> Response:
     wanted = given(request, CompilationFilter)
     found = service.data.jobs.page(OFFERED, None, wanted)
     others = tuple(job for job in found.items if job.id not in {each.id for each in chosen})
@@ -106,6 +108,7 @@ def _offer(request: Request, service: TenantService, chosen: tuple[Compilation, 
         request,
         "compare_choose.html.j2",
         chosen=chosen,
+        asked=asked,
         others=others,
         wanted=wanted,
         labels=shown_labels,

@@ -102,11 +102,11 @@ def draw(listing: CodeListing, times: Sequence[FunctionTime], address: Callable[
 
 
 def heat(milliseconds: float, slowest: float) -> int:
-    """The color of a time: of the slowest the last one, of less than a twentieth of it the first."""
+    """The color of a time: of the slowest the last one, of less than a hundredth of it the first."""
     if slowest <= 0:
         return 0
     share = milliseconds / slowest
-    return sum(share >= bound for bound in (0.05, 0.15, 0.3, 0.55, 0.8))
+    return sum(share >= bound for bound in (0.01, 0.03, 0.1, 0.3, 0.7))
 
 
 def _ranks(calls: Sequence[CodeCall]) -> list[int]:

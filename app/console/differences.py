@@ -360,18 +360,25 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a chart; ``share`` is its length, 0 to 100."""
+    """A bar of a chart; ``share`` is its length, 0 to 100. One that goes beyond the chart has an arrow."""
 
     name: str
     text: str
     share: float
     is_peer: bool
+    goes_beyond: bool = False
+
+
+MOST_OF_OURS = 3.0
+"""The chart ends at this many times the slowest library: a slow baseline must not hide what differs."""
 
 
 def latency_bars(columns: Sequence[Compared]) -> tuple[tuple[Compared, tuple[Bar, ...]], ...]:
     """For each measured compilation, its median latency above those of its baselines."""
     found = [(column, tuple(_medians(column))) for column in columns]
-    longest = max((time for _, medians in found for _, time, _ in medians), default=0.0)
+    times = [(time, is_peer) for _, medians in found for _, time, is_peer in medians]
+    ours = max((time for time, is_peer in times if not is_peer), default=0.0)
+    longest = min(max(times, default=(0.0, False))[0], MOST_OF_OURS * ours)
     return tuple(
         (column, tuple(_bar(name, time, longest, is_peer) for name, time, is_peer in medians))
         for column, medians in found
@@ -389,7 +396,8 @@ def _medians(column: Compared) -> Iterator[tuple[str, float, bool]]:
 
 
 def _bar(name: str, time: float, longest: float, is_peer: bool) -> Bar:
-    return Bar(name, duration(time), 100 * (ratio(time, longest) or 0.0), is_peer)
+    share = 100 * (ratio(time, longest) or 0.0)
+    return Bar(name, duration(time), min(share, 100.0), is_peer, share > 100)
 
 
 def same_reference(columns: Iterable[Compared], name: str) -> bool | None:

@@ -7,7 +7,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice, zip_longest
@@ -34,6 +34,8 @@ OTHER_NAMES = (
 """The names of the form's fields besides the options of the request."""
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
 _INDEX = re.compile(r"^\[([0-9]{1,9})\](\.?)")
+_OF_ALL_TARGETS = re.compile(r"^target(?:\[[0-9]{1,9}\])?\.(cores|features)\b")
+_ONE_TARGET = re.compile(r"^target\[([0-9]{1,9})\]")
 _SEPARATORS = re.compile(r"[\s,]+")
 _SHAPE_SEPARATORS = re.compile(r"\s*[x*,]\s*|\s+")
 
@@ -87,6 +89,8 @@ def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
     document: dict[str, Any] = {"target": _target(texts)}
     options = [option for group in groups for option in group.fields]
     errors = _unknown_fields(texts, (option.path for option in options))
+    if "target" in texts and not target_words(texts):
+        errors.append(FieldError(field="target", message="required: choose a target"))
     for name, found in (("inputs", _inputs(texts, errors)), ("dimensions", _dimensions(texts, errors))):
         if found:
             document[name] = found
@@ -154,23 +158,50 @@ def place_errors(
     placed: dict[str, list[str]] = {}
     rest: list[FieldError] = []
     for error in errors:
-        path = next((each for each in _prefixes(error.field) if each in known), None)
+        field = _OF_ALL_TARGETS.sub(r"target.\1", error.field)
+        path = next((each for each in _prefixes(field) if each in known), None)
         if path is None:
             rest.append(error)
-        else:
-            inner = _INDEX.sub(_entry, error.field.removeprefix(path)).lstrip(".")
-            placed.setdefault(path, []).append(f"{inner}: {error.message}" if inner else error.message)
+            continue
+        inner = _INDEX.sub(_entry, field.removeprefix(path)).lstrip(".")
+        message = f"{inner}: {error.message}" if inner else error.message
+        if message not in placed.setdefault(path, []):
+            placed[path].append(message)
     return placed, tuple(rest)
 
 
-def without_fields(document: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """A request without some fields of the form; the target is then the default."""
+def without_fields(
+    document: Mapping[str, Any], paths: Iterable[str], targets: Collection[int] = ()
+) -> dict[str, Any]:
+    """A request without some fields of the form. Without any target, it is for the default.
+
+    Args:
+        document: the request.
+        paths: the fields.
+        targets: the indices of the targets to leave out, if ``paths`` has ``target``; all if empty.
+    """
     left = copy.deepcopy(dict(document))
+    given = left.get("target")
+    owned = given if isinstance(given, list) else [given]
     for path in paths:
         *owners, last = path.split(".")
-        owner = reduce(lambda outer, name: outer.get(name, {}), owners, left)
-        owner.pop(last, None)
+        if owners == ["target"]:
+            for each in owned:
+                if isinstance(each, dict):
+                    each.pop(last, None)
+        elif path == "target":
+            kept = [each for index, each in enumerate(owned) if targets and index not in targets]
+            left["target"] = kept if len(kept) > 1 else next(iter(kept), HOST)
+        else:
+            owner = reduce(lambda outer, name: outer.get(name, {}), owners, left)
+            owner.pop(last, None)
     return {"target": HOST, **left}
+
+
+def wrong_targets(errors: Iterable[FieldError]) -> frozenset[int]:
+    """The indices of the targets that errors name."""
+    found = (_ONE_TARGET.match(error.field) for error in errors)
+    return frozenset(int(match[1]) for match in found if match)
 
 
 def _entry(index: re.Match[str]) -> str:

@@ -75,11 +75,17 @@ def snippets(document: Mapping[str, Any], model: Model, url: str, asks_for_keys:
         url: the service.
         asks_for_keys: whether callers need a key.
     """
+    shown = {"model": model.digest or "…", **document}
+    if model.extensions:
+        shown["extensions"] = [
+            *document.get("extensions", ()),
+            *(f"SHA-256 of {file}" for file in model.extensions),
+        ]
     return Snippets(
         curl=_curl(document, model, url, asks_for_keys),
         python=_python(document, model, url),
         command=_command(document, model, url),
-        json=json.dumps({"model": model.digest or "…", **document}, indent=2, ensure_ascii=False),
+        json=json.dumps(shown, indent=2, ensure_ascii=False),
     )
 
 

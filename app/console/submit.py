@@ -23,6 +23,7 @@ from app.console.form_texts import (
     texts_of,
     with_extensions,
     without_fields,
+    wrong_targets,
 )
 from app.console.option_forms import known_names, option_groups
 from app.console.rendering import page
@@ -55,7 +56,7 @@ PREFIX = "/console/submit"
 NO_MODEL = "0" * 64
 PART_OVERHEAD = 64
 """What a part of a form counts for besides its name and its text: less than its headers have."""
-OTHER_PATHS = ("target", "inputs", "dimensions", "constants", "model")
+OTHER_PATHS = ("target", "target.cores", "target.features", "inputs", "dimensions", "constants", "model")
 DTYPES = tuple(DType)
 
 router = APIRouter(include_in_schema=False)
@@ -67,13 +68,19 @@ def show_form(
 ) -> Response:
     """Ask for a model and what to do with it; ``from`` fills in the request of an earlier compilation."""
     texts: dict[str, list[str]] = {}
+    missing: list[FieldError] = []
     earlier = service.data.jobs.get(id) if is_job_id(id) else None
     if earlier is not None:
         given = earlier.request.model_dump(mode="json", exclude_defaults=True)
         texts = {**texts_of(given, option_groups()), "model": [earlier.request.model]}
+    elif id:
+        missing.append(FieldError(field="from", message="no compilation has this id"))
     texts |= _query_texts(request)
-    _, errors = _validated(read_draft(texts, option_groups()), NO_MODEL)
-    return _page(request, service, texts, errors=errors)
+    digest = first(texts, "model")
+    if digest and not (is_digest(digest) and service.data.models.get(digest)):
+        missing.append(FieldError(field="model", message="no such model is stored: choose a file"))
+    errors, problem = _checked(service, texts, read_draft(texts, option_groups()))
+    return _page(request, service, texts, errors=(*missing, *errors), problem=problem)
 
 
 @router.get(f"{PREFIX}/preview")
@@ -81,15 +88,9 @@ def preview(request: Request, service: ServiceDep) -> Response:
     """The request of the form as code, without fields that are not valid, and what is wrong with these."""
     texts = _query_texts(request)
     draft = read_draft(texts, option_groups())
-    found, errors = _validated(draft, NO_MODEL)
-    problem = None
-    if found is not None:
-        has_files = bool(first(texts, "extension_files"))
-        unknown = None if has_files else offers_refusal(found, service.live_workers())
-        errors = () if unknown is None else unknown.errors
-        problem = _early_refusal(service, texts, found)
+    errors, problem = _checked(service, texts, draft)
     placed, rest = place_errors(errors, _paths())
-    code = _code(request, texts, draft, placed)
+    code = _code(request, texts, draft, placed, errors)
     return page(request, "submit_preview.html.j2", code=code, placed=placed, rest=rest, problem=problem)
 
 
@@ -231,11 +232,11 @@ def _page(
         placed=placed,
         rest=rest,
         problem=problem,
-        code=_code(request, texts, draft, placed),
+        code=_code(request, texts, draft, placed, errors),
         shown=lambda option: shown(option, texts),
         families=target_families(offered.items),
         processors=sorted({name for names in offered.processors.values() for name in names}),
-        chosen=target_words(texts) or ("host",),
+        chosen=target_words(texts) if "target" in texts else ("host",),
         presets=frozenset(preset.name for preset in offered.items),
         known=known_names(_offers(service), service.data.devices.live()),
         part_bytes=PART_BYTES,
@@ -323,9 +324,11 @@ def _offers(service: TenantService) -> Offers:
     return joined_offers(each.offers for each in service.live_workers() if each.offers is not None)
 
 
-def _code(request: Request, texts: Texts, draft: Draft, wrong: Iterable[str]) -> Any:
+def _code(
+    request: Request, texts: Texts, draft: Draft, wrong: Iterable[str], errors: Iterable[FieldError]
+) -> Any:
     """The request of the form as code, without the fields that are wrong."""
-    document = without_fields(draft.document, wrong)
+    document = without_fields(draft.document, wrong, wrong_targets(errors))
     digest = first(texts, "model")
     files = tuple(first(texts, "extension_files").splitlines()[:MAX_EXTENSIONS])
     model = SnippetModel(first(texts, "file_name"), digest if is_digest(digest) else "", files)
@@ -340,6 +343,18 @@ def _validated(draft: Draft, digest: str) -> tuple[Submission | None, tuple[Fiel
     except ValidationError as error:
         return None, (*draft.errors, *errors_of(error))
     return (None if draft.errors else found), draft.errors
+
+
+def _checked(
+    service: TenantService, texts: Texts, draft: Draft
+) -> tuple[tuple[FieldError, ...], Problem | None]:
+    """What is wrong with the fields of a form, and why the service would refuse it otherwise."""
+    found, errors = _validated(draft, NO_MODEL)
+    if found is None:
+        return errors, None
+    has_files = bool(first(texts, "extension_files"))
+    unknown = None if has_files else offers_refusal(found, service.live_workers())
+    return (() if unknown is None else unknown.errors), _early_refusal(service, texts, found)
 
 
 def _early_refusal(service: TenantService, texts: Texts, found: Submission) -> Problem | None:

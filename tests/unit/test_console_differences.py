@@ -223,3 +223,9 @@ def test_bars_share_one_scale() -> None:
     assert [round(bar.share) for bar in ours] == [25, 50]
     assert [round(bar.share) for bar in slower] == [100]
     assert target_result(compared(1).job, None).latency is not None
+
+
+def test_a_slow_baseline_goes_beyond_the_chart() -> None:
+    ((_, (library, baseline)),) = latency_bars((compared(1, a_report(ratio=0.1)),))
+    assert (round(library.share), library.goes_beyond) == (33, False)
+    assert (baseline.share, baseline.goes_beyond) == (100.0, True)

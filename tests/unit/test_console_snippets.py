@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bessemer
-from app.console.form_texts import place_errors, read_draft, texts_of, with_extensions
+from app.console.form_texts import place_errors, read_draft, texts_of, with_extensions, without_fields
 from app.console.option_forms import known_names, option_groups
 from app.console.snippets import Model, snippets
 from app.console.words import prose
@@ -73,6 +73,36 @@ def test_errors_of_lists_name_entries_in_words(field: str, shown: str) -> None:
     assert (placed, rest) == ({"inputs": [shown]}, ())
 
 
+@pytest.mark.parametrize("field", ["target.cores", "target[0].cores", "target[1].cores"])
+def test_what_all_targets_share_has_its_error_once(field: str) -> None:
+    errors = [FieldError(field=each, message="no") for each in (field, "target[0].cores")]
+    assert place_errors(errors, ("target", "target.cores")) == ({"target.cores": ["no"]}, ())
+
+
+@pytest.mark.parametrize(
+    ("target", "paths", "indices", "left"),
+    [
+        ("host", ["target"], [], "host"),
+        ("nonsense", ["target"], [], "host"),
+        (["haswell", "nonsense"], ["target"], [1], "haswell"),
+        (["haswell", "nonsense", "znver4"], ["target"], [1], ["haswell", "znver4"]),
+        (["haswell", "znver4"], ["target"], [], "host"),
+        ({"preset": "host", "cores": -1}, ["target.cores"], [], {"preset": "host"}),
+        ([{"preset": "a", "cores": 0}, "b"], ["target.cores"], [0], [{"preset": "a"}, "b"]),
+    ],
+)
+def test_the_code_keeps_the_targets_that_are_right(
+    target: Any, paths: list[str], indices: list[int], left: Any
+) -> None:
+    document = {"target": target, "tune": {"trials": 2}}
+    assert without_fields(document, paths, indices) == {"target": left, "tune": {"trials": 2}}
+
+
+def test_a_form_without_a_target_asks_for_one() -> None:
+    assert read_draft({}, GROUPS).errors == ()
+    assert [each.field for each in read_draft({"target": ["", " "]}, GROUPS).errors] == ["target"]
+
+
 def test_uploaded_extensions_join_those_of_the_form() -> None:
     texts = {"extensions": [f"{DIGEST} {OTHER}"], "extension_names": [f"{OTHER}=typed.py"]}
     assert with_extensions(texts, {OTHER: "uploaded.py", THIRD: "mine.py"}) == {
@@ -108,6 +138,7 @@ def test_the_code_has_the_files_of_extensions_that_the_form_uploads() -> None:
     assert "-F extension=@mine.py" in code.curl and "-F extension=@./-x.py" in code.curl
     assert "--extension mine.py" in code.command and "--extension ./-x.py" in code.command
     assert "extensions=['mine.py', '-x.py']" in code.python
+    assert json.loads(code.json)["extensions"] == ["SHA-256 of mine.py", "SHA-256 of -x.py"]
     known = snippets({"target": "host"}, Model("", DIGEST, ("mine.py",)), URL, False)
     assert "-F extension=@mine.py" in known.curl and f'"model": "{DIGEST}"' in known.curl
     document = snippets({"target": {"preset": "host", "cores": 2}}, model, URL, False).python

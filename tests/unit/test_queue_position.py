@@ -232,7 +232,18 @@ def test_the_remaining_time_of_a_running_job_follows_from_longer_past_jobs() -> 
         placed(job(1), (), (worker("a", busy_seconds=busy),), recent).estimated_start_seconds
         for busy in (5.0, 25.0, 99.0)
     ]
-    assert estimates == [15.0, 5.0, 0.0]
+    assert estimates == [15.0, 5.0, None]
+
+
+def test_a_job_behind_one_that_outlasts_all_recent_ones_has_no_estimate() -> None:
+    busy, free = worker("a", busy_seconds=99.0), worker("b")
+    alone = placed(job(1), (), (busy,), (10.0,))
+    assert (
+        alone.explanation
+        == "no estimate: 0 ahead, 1 worker, busy for longer than any recent compilation took"
+    )
+    assert placed(job(1), (), (busy, free), (10.0,)).estimated_start_seconds == 0.0
+    assert placed(job(1), (), (busy,)).estimated_start_seconds is None
 
 
 def test_the_text_marks_an_estimate_or_explains_its_absence() -> None:

@@ -81,6 +81,12 @@
       if (row) this.box.scrollTop = row.offsetTop - this.box.clientHeight / 3;
       return row;
     }
+    // The numbers of the lines that contain a text; null if they could not be received.
+    async find(sought) {
+      const address = this.box.dataset.source.replace("/lines?", "/find?");
+      const reply = await fetch(`${address}&start=${this.base}&q=${encodeURIComponent(sought)}`).catch(() => null);
+      return reply?.ok ? (await reply.json()).filter((line) => line <= this.total) : null;
+    }
     lack(line) {
       this.unmark();
       this.notice.textContent = `Line ${line} is outside this text, which has the lines ${this.base + 1} to ${this.total}.`;
@@ -153,18 +159,12 @@
       for (const each of this.scroller.box.querySelectorAll(".found")) each.classList.remove("found");
       this.state.textContent = "";
     }
-    async lookUp(sought) {
-      const { box, base, total } = this.scroller;
-      const address = box.dataset.source.replace("/lines?", "/find?");
-      const reply = await fetch(`${address}&start=${base}&q=${encodeURIComponent(sought)}`).catch(() => null);
-      return reply?.ok ? (await reply.json()).filter((line) => line <= total) : null;
-    }
     async go(by) {
       const sought = this.input.value, turn = ++this.turn;
       this.clear();
       if (!sought) return;
       if (sought !== this.sought) {
-        const lines = await this.lookUp(sought);
+        const lines = await this.scroller.find(sought);
         if (turn !== this.turn) return;
         if (!lines) { this.state.textContent = "The search failed. Try again."; return; }
         Object.assign(this, { lines, sought, at: by > 0 ? -1 : lines.length });
@@ -234,6 +234,19 @@
     }
   });
 
+  // A click on a loop brings its first line in the other panes into sight.
+  document.addEventListener("click", async (event) => {
+    const line = event.target.closest?.(".panes .l");
+    const names = line && !event.target.closest("a") && loopOf(line);
+    if (!names) return;
+    for (const scroller of scrollers.filter((each) => !each.box.contains(line))) {
+      const isScript = scroller.box.dataset.anchor === "script-L";
+      const [first] = (await scroller.find(isScript ? `for ${names[0]}` : `for_begin_${names[0]}`)) || [];
+      const row = first && (await scroller.show(first));
+      if (row) row.classList.add("near");
+    }
+  });
+
   for (const kind of ["mouseover", "focusin"]) {
     document.addEventListener(kind, (event) => {
       const box = event.target.closest?.(".graph .box");
@@ -264,7 +277,6 @@
   for (const select of document.querySelectorAll(".choices select")) {
     select.addEventListener("change", () => select.form.requestSubmit());
   }
-  document.querySelector(".passes [aria-current]")?.scrollIntoView({ block: "nearest" });
   addEventListener("hashchange", showHash);
   start();
   showHash();

@@ -195,6 +195,7 @@ async def test_one_compilation_alone_leads_to_a_choice_of_others(
     assert f'value="{second}"' in text
     named = checked(await api.get(f"/console/compare?id={first}&name=mlp"))
     assert f'value="{second}"' not in named
+    assert "No compilation is chosen" in checked(await api.get("/console/compare?oldest_first=true"))
 
 
 @pytest.mark.parametrize("report", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b'{"verified": NaN}'])
@@ -262,6 +263,17 @@ async def test_a_model_has_its_history_by_digest_and_by_name(
         assert all(f'href="/console/compilations/{job}"' in text for job in found)
 
 
+async def test_a_model_leads_to_the_history_of_its_name_if_a_compilation_has_it(
+    api: httpx.AsyncClient, played: PlayedWorker
+) -> None:
+    address = f"/console/models/{DIGEST}"
+    await api.put(f"/v1/models/{DIGEST}?name=mlp", content=MODEL_BYTES)
+    await finished(api, played, name="other")
+    assert "the history of all compilations" not in checked(await api.get(address))
+    await finished(api, played, name="mlp")
+    assert "the history of all compilations" in checked(await api.get(address))
+
+
 async def test_the_fleet_shows_an_administrator_more(guarded: FastAPI) -> None:
     service: Service = guarded.state.service
     service.store.workers.beat(worker().model_copy(update={"processor": "EPYC of the operator"}))
@@ -322,6 +334,14 @@ async def test_only_administrators_administer(guarded: FastAPI, scope: Scope, pa
 )
 def test_a_page_needs_the_scope_of_what_it_shows(method: str, path: str, scope: Scope | None) -> None:
     assert required_scope(method, path) is scope
+
+
+async def test_the_first_key_should_be_an_administrators(api: httpx.AsyncClient) -> None:
+    page = checked(await api.get("/console/admin"))
+    assert "<option selected>admin" in page and "Create a key with the scope" in page
+    created = checked(await api.post("/console/admin/keys", data={"scope": "read"}), 201)
+    assert "No key has the scope" in created
+    assert "has keys, so every caller needs one" in checked(await api.get("/console/admin"))
 
 
 async def test_a_key_is_created_shown_once_and_revoked(app: FastAPI, front: Service) -> None:
