@@ -167,9 +167,11 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
         return None
     if not recent:
         return 0.0 if ahead < busy.count(0.0) else None
-    rounds, turn = divmod(ahead, len(busy))
-    wait = sorted(busy)[turn]
-    return wait + rounds * median(recent) if math.isfinite(wait) else None
+    known = sorted(filter(math.isfinite, busy))
+    if not known:
+        return None
+    rounds, turn = divmod(ahead, len(known))
+    return known[turn] + rounds * median(recent)
 
 
 def limited_start_seconds(

@@ -12,6 +12,7 @@ from app.console.rendering import page
 from app.http.bodies import DocumentRoute
 from app.http.problems import invalid_problem
 from app.http.validation import field_errors
+from app.identity.caller import ANONYMOUS
 from app.quotas import usage_of
 from app.routes.audit import MAX_ID
 from app.routes.keys import KeyId, create_key, revoke_key
@@ -83,6 +84,7 @@ def show_audit(
 def _administration(request: Request, service: Service, problem: Problem | None) -> Response:
     keys, at = service.store.keys.list(), now()
     has_administrator = _has_administrator(keys)
+    is_first = not has_administrator and request.state.caller is ANONYMOUS
     tenants = sorted({DEFAULT_TENANT, *service.quotas.by_tenant, *(key.tenant for key in keys)})
     return page(
         request,
@@ -97,8 +99,8 @@ def _administration(request: Request, service: Service, problem: Problem | None)
         quota_names=tuple(Quota.model_fields),
         retention=[(_variable(name), getattr(service.settings, name), _meaning(name)) for name in RETENTION],
         default_tenant=DEFAULT_TENANT,
-        default_scope=Scope.COMPILE if has_administrator else Scope.ADMIN,
-        has_keys=any(is_valid(key, at) for key in keys),
+        default_scope=Scope.ADMIN if is_first else Scope.COMPILE,
+        has_keys=bool(keys),
         has_administrator=has_administrator,
     )
 

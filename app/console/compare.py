@@ -49,7 +49,7 @@ def show_comparison(
     if oldest_first:  # lists have the newest first, but a comparison begins with the older one
         jobs = tuple(sorted(jobs, key=lambda job: job.created_at))
     if len(jobs) < 2 and not (group and jobs):
-        return _offer(request, service, jobs, asked=oldest_first)
+        return _offer(request, service, jobs, was_submitted=oldest_first)
     columns = [Compared(job, read_report(service, job).report) for job in jobs]
     base, *others = columns
     verdicts = [(column, outcome) for column in others if (outcome := gate_outcome(column, base)) is not None]
@@ -99,7 +99,7 @@ def _query(columns: Sequence[Compared], first: Compared) -> str:
 
 
 def _offer(
-    request: Request, service: TenantService, chosen: tuple[Compilation, ...], asked: bool
+    request: Request, service: TenantService, chosen: tuple[Compilation, ...], was_submitted: bool
 ) -> Response:
     wanted = given(request, CompilationFilter)
     found = service.data.jobs.page(OFFERED, None, wanted)
@@ -108,7 +108,7 @@ def _offer(
         request,
         "compare_choose.html.j2",
         chosen=chosen,
-        asked=asked,
+        was_submitted=was_submitted,
         others=others,
         wanted=wanted,
         labels=shown_labels,

@@ -369,7 +369,7 @@ class Bar:
     goes_beyond: bool = False
 
 
-MOST_OF_OURS = 3.0
+LONGEST_BASELINE = 3.0
 """The chart ends at this many times the slowest library: a slow baseline must not hide what differs."""
 
 
@@ -378,7 +378,7 @@ def latency_bars(columns: Sequence[Compared]) -> tuple[tuple[Compared, tuple[Bar
     found = [(column, tuple(_medians(column))) for column in columns]
     times = [(time, is_peer) for _, medians in found for _, time, is_peer in medians]
     ours = max((time for time, is_peer in times if not is_peer), default=0.0)
-    longest = min(max(times, default=(0.0, False))[0], MOST_OF_OURS * ours)
+    longest = min(max(times, default=(0.0, False))[0], LONGEST_BASELINE * ours)
     return tuple(
         (column, tuple(_bar(name, time, longest, is_peer) for name, time, is_peer in medians))
         for column, medians in found

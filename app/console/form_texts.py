@@ -195,13 +195,13 @@ def without_fields(
         else:
             owner = reduce(lambda outer, name: outer.get(name, {}), owners, left)
             owner.pop(last, None)
-    return {"target": HOST, **left}
+    return {name: value for name, value in left.items() if value != {}}
 
 
 def wrong_targets(errors: Iterable[FieldError]) -> frozenset[int]:
-    """The indices of the targets that errors name."""
-    found = (_ONE_TARGET.match(error.field) for error in errors)
-    return frozenset(int(match[1]) for match in found if match)
+    """The indices of the targets that errors name, besides those of what all targets share."""
+    fields = (error.field for error in errors if not _OF_ALL_TARGETS.match(error.field))
+    return frozenset(int(match[1]) for match in map(_ONE_TARGET.match, fields) if match)
 
 
 def _entry(index: re.Match[str]) -> str:
@@ -222,7 +222,7 @@ def target_words(texts: Texts) -> tuple[str, ...]:
 
 
 def _unknown_fields(texts: Texts, paths: Iterable[str]) -> list[FieldError]:
-    known = sorted({*paths, *OTHER_NAMES})
+    known = frozenset({*paths, *OTHER_NAMES})
     unknown = (name for name in texts if name not in known)
     return [
         FieldError(field=clean(name), message=f"unknown field{suggestion(name, known)}")

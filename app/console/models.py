@@ -70,7 +70,7 @@ def _history(
         jobs=jobs,
         newest=jobs[:MOST_COMPILATIONS],
         is_all=len(jobs) < MOST_POINTS,
-        has_namesakes=any(job.name == model.name for job in jobs) if model and model.name else False,
+        has_history=any(job.name == model.name for job in jobs) if model and model.name else False,
         series=[
             (each, drawn)
             for each in series

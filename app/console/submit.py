@@ -58,6 +58,8 @@ PART_OVERHEAD = 64
 """What a part of a form counts for besides its name and its text: less than its headers have."""
 OTHER_PATHS = ("target", "target.cores", "target.features", "inputs", "dimensions", "constants", "model")
 DTYPES = tuple(DType)
+TO_FILL_IN = (ErrorCode.INPUTS_MISSING, ErrorCode.CONSTANTS_MISSING)
+"""What the form asks for: no error before one had a chance to give it."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -80,6 +82,8 @@ def show_form(
     if digest and not (is_digest(digest) and service.data.models.get(digest)):
         missing.append(FieldError(field="model", message="no such model is stored: choose a file"))
     errors, problem = _checked(service, texts, read_draft(texts, option_groups()))
+    if problem is not None and problem.code in TO_FILL_IN:
+        problem = None
     return _page(request, service, texts, errors=(*missing, *errors), problem=problem)
 
 

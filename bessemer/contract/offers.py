@@ -88,7 +88,8 @@ def _each_once(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 def _message(kind: str, name: str, known: Collection[str]) -> str:
-    return f"unknown {kind} '{name}'{did_you_mean(name, known)} (known: {', '.join(sorted(known))})"
+    hint = did_you_mean(name, known, cutoff=0.5)
+    return f"unknown {kind} '{name}'{hint} (known: {', '.join(sorted(known))})"
 
 
 def _kernel_message(key: str, name: str, offers: Offers) -> str:

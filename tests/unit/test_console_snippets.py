@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 import bessemer
-from app.console.form_texts import place_errors, read_draft, texts_of, with_extensions, without_fields
+from app.console.form_texts import (
+    place_errors,
+    read_draft,
+    texts_of,
+    with_extensions,
+    without_fields,
+    wrong_targets,
+)
 from app.console.option_forms import known_names, option_groups
 from app.console.snippets import Model, snippets
 from app.console.words import prose
@@ -94,8 +101,16 @@ def test_what_all_targets_share_has_its_error_once(field: str) -> None:
 def test_the_code_keeps_the_targets_that_are_right(
     target: Any, paths: list[str], indices: list[int], left: Any
 ) -> None:
-    document = {"target": target, "tune": {"trials": 2}}
-    assert without_fields(document, paths, indices) == {"target": left, "tune": {"trials": 2}}
+    document = {"target": target, "tune": {"trials": 2}, "optimize": {"fusion": "nope"}}
+    assert without_fields(document, [*paths, "optimize.fusion"], indices) == {
+        "target": left,
+        "tune": {"trials": 2},
+    }
+
+
+def test_only_errors_of_single_targets_leave_these_out() -> None:
+    fields = ("target[0].cores", "target[1].cores", "target[1]", "target[2].preset", "tune.trials", "target")
+    assert wrong_targets(FieldError(field=each, message="no") for each in fields) == {1, 2}
 
 
 def test_a_form_without_a_target_asks_for_one() -> None:

@@ -1,5 +1,6 @@
 """Queue positions and estimated starts, as tables."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -151,6 +152,8 @@ def test_only_jobs_for_the_same_workers_are_ahead(
         (1, [4.0, 7.0], [10.0], 7.0),
         (2, [4.0, 7.0], [10.0], 14.0),
         (10_000, [0.0], [1.0, 2.0, 9.0], 20_000.0),
+        (0, [math.inf], [10.0], None),
+        (1, [math.inf, 4.0], [10.0], 14.0),
     ],
 )
 def test_the_start_follows_from_jobs_ahead_workers_and_past_durations(

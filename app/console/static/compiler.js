@@ -1,7 +1,7 @@
 // Windows on long texts and what to find in them, loops of a function across its forms, keys, and edges of the graph. Pages work without it.
 "use strict";
 (() => {
-  const CHUNK = 200, LINE = 19, KEEP = 12, MOST_FOUND = 10000;
+  const CHUNK = 200, LINE = 19, KEEP = 12, MOST_FOUND = 10000, MOST_TRIED = 8;
 
   class Scroller {
     constructor(box) {
@@ -221,7 +221,7 @@
     const script = /^\s*for (\w+(?:, \w+)*) in /.exec(text);
     if (script) return script[1].split(", ");
     const block = /(?:for_(?:begin|body|end)_)(\w+?)(?:\.|:|$|\b)/.exec(text);
-    return block ? [block[1].replace(/\d*$/, (tail) => tail)] : null;
+    return block ? [block[1]] : null;
   }
   document.addEventListener("mouseover", (event) => {
     const line = event.target.closest?.(".panes .l");
@@ -235,15 +235,20 @@
   });
 
   // A click on a loop brings its first line in the other panes into sight.
+  let clicks = 0;
   document.addEventListener("click", async (event) => {
-    const line = event.target.closest?.(".panes .l");
-    const names = line && !event.target.closest("a") && loopOf(line);
+    const clicked = event.target.closest?.(".panes .l");
+    const names = clicked && !event.target.closest("a") && loopOf(clicked);
     if (!names) return;
-    for (const scroller of scrollers.filter((each) => !each.box.contains(line))) {
-      const isScript = scroller.box.dataset.anchor === "script-L";
-      const [first] = (await scroller.find(isScript ? `for ${names[0]}` : `for_begin_${names[0]}`)) || [];
-      const row = first && (await scroller.show(first));
-      if (row) row.classList.add("near");
+    const turn = ++clicks;
+    for (const scroller of scrollers.filter((each) => !each.box.contains(clicked))) {
+      const starts = scroller.box.dataset.anchor === "script-L" ? ["for ", ", "] : ["for_begin_", "for_body_"];
+      const found = await Promise.all(starts.map((start) => scroller.find(start + names[0])));
+      for (const line of found.flatMap((lines) => (lines || []).slice(0, MOST_TRIED))) {
+        if (turn !== clicks) return;
+        const row = await scroller.show(line);
+        if (row && loopOf(row)?.some((name) => names.includes(name))) break;
+      }
     }
   });
 

@@ -344,6 +344,11 @@ async def test_the_first_key_should_be_an_administrators(api: httpx.AsyncClient)
     assert "has keys, so every caller needs one" in checked(await api.get("/console/admin"))
 
 
+async def test_an_administrator_creates_keys_to_compile_by_default(guarded: FastAPI) -> None:
+    async with client_of(guarded, "ops", Scope.ADMIN) as operator:
+        assert "<option selected>compile" in checked(await operator.get("/console/admin"))
+
+
 async def test_a_key_is_created_shown_once_and_revoked(app: FastAPI, front: Service) -> None:
     async with client_of(app, "ops", Scope.ADMIN) as operator:
         form = {"tenant": "vision", "scope": "read", "name": "ci <1>", "expires_days": "90"}
