@@ -33,15 +33,17 @@ def packed(texts: list[str]) -> tuple[bytes, list[dict[str, int]]]:
     return data, places
 
 
-def kept(texts: list[str], name: str = "FuseTIR", place: str = "net.py") -> dict[str, bytes]:
-    """The files of a job with a step for each text, and with one function."""
+def kept(
+    texts: list[str], name: str = "FuseTIR", place: str = "net.py", blocks: str = ""
+) -> dict[str, bytes]:
+    """The files of a job with a step for each text, and with one function, whose LLVM IR has ``blocks``."""
     data, places = packed(texts)
     steps = [
         {"step": number, "stage": "optimize", "phase": name[:100], "name": name, "seconds": 0.1}
         | {"changed": True, "counts": COUNTS, "text": where, "diff": NOTHING}
         for number, where in enumerate(places)
     ]
-    code, (llvm, assembly) = packed([f"define i32 @add() ; {place}\n", f"add: # {place}\n"])
+    code, (llvm, assembly) = packed([f"define i32 @add() ; {place}\n{blocks}", f"add: # {place}\n"])
     operator = {"operator": place, "module_path": place, "file": place, "line": 7}
     listing = {
         "functions": [

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from report_samples import MODEL, functions, latency, rich_report
 
+from app.console.compiler_graph import heat
 from app.console.distribution import BINS, density, knots, latency_ridges
 from app.console.result import memory_chart
 from app.console.time_map import SHOWN_FUNCTIONS, kind_of, lines_of, short_operator, shown_place, time_map
@@ -237,3 +238,8 @@ def test_a_preflight_has_only_the_stages_that_it_runs() -> None:
     found = timeline(job(JobState.QUEUED, request=request), NOON)
 
     assert [row.name for row in found.rows] == ["queue", "capture", "translate"]
+
+
+def test_the_colors_of_times_tell_short_ones_apart_beside_a_long_one() -> None:
+    assert [heat(milliseconds, 100.0) for milliseconds in (0.5, 2, 5, 20, 50, 100)] == [0, 1, 2, 3, 4, 5]
+    assert heat(0.0, 0.0) == 0

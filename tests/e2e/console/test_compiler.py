@@ -35,6 +35,40 @@ def _failed(live: LiveApp, files: dict[str, bytes]) -> str:
     return job
 
 
+@pytest.fixture(scope="module")
+def function(live: LiveApp) -> str:
+    """The path of a function with a loop whose block begins far below in its LLVM IR."""
+    blocks = "\n".join((*(f"  %{number} = add i32 1, 2" for number in range(600)), "for_begin_i_0:"))
+    files = kept([module("for i_0 in range(4):\n            x[i_0] = 1")], blocks=blocks)
+    return f"/console/compilations/{_failed(live, files)}/compiler/functions/add"
+
+
+def test_a_click_on_a_loop_brings_its_block_into_view(page: Page, function: str) -> None:
+    page.goto(function)
+    block = page.locator("#llvm-ir .l", has_text="for_begin_i_0")
+    expect(block).to_have_count(0)
+    page.locator("#script .l code", has_text="for i_0").click()
+    expect(block).to_have_count(1)
+    page.locator("#llvm-ir .code").scroll_into_view_if_needed()
+    expect(block).to_be_in_viewport()
+
+
+def test_without_scripts_a_pane_links_to_its_other_lines(plain: Page, function: str) -> None:
+    plain.goto(function)
+    plain.locator("#llvm-ir").get_by_role("link", name="Later lines").click()
+    expect(plain.locator("#llvm-ir-L250")).to_be_attached()
+    expect(plain.locator("#llvm-ir").get_by_role("link", name="Earlier lines")).to_be_visible()
+
+
+def test_a_phone_shows_changes_one_above_the_other(page: Page, compiler: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(f"{compiler}?step=1")
+    row = page.locator(".diff .d-changed").first
+    before, after = (row.locator(name).bounding_box() for name in (".before", ".after"))
+    assert before is not None and after is not None
+    assert before["y"] < after["y"] and before["width"] == after["width"] < 390
+
+
 def test_a_step_shows_what_changed(page: Page, compiler: str) -> None:
     page.goto(f"{compiler}?step=1")
     expect(page.locator("mark", has_text="2").first).to_be_visible()
