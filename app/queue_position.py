@@ -209,7 +209,7 @@ def explain(
     rivals: int,
     most: int | None,
     recent: Sequence[float],
-    outlasts: bool = False,
+    outlasts: bool,
 ) -> str:
     """Explain the estimate.
 

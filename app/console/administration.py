@@ -57,8 +57,10 @@ def create(
         return _administration(request, service, invalid_problem(field_errors(details)))
     answer = Response()
     created = create_key(service, answer, wanted)
-    has_administrator = _has_administrator(service.store.keys.list())
-    response = page(request, "key_created.html.j2", 201, created=created, has_administrator=has_administrator)
+    needs_administrator = _needs_administrator(request, service.store.keys.list())
+    response = page(
+        request, "key_created.html.j2", 201, created=created, needs_administrator=needs_administrator
+    )
     response.headers.update({name: answer.headers[name] for name in ("location", "cache-control")})
     return response
 
@@ -83,8 +85,7 @@ def show_audit(
 
 def _administration(request: Request, service: Service, problem: Problem | None) -> Response:
     keys, at = service.store.keys.list(), now()
-    has_administrator = _has_administrator(keys)
-    is_first = not has_administrator and request.state.caller is ANONYMOUS
+    needs_administrator = _needs_administrator(request, keys)
     tenants = sorted({DEFAULT_TENANT, *service.quotas.by_tenant, *(key.tenant for key in keys)})
     return page(
         request,
@@ -99,15 +100,17 @@ def _administration(request: Request, service: Service, problem: Problem | None)
         quota_names=tuple(Quota.model_fields),
         retention=[(_variable(name), getattr(service.settings, name), _meaning(name)) for name in RETENTION],
         default_tenant=DEFAULT_TENANT,
-        default_scope=Scope.ADMIN if is_first else Scope.COMPILE,
         has_keys=bool(keys),
-        has_administrator=has_administrator,
+        needs_administrator=needs_administrator,
+        default_scope=Scope.ADMIN if needs_administrator else Scope.COMPILE,
     )
 
 
-def _has_administrator(keys: Iterable[ApiKey]) -> bool:
+def _needs_administrator(request: Request, keys: Iterable[ApiKey]) -> bool:
+    """Whether this caller, who has no key, could not come back once the service asks for keys."""
     at = now()
-    return any(key.scope is Scope.ADMIN and is_valid(key, at) for key in keys)
+    has_administrator = any(key.scope is Scope.ADMIN and is_valid(key, at) for key in keys)
+    return request.state.caller is ANONYMOUS and not has_administrator
 
 
 def _tenant(service: Service, tenant: str) -> TenantService:

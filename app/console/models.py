@@ -70,7 +70,7 @@ def _history(
         jobs=jobs,
         newest=jobs[:MOST_COMPILATIONS],
         is_all=len(jobs) < MOST_POINTS,
-        has_history=any(job.name == model.name for job in jobs) if model and model.name else False,
+        has_history=model is not None and any(job.name == model.name for job in jobs if job.name),
         series=[
             (each, drawn)
             for each in series

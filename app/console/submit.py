@@ -59,7 +59,7 @@ PART_OVERHEAD = 64
 OTHER_PATHS = ("target", "target.cores", "target.features", "inputs", "dimensions", "constants", "model")
 DTYPES = tuple(DType)
 TO_FILL_IN = (ErrorCode.INPUTS_MISSING, ErrorCode.CONSTANTS_MISSING)
-"""What the form asks for: no error before one had a chance to give it."""
+"""What the form itself asks for, so it is no error when the form opens."""
 
 router = APIRouter(include_in_schema=False)
 

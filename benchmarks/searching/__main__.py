@@ -153,9 +153,11 @@ def _latencies_ms(*sides: _Compiled) -> list[float]:
     digests = [sha256((side.bundle / "model.so").read_bytes()).hexdigest() for side in sides]
     bundles = {digest: side.bundle for digest, side in zip(digests, sides, strict=True)}
     times: dict[str, list[float]] = {digest: [] for digest in bundles}
-    for number in range(ROUNDS):
-        for digest in list(bundles)[:: 1 if number % 2 else -1]:
+    order = list(bundles)
+    for _ in range(ROUNDS):
+        for digest in order:
             times[digest].append(median_ms(bundles[digest], runs))
+        order.reverse()
     return [median(times[digest]) for digest in digests]
 
 

@@ -425,7 +425,7 @@ def _unjudged(measures: tuple[Measure, ...], notes: tuple[str, ...]) -> tuple[st
     """The bounds on changes that could not be applied, unless a note already says so."""
     bounds = [measure.change_bound for measure in measures if measure.change_percent is None]
     options = dict.fromkeys(bound.option for bound in bounds if bound and bound.most is not None)
-    return () if notes else tuple(f"{option} was not applied: there is no base" for option in options)
+    return () if notes else tuple(f"{option} was not applied: the base is missing" for option in options)
 
 
 def _target(report: Report) -> str:

@@ -30,6 +30,8 @@ from worker.protocol.messages import CandidatesBuilt
 from worker.protocol.order import CandidatesTimed
 
 ARM = TARGET.model_copy(update={"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"})
+LATE = "the build took longer than"
+"""How one of the candidates may fail on a busy machine."""
 NEEDS_EMULATOR = pytest.mark.skipif(
     launcher_of(ARM.triple) is None, reason="qemu-user-static or libc6-arm64-cross is missing"
 )
@@ -71,7 +73,8 @@ def test_a_device_times_what_a_search_proposes_and_the_library_is_right(
         assert [(each.name, each.emulated) for each in result.devices] == [("board", target is ARM)]
         assert all(task.default_ms is not None for task in result.tasks)
         failures = [task.failure for task in result.tasks if task.failed]
-        assert sum(task.failed for task in result.tasks) <= 1, failures  # candidates are random
+        assert [failure for failure in failures if not str(failure).startswith(LATE)] == []
+        assert sum(task.failed for task in result.tasks) <= 1
         assert own.batches[0].count == len(result.tasks)
         assert own.batches[0].platform == ("aarch64" if target is ARM else "x86_64")
         assert not own.archive.exists()

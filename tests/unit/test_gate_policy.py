@@ -238,7 +238,7 @@ def test_incomparable_figures_give_a_warning_and_the_rest_is_compared(
 def test_a_bound_on_changes_without_a_base_gives_a_warning(option: str) -> None:
     found = outcome(a_report(), **{option: 10})
     (warning,) = found.warnings
-    assert warning.endswith("was not applied: there is no base")
+    assert warning.endswith("was not applied: the base is missing")
     assert markdown(found).startswith("## ⚠️ net.pt2 for znver4: passed with 1 warning\n")
 
 
