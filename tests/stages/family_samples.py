@@ -56,13 +56,18 @@ def main_of(build: Callable[..., relax.Expr], *inputs: Array) -> tvm.IRModule:
     return builder.get()
 
 
-def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The module after the optimize stage's passes and the default schedules."""
+def optimized(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The module after the optimize stage's passes."""
     with target, tvm.transform.PassContext(opt_level=3):
         for phase in default_phases(machine_of(target)):
             for step in phase.passes:
                 module = step(module)
-    return schedule_rest(module, target)
+    return module
+
+
+def scheduled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The module after the optimize stage's passes and the default schedules."""
+    return schedule_rest(optimized(module, target), target)
 
 
 def run_compiled(

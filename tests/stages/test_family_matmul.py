@@ -12,6 +12,7 @@ from family_samples import (
     Array,
     fuzz,
     main_of,
+    optimized,
     run_compiled,
     scheduled,
     source_of,
@@ -20,12 +21,12 @@ from family_samples import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.layout.pack_linear import pack_panels
-from worker.compiler.schedules.default import unclaimed_functions
+from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
 op = relax.op
@@ -223,6 +224,33 @@ def test_a_prefetching_product_agrees_with_numpy(server: CandidateClient, tmp_pa
     computed = run_compiled(server, module, target, (data,), tmp_path)
 
     assert_close(computed, data.astype("float64") @ weights.astype("float64"), "float32", 1000)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "cores"), [(40, 2500, 1003, 2), (61, 1537, 96, 2), (61, 3072, 13, 1)]
+)
+def test_a_product_by_parts_of_the_depth_agrees_with_numpy(
+    server: CandidateClient, tmp_path: Path, rows: int, depth: int, columns: int, cores: int
+) -> None:
+    generator = np.random.default_rng(0)
+    data = generator.standard_normal((rows, depth)).astype("float32")
+    shortcut = generator.standard_normal((rows, columns)).astype("float32")
+    weights = generator.standard_normal((depth, columns)).astype("float32")
+    target = target_of("x86-64-v3", cores)
+
+    def layer(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        return op.add(op.tanh(op.matmul(x, relax.const(weights, "float32"))), y)
+
+    module = optimized(main_of(layer, data, shortcut), target)
+    (function,) = (each for each in module.functions.values() if isinstance(each, tirx.PrimFunc))
+    plans = plans_of(function, target)
+    computed = run_compiled(server, schedule_rest(module, target), target, (data, shortcut), tmp_path)
+
+    assert plans is not None
+    assert plans[0].parts_outside
+
+    expected = np.tanh(data.astype("float64") @ weights.astype("float64")) + shortcut
+    assert_close(computed, expected, "float32", depth)
 
 
 def test_weights_are_stored_packed_only() -> None:

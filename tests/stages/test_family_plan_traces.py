@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import family_samples
 import numpy as np
 import pytest
 import tvm
@@ -20,10 +21,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Trace
 
 from worker.candidates.client import CandidateClient
-from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import default_schedule, follow_plans, plans_of, schedule_rest
 from worker.compiler.schedules.plans import PLAN, NoSuchPlanError, numbers_of, space_of
-from worker.compiler.schedules.processors import machine_of
 
 TARGET = target_of("x86-64-v3")
 op = relax.op
@@ -74,12 +73,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., relax.Expr], tuple[Array, ...]]] = {
 def optimized(name: str) -> tvm.IRModule:
     """A function after the optimize stage's passes."""
     build, inputs = FUNCTIONS[name]
-    module = main_of(build, *inputs)
-    with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases(machine_of(TARGET)):
-            for step in phase.passes:
-                module = step(module)
-    return module
+    return family_samples.optimized(main_of(build, *inputs), TARGET)
 
 
 def with_choices(module: tvm.IRModule) -> dict[Any, tuple[Any, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
 
+import family_samples
 import numpy as np
 import pytest
 import tvm
@@ -18,7 +19,6 @@ from bessemer.contract.report import ANALYTIC
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import LINUX_X86_64, ExplicitTarget, resolve_target
 from bessemer.contract.triple import WINDOWS_X86_64
-from worker.compiler.pipeline.optimize import default_phases
 from worker.compiler.schedules.default import ranked_plans, schedule_rest
 from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
 from worker.compiler.schedules.processors import machine_of
@@ -72,12 +72,7 @@ LAYERS: dict[str, tuple[Callable[[relax.Expr], relax.Expr], Array, bool]] = {
 
 def optimized(family: str) -> tvm.IRModule:
     build, given, _ = LAYERS[family]
-    module = main_of(build, given)
-    with TARGET, tvm.transform.PassContext(opt_level=3):
-        for phase in default_phases(machine_of(TARGET)):
-            for step in phase.passes:
-                module = step(module)
-    return module
+    return family_samples.optimized(main_of(build, given), TARGET)
 
 
 def function_of(module: tvm.IRModule, family: str) -> tirx.PrimFunc:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from worker.compiler.schedules.families.matmul.plan import (
@@ -85,7 +87,7 @@ XEON = Machine(vector_bits=512, registers=32, threads=2, l1_bytes=48 * 1024, l2_
         (25088, 96, 384, True, XEON.l1_bytes // 2),
         (3136, 96, 384, True, XEON.l1_bytes // 2),
         (1568, 384, 1536, True, XEON.l2_bytes // 4),
-        (392, 3072, 768, False, XEON.l2_bytes // 2),
+        (1024, 3072, 768, False, XEON.l2_bytes // 2),
         (25088, 96, 8, False, XEON.l2_bytes // 2),
         (4, 100_000, 768, False, XEON.l2_bytes),
     ],
@@ -96,6 +98,30 @@ def test_the_order_of_tasks_reads_less_from_memory(
     plan = plan_matmul(MatmulShape(rows, depth, columns, 32), XEON, RightOperand(32))
     assert plan.chunks_outside is outside
     assert plan.chunk_tiles * plan.tile.rows * depth * 4 <= most_bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "threads", "steps"),
+    [
+        (197, 3072, 768, 2, 1024),
+        (392, 3072, 768, 2, 768),
+        (64, 3072, 768, 2, 1024),
+        (49, 3072, 768, 2, None),
+        (1024, 3072, 768, 2, None),
+        (197, 768, 3072, 2, None),
+        (197, 3072, 144, 2, None),
+        (197, 3072, 144, 1, 1024),
+        (4, 3072, 768, 2, None),
+    ],
+)
+def test_a_part_of_the_depth_stays_in_the_cache_where_the_whole_would_not(
+    rows: int, depth: int, columns: int, threads: int, steps: int | None
+) -> None:
+    shape, machine = MatmulShape(rows, depth, columns, 32), replace(XEON, threads=threads)
+    plan = plan_matmul(shape, machine, RightOperand(48))
+    assert plan.parts_outside is (steps is not None)
+    assert steps is None or plan.steps == steps
+    assert steps is None or rows * plan.steps * 4 <= machine.l2_bytes * 3 / 4
 
 
 def test_a_panel_that_tasks_copy_is_not_copied_for_each_chunk() -> None:

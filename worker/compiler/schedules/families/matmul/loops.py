@@ -13,11 +13,13 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel
-from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan
+from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan, panels
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import CACHE_LINE
 
-OfRows = Callable[[Callable[["Origin"], tirx.Stmt]], tirx.Stmt]
+TileAt = Callable[["Origin"], tirx.Stmt]
+"""The statement for a tile's origin."""
+OfRows = Callable[[TileAt], tirx.Stmt]
 """The loop over the tiles of rows that use a panel, with the body for a tile's origin."""
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
@@ -58,6 +60,8 @@ class Writer:
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
+        if self.plan.parts_outside:
+            return self._parts_outside()
         chunks = nest.ceil_div(self._row_tiles, self.plan.chunk_tiles)
         side_by_side = nest.ceil_div(self.product.column.size, self.plan.tile.columns)
         tasks = self.product.batch_count * side_by_side * chunks
@@ -94,29 +98,35 @@ class Writer:
         return not self.product.column.is_dynamic and self.product.column.extent < self.plan.tile.columns
 
     def _task(self, chunk: Any, panel: Any, batch: Any) -> tirx.Stmt:
-        product, tile = self.product, self.plan.tile
-        places = split_place(batch, product.batch)
-        column = self._clamped(panel, tile.columns, product.column.size)
-        first, prologue, copy = chunk * self.plan.chunk_tiles, [], None
+        places = split_place(batch, self.product.batch)
+        prologue, copy = [], None
         if self.plan.copies:
+            column = self._clamped(panel, self.plan.tile.columns, self.product.column.size)
             copy, statement = self._copy_panel(column, places)
             prologue = [nest.declare(copy), statement]
-        tiles = self.plan.chunk_tiles
+
+        def of_rows(tile_at: TileAt) -> tirx.Stmt:
+            return self._tiles_of(chunk, panel, places, copy, tile_at)
+
+        return nest.sequence(*prologue, self._all_depth(of_rows, self.plan.chunk_tiles))
+
+    def _tiles_of(self, chunk: Any, panel: Any, places: Places, copy: Any, tile_at: TileAt) -> tirx.Stmt:
+        """The loop over the tiles of a chunk that use a panel."""
+        product, tile, tiles = self.product, self.plan.tile, self.plan.chunk_tiles
+        column = self._clamped(panel, tile.columns, product.column.size)
+        first = chunk * self.plan.chunk_tiles
         if not isinstance(self._row_tiles, int):
             tiles = nest.smaller(tiles, self._row_tiles - first)
 
-        def of_rows(tile_at: Callable[[Origin], tirx.Stmt]) -> tirx.Stmt:
-            def of_row(index: Any) -> tirx.Stmt:
-                row = self._clamped(first + index, tile.rows, product.row_count)
-                visit = index if self.plan.chunks_outside else first + index
-                return self._named(
-                    (row, "row"),
-                    body=lambda row: tile_at(Origin(row, column, panel, places, copy, visit, index)),
-                )
+        def of_row(index: Any) -> tirx.Stmt:
+            row = self._clamped(first + index, tile.rows, product.row_count)
+            visit = index if self.plan.chunks_outside else first + index
+            return self._named(
+                (row, "row"),
+                body=lambda row: tile_at(Origin(row, column, panel, places, copy, visit, index)),
+            )
 
-            return nest.serial(tiles, of_row, self._index)
-
-        return nest.sequence(*prologue, self._all_depth(of_rows, self.plan.chunk_tiles))
+        return nest.serial(tiles, of_row, self._index)
 
     def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
         """The tiles of a panel, with the whole depth at once or with a part of it for all of them at a time.
@@ -131,12 +141,32 @@ class Writer:
         is_short = tile.rows <= FEW_ROWS and self.plan.chunk_tiles == 1
         if is_short or not isinstance(depth, int) or steps >= depth:
             return of_rows(self._tile)
-        kept_shape = (most_tiles, tile.rows, tile.vectors, tile.lanes)
+        return self._in_parts(of_rows, (1, most_tiles))
+
+    def _parts_outside(self) -> tirx.Stmt:
+        """All tiles of all panels with a part of the depth at a time."""
+        side_by_side = panels(self.product.column.extent, self.plan.tile)
+        loop = nest.parallel if self.plan.parallel else nest.serial
+
+        def of_rows(tile_at: TileAt) -> tirx.Stmt:
+            return loop(side_by_side, lambda panel: self._tiles_of(0, panel, {}, None, tile_at), self._index)
+
+        return self._in_parts(of_rows, (side_by_side, self.plan.chunk_tiles))
+
+    def _in_parts(self, of_rows: OfRows, counts: tuple[int, int]) -> tirx.Stmt:
+        """Add a part of the depth at a time to the sums of all tiles, which memory keeps.
+
+        Args:
+            of_rows: the loop over the tiles.
+            counts: their panels and the tiles of each, or more.
+        """
+        tile, depth, steps = self.plan.tile, self.product.depth.extent, self.plan.steps
+        kept_shape = (*counts, tile.rows, tile.vectors, tile.lanes)
         kept = nest.workspace(kept_shape, self.product.dtype, "kept")
         parts = ceil(depth / steps)
 
         def clear(origin: Origin) -> tirx.Stmt:
-            return self._each(lambda *at: nest.store(kept, self._zero, origin.tile, *at))
+            return self._each(lambda *at: nest.store(kept, self._zero, *_place(kept, origin), *at))
 
         def part(index: Any) -> tirx.Stmt:
             return of_rows(lambda origin: self._part(index * steps, steps, origin, kept, is_last=False))
@@ -152,12 +182,12 @@ class Writer:
     def _part(self, start: Any, steps: int, origin: Origin, kept: Any, *, is_last: bool) -> tirx.Stmt:
         tile = self.plan.tile
         sums = nest.registers((tile.chains, tile.rows, tile.vectors, tile.lanes), self.product.dtype, "sums")
-        joined = self._joined(sums)
+        joined, place = self._joined(sums), _place(kept, origin)
 
         def total(*at: Any) -> Any:
-            return kept[(origin.tile, *at)] + joined(*at)
+            return kept[(*place, *at)] + joined(*at)
 
-        add = self._each(lambda *at: nest.store(kept, total(*at), origin.tile, *at))
+        add = self._each(lambda *at: nest.store(kept, total(*at), *place, *at))
         after = self._stores(total, origin) if is_last else [add]
         return nest.sequence(nest.declare(sums), self._sum(sums, start, steps, origin), *after)
 
@@ -281,6 +311,8 @@ class Writer:
         blocks, rest = divmod(count, between)
         depth = self.product.depth.size
         done = origin.visit * (depth // between) + start // between
+        if self.plan.parts_outside:
+            done = start + origin.visit * (self.plan.steps // between)
 
         def block(index: Any) -> tirx.Stmt:
             turns = nest.serial(between, lambda number: turn(index * between + number), self._index)
@@ -404,3 +436,8 @@ class Writer:
             return product.result(value(r, v, lane), {**origin.batch, **rows, product.column.var: column})
 
         return element
+
+
+def _place(kept: Any, origin: Origin) -> tuple[Any, Any]:
+    """Where memory keeps the sums of a tile."""
+    return (origin.panel if int(kept.shape[0]) > 1 else 0, origin.tile)

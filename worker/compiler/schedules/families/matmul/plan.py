@@ -17,9 +17,13 @@ Beyond the caches, the order of the tasks decides what is read again::
     panels outside chunks    the left operand once for each panel, unless half of L2 holds it; weights once
     chunks outside panels    the weights once for each chunk, unless half of L2 holds them; the rest once
 
-Chunks are outside if that reads fewer bytes, and if a chunk has enough tiles to hide how slowly weights come
-from memory. A chunk's rows then fill a quarter of L2, beside the results and the panels on their way; if half
-of L2 holds all weights, half of L1, so that a tile's results are whole rows before long.
+    parts of the depth outside panels    both once, and the sums once for each part
+
+Parts are outside if the depth is summed in parts anyway, L2 holds all rows of a part, and not those of the
+whole depth beside two panels. Otherwise chunks are outside if that reads fewer bytes, and if a chunk has
+enough tiles to hide how slowly weights come from memory. A chunk's rows then fill a quarter of L2, beside the
+results and the panels on their way; if half of L2 holds all weights, half of L1, so that a tile's results are
+whole rows before long.
 
 An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
 its rows are full, its registers hold a group of every row, and it has one chain.
@@ -67,6 +71,18 @@ _MOST_VISITS = 64
 
 _CHUNK_PART = 4
 """A chunk fills this part of L2 if chunks are outside panels."""
+
+_PART_OF_L2 = 0.75
+"""All rows of a part of the depth fill at most this much of L2 if the parts are outside."""
+
+_FILLED_L2 = 0.875
+"""Of what exceeds this part of L2, each panel reads some again."""
+
+_LEAST_STEPS = 512
+"""With fewer, reading and writing the sums takes longer than reading the left operand again."""
+
+_MANY_PANELS = 8
+"""With so many panels for each thread, their rest does not keep the other threads waiting for long."""
 
 _LEAST_TILES = 8
 """For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
@@ -162,6 +178,7 @@ class MatmulPlan:
         parallel: whether to use several threads.
         copies: whether each task copies its columns of the right operand into a panel.
         chunks_outside: whether tasks order chunks outside panels, instead of panels outside chunks.
+        parts_outside: whether all tiles sum up ``steps`` of the depth before the next; there is one chunk.
     """
 
     tile: MatmulTile
@@ -170,6 +187,7 @@ class MatmulPlan:
     parallel: bool
     copies: bool
     chunks_outside: bool
+    parts_outside: bool
 
 
 def plan_matmul(shape: MatmulShape, machine: Machine, right: RightOperand = IN_PLACE) -> MatmulPlan:
@@ -248,6 +266,10 @@ def _plans_with(
     outside = not copied[0] and _reads_less_outside(tile, shape, machine)
     parallel = machine.threads > 1 and cycles >= MIN_PARALLEL_CYCLES
     doubtful = machine.threads > 1 and _is_near(cycles, MIN_PARALLEL_CYCLES)
+    by_parts = _plan_by_parts(tile, shape, machine, right, parallel)
+    gains = not _whole_depth_stays(tile, shape, machine)
+    if by_parts is not None and gains:
+        yield by_parts
     fitting = _chunk_tiles(tile, shape, machine, parallel, outside)
     combinations = by_rank(
         _chunks(fitting, ceil(shape.rows / tile.rows)),
@@ -257,7 +279,35 @@ def _plans_with(
     )
     for chunk, copies, at_once, is_outside in combinations:
         if chunk * tile.rows < shape.rows or not is_outside:
-            yield MatmulPlan(tile, _steps(tile, shape), chunk, at_once, copies, is_outside)
+            yield MatmulPlan(
+                tile, _steps(tile, shape), chunk, at_once, copies, is_outside, parts_outside=False
+            )
+    if by_parts is not None and not gains:
+        yield by_parts
+
+
+def _plan_by_parts(
+    tile: MatmulTile, shape: MatmulShape, machine: Machine, right: RightOperand, parallel: bool
+) -> MatmulPlan | None:
+    """The plan with the parts of the depth outside; None if L2 holds no part of all rows, or threads idle."""
+    side = panels(shape.columns, tile)
+    is_even = not parallel or side % machine.threads == 0 or side >= _MANY_PANELS * machine.threads
+    is_one = shape.batches == 1 and shape.unit is None and right.columns is not None
+    if shape.depth <= _MAX_STEPS or shape.rows <= FEW_ROWS or not (is_even and is_one):
+        return None
+    fitting = int(_PART_OF_L2 * machine.l2_bytes) // (shape.rows * shape.bits // 8)
+    parts = ceil(shape.depth / min(fitting, _MAX_STEPS)) if fitting else shape.depth
+    steps = ceil(shape.depth / parts / tile.chains) * tile.chains
+    if steps < _LEAST_STEPS:
+        return None
+    tiles = ceil(shape.rows / tile.rows)
+    return MatmulPlan(tile, steps, tiles, parallel, copies=False, chunks_outside=False, parts_outside=True)
+
+
+def _whole_depth_stays(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> bool:
+    """Whether L2 holds the left operand with all of its depth, a panel and the next one."""
+    left, panel = shape.rows * _row_bytes(shape), shape.steps * shape.step_bytes * tile.columns
+    return left < machine.l2_bytes // 2 and left + 2 * panel <= _FILLED_L2 * machine.l2_bytes
 
 
 def _chunks(fitting: int, tiles: int) -> tuple[int, ...]:
