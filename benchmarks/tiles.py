@@ -19,9 +19,9 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
-from worker.compiler.codegen.argument_checks import PIPELINE
 from worker.compiler.codegen.flops import find_products
 from worker.compiler.codegen.link import link_shared
+from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.pipeline.optimize import optimization_phases
 from worker.compiler.schedules.default import default_schedule, plans_of
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionPlan

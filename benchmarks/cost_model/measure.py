@@ -15,8 +15,8 @@ import tvm
 from tvm import tirx
 
 from benchmarks.cost_model.workloads import arguments_of, functions_of, sources
-from worker.compiler.codegen.argument_checks import PIPELINE
 from worker.compiler.codegen.link import link_shared
+from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import default_schedule, ranked_plans
 from worker.compiler.schedules.plans import with_plan

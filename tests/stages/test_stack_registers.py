@@ -8,7 +8,7 @@ import tvm
 from family_samples import source_of
 from stage_samples import TARGET
 
-from worker.compiler.codegen.argument_checks import PIPELINE
+from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX
 from worker.compiler.target import compile_target

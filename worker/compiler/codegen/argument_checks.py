@@ -24,15 +24,8 @@ from collections.abc import Iterable, Iterator
 import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
-from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
 from worker.candidates.library import INPUT_CHECK
-from worker.compiler.codegen.loop_partition import partition_hinted_loops
-from worker.compiler.codegen.stack_registers import keep_registers_on_stack
-from worker.compiler.codegen.vector_length import check_vector_length
-
-PIPELINE = "bessemer"
-"""The name under which ``relax.build`` finds the lowering of TensorIR functions without needless checks."""
 
 _MAIN = "main"
 _TRUSTS = "bessemer.trusts_arguments"
@@ -171,17 +164,3 @@ def _bindings(body: relax.Expr) -> Iterator[relax.Binding]:
                 yield from _bindings(value.true_branch)
                 yield from _bindings(value.false_branch)
             yield binding
-
-
-def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
-    lower, finalize_host, finalize_device = PIPELINE_MAP["s_tir"]()
-
-    def finalize() -> tvm.transform.Pass:
-        return tvm.transform.Sequential(
-            [skip_needless_checks, check_vector_length, keep_registers_on_stack, finalize_host()]
-        )
-
-    return tvm.transform.Sequential([partition_hinted_loops, lower]), finalize, finalize_device
-
-
-PIPELINE_MAP[PIPELINE] = _pipeline

@@ -24,7 +24,7 @@ from tvm_ffi import structural_equal
 
 from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
-from worker.compiler.codegen.argument_checks import PIPELINE
+from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
 from worker.snapshots.machine_code import write_sources
@@ -115,7 +115,7 @@ class Objects:
         return {name: function for name, function in functions.items() if name not in self._compiled}
 
     def compile(self, functions: Mapping[str, tirx.PrimFunc], shares: Mapping[str, float]) -> tuple[str, ...]:
-        """Compile functions, each within its share in seconds of processor time.
+        """Compile functions, each within its share in seconds of processor time, the largest first.
 
         Returns:
             The names of late functions. The functions of a late group are only missing.
@@ -133,11 +133,15 @@ class Objects:
             )
             for names, path in zip(groups, paths, strict=True)
         )
-        outcomes = self._compiler.compile_many(
-            CompileBatch(orders, workers=len(os.sched_getaffinity(0))), self._reporter(len(functions))
+        largest_first = sorted(range(len(orders)), key=lambda index: -len(orders[index].payload))
+        batch = CompileBatch(
+            tuple(orders[index] for index in largest_first), workers=len(os.sched_getaffinity(0))
         )
+        ended = self._compiler.compile_many(batch, self._reporter(len(functions)))
+        outcomes = dict(zip(largest_first, ended, strict=True))
         late: list[str] = []
-        for names, path, outcome in zip(groups, paths, outcomes, strict=True):
+        for index, (names, path) in enumerate(zip(groups, paths, strict=True)):
+            outcome = outcomes[index]
             if outcome == CompileOutcome():
                 self._compiled |= {name: _CompiledFunction(functions[name], path) for name in names}
             else:
@@ -202,6 +206,12 @@ _CONFIG = {"tirx.enable_buffer_level_predication": False}
 fails in some functions (TVM 0.27)."""
 
 
+def compiled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+    """Generate code for scheduled functions, for a library and for a search's candidates alike."""
+    with tvm.transform.PassContext(opt_level=3, config=_CONFIG):
+        return tirx.build(module, target=target, pipeline=PIPELINE)
+
+
 def write_object(
     module: tvm.IRModule, target: tvm.target.Target, path: Path, with_sources: bool = False
 ) -> None:
@@ -211,11 +221,9 @@ def write_object(
         module: the functions.
         target: the processor.
         path: the object to write.
-        keeps_objects: the objects are used after the library is linked, so they are complete.
         with_sources: also write LLVM IR and assembly beside it.
     """
-    with tvm.transform.PassContext(opt_level=3, config=_CONFIG):
-        compiled = tirx.build(module, target=target, pipeline=PIPELINE)
-    compiled.write_to_file(str(path))
+    code = compiled(module, target)
+    code.write_to_file(str(path))
     if with_sources:
-        write_sources(compiled, path)
+        write_sources(code, path)

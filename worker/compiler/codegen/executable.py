@@ -22,11 +22,12 @@ from tvm.relax import transform
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
 from bessemer.contract.triple import System, platform_of, system_of
-from worker.compiler.codegen.argument_checks import PIPELINE, check_inputs_once
+from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
 from worker.compiler.codegen.link import LinkError, write_in_large_parts
+from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.codegen.standalone.elf_object import section_place
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,

@@ -28,6 +28,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
+from worker.compiler.codegen.compile_functions import compiled
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import follow_plans
 
@@ -87,9 +88,8 @@ def library_builder(candidates: CandidateClient, settings: BuilderSettings) -> C
 def build_library(module: tvm.IRModule, target: tvm.target.Target, library: str) -> None:
     """Compile a candidate in this process to a library."""
     module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
-    built = tvm.tirx.build(module, target=target)
     with tempfile.TemporaryDirectory() as folder:
-        built.export_library(library, fcompile=link_shared, workspace_dir=folder)
+        compiled(module, target).export_library(library, fcompile=link_shared, workspace_dir=folder)
 
 
 RUN_TIMEOUT_SECONDS = 10.0
