@@ -119,7 +119,7 @@ class BaselineResult(Document):
         default=(), description="A first measurement with each number of threads; empty in older reports."
     )
     second_look_ms: float | None = Field(
-        default=None, description="The median of a second measurement at the end; null in older reports."
+        default=None, description="The median of the last half of the runs; null in older reports."
     )
     unsteady: str = Field(
         default="",

@@ -121,7 +121,7 @@ def test_figures_that_change_in_a_second_sample_are_left_out_of_the_headline() -
     baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
     ours, theirs = ((0.00005,) * 5,) * 4, ((0.026,),) * 4
 
-    result = describe_baseline(baseline, "", Rounds((ours, theirs)), 1, (0.0003,) * 20)
+    result = describe_baseline(baseline, "", Rounds((ours, theirs)), 1)
 
     assert not result.is_steady
     assert result.doubt == "torch eager took 0.3 ms in one sample and 26 ms in another"
@@ -132,8 +132,8 @@ def test_a_library_that_is_unsteady_leaves_no_ratio_steady() -> None:
     baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
     rounds = Rounds((((0.0001,) * 5,) * 4, ((0.0003,) * 5,) * 4))
 
-    assert describe_baseline(baseline, "", rounds, 1, (0.0003,) * 20).is_steady
-    assert describe_baseline(baseline, "the library stalled", rounds, 1, (0.0003,) * 20).doubt
+    assert describe_baseline(baseline, "", rounds, 1).is_steady
+    assert describe_baseline(baseline, "the library stalled", rounds, 1).doubt
 
 
 def test_size_memory_and_functions_are_reported(context: StageContext) -> None:

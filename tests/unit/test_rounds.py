@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, alternate, plan_rounds
+from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, Rounds, alternate, plan_rounds
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,17 @@ def test_finished_rounds_are_reported() -> None:
     alternate((Recorder("a", 1.0),), 1e-9, lambda done, of: progress.append((done, of)))
 
     assert progress == [(done, MIN_ROUNDS) for done in range(MIN_ROUNDS)]
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        (((1.0,),), ((1.0,), (1.0,))),
+        (((1.0, 2.0), (3.0,), (4.0, 5.0)), ((1.0, 2.0), (3.0, 4.0, 5.0))),
+        (((1.0,), (2.0,), (3.0,), (4.0,)), ((1.0, 2.0), (3.0, 4.0))),
+    ],
+)
+def test_rounds_have_an_early_half_and_a_late_one(
+    turns: tuple[tuple[float, ...], ...], expected: tuple[tuple[float, ...], ...]
+) -> None:
+    assert Rounds((turns,)).halves(0) == expected

@@ -58,7 +58,17 @@ class Rounds(NamedTuple):
 
     def runs(self, side: int) -> tuple[float, ...]:
         """All runs of a side."""
-        return tuple(seconds for turn in self.sides[side] for seconds in turn)
+        return _joined(self.sides[side])
+
+    def halves(self, side: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The runs of a side in the first half of the rounds and in the last; a single round is both."""
+        turns = self.sides[side]
+        middle = max(1, len(turns) // 2)
+        return _joined(turns[:middle]), _joined(turns[middle:] or turns)
+
+
+def _joined(turns: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+    return tuple(seconds for turn in turns for seconds in turn)
 
 
 def plan_rounds(

@@ -73,7 +73,7 @@ def benchmark(verified: Verified, context: StageContext) -> Benchmarked:
     """Time the library in alternation with the baselines, each in a process of its own.
 
     Before: the library computes what the model computes. After: nothing has changed; there are figures, and
-    figures that a second sample contradicts are marked unsteady. A library that runs under an emulator, or
+    figures that another sample contradicts are marked unsteady. A library that runs under an emulator, or
     with another libc, is not measured. One for a GPU is timed by its program, copies to and from the GPU
     included, without baselines.
 
@@ -184,17 +184,17 @@ class BaselineSide:
 
 @dataclass(frozen=True)
 class SideSamples:
-    """Three samples of one side: before the alternation, in it, and after it."""
+    """Three samples of one side: before the alternation, and in its first and its last half."""
 
     name: str
     first: Sample
-    rounds: Sample
-    second: Sample
+    early: Sample
+    late: Sample
 
     @property
     def unsteady(self) -> str:
         """Why these figures are unsteady; empty if they are not."""
-        return why_unsteady(self.name, (self.first, self.rounds, self.second))
+        return why_unsteady(self.name, (self.first, self.early, self.late))
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
@@ -222,14 +222,13 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             _ROUNDS_SECONDS,
             tuple(min(sample) for sample in (first, *(each.samples[each.threads] for each in opened))),
         )
-        second = tuple(map(take_sample, sides))
         # last: a library that was profiled once runs slower from then on
         functions = count_products(_profile(library, rounds), verified.built.module)
         if captured.is_first:
             functions = _with_places(functions, verified.built)
-        ours = SideSamples(OURS, first, rounds.runs(0), second[0])
+        ours = SideSamples(OURS, first, *rounds.halves(0))
         baselines = tuple(
-            describe_baseline(baseline, ours.unsteady, rounds, index, second[index])
+            describe_baseline(baseline, ours.unsteady, rounds, index)
             for index, baseline in enumerate(opened, 1)
         )
         comparison = None
@@ -237,9 +236,9 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             ceiling = measure_ceiling(captured.upload.target.machine, threads, context)
             comparison = compare_with(baselines, absent, functions, verified.built.module, ceiling)
         return BenchmarkResult(
-            latency=latency(ours.rounds),
+            latency=latency(rounds.runs(0)),
             unsteady=ours.unsteady,
-            drift=drift(ours.first, (*ours.rounds, *ours.second)),
+            drift=drift(ours.first, rounds.runs(0)),
             threads=threads,
             library_bytes=path.stat().st_size,
             peak_memory_bytes=library.peak_memory_bytes(),
@@ -314,7 +313,7 @@ def _turn_seconds(captured: Captured) -> float:
 
 
 def describe_baseline(
-    baseline: BaselineSide, ours_unsteady: str, rounds: Rounds, side: int, second: Sample
+    baseline: BaselineSide, ours_unsteady: str, rounds: Rounds, side: int
 ) -> BaselineResult:
     """Describe a baseline for the report.
 
@@ -323,20 +322,19 @@ def describe_baseline(
         ours_unsteady: why the library's own figures are unsteady, if they are.
         rounds: the rounds of all sides; the library is the first.
         side: the baseline's index.
-        second: the baseline's last sample.
     """
     spread = round_ratios(rounds.sides[0], rounds.sides[side])
     spoken = baseline.side.name
-    theirs = SideSamples(spoken, baseline.samples[baseline.threads], rounds.runs(side), second)
+    theirs = SideSamples(spoken, baseline.samples[baseline.threads], *rounds.halves(side))
     return BaselineResult(
         name=baseline.name,
         threads=baseline.threads,
-        latency=latency(theirs.rounds),
+        latency=latency(rounds.runs(side)),
         ratio=spread.p50,
         ratio_p10=spread.p10,
         ratio_p90=spread.p90,
         trials=tuple(_trial(threads, each) for threads, each in sorted(baseline.samples.items())),
-        second_look_ms=latency(second).p50_ms,
+        second_look_ms=latency(theirs.late).p50_ms,
         unsteady=theirs.unsteady
         or why_undecided(spoken, baseline.threads, baseline.samples)
         or ours_unsteady,
