@@ -19,9 +19,9 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
+from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.flops import find_products
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.pipeline.optimize import optimization_phases
 from worker.compiler.schedules.default import default_schedule, plans_of
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionPlan
@@ -110,8 +110,7 @@ def _times(
     """The least seconds of each plan; medians would tell more of the machine's other work."""
     scheduled = {f"plan{number}": _with_plan(function, plan, target) for number, plan in enumerate(plans)}
     named = {name: each.with_attr("global_symbol", name) for name, each in scheduled.items()}
-    with tvm.transform.PassContext(opt_level=3):
-        built = tirx.build(tvm.IRModule(named), target, pipeline=PIPELINE)
+    built = generate_code(tvm.IRModule(named), target)
     path = folder / "plans.so"
     built.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     library = tvm.runtime.load_module(str(path))

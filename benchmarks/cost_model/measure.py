@@ -15,8 +15,8 @@ import tvm
 from tvm import tirx
 
 from benchmarks.cost_model.workloads import arguments_of, functions_of, sources
+from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import default_schedule, ranked_plans
 from worker.compiler.schedules.plans import with_plan
@@ -118,8 +118,7 @@ def _built(
         name: default_schedule(with_plan(function, plan), target).with_attr("global_symbol", name)
         for name, plan in zip(names, plans, strict=True)
     }
-    with tvm.transform.PassContext(opt_level=3):
-        built = tirx.build(tvm.IRModule(scheduled), target, pipeline=PIPELINE)
+    built = generate_code(tvm.IRModule(scheduled), target)
     path = folder / "plans.so"
     built.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     library = tvm.runtime.load_module(str(path))

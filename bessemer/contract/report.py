@@ -119,7 +119,8 @@ class BaselineResult(Document):
         default=(), description="A first measurement with each number of threads; empty in older reports."
     )
     second_look_ms: float | None = Field(
-        default=None, description="The median of the last half of the runs; null in older reports."
+        default=None,
+        description="The median in the last half of the rounds; older reports: after them.",
     )
     unsteady: str = Field(
         default="",

@@ -116,15 +116,29 @@ def test_a_model_that_cannot_be_loaded_fails_when_it_is_opened(context: StageCon
         context.candidates.open_original(load)
 
 
-def test_figures_that_change_in_a_second_sample_are_left_out_of_the_headline() -> None:
+FAST, SLOW = (0.0003,) * 3, (0.026,) * 3
+
+
+@pytest.mark.parametrize("theirs", [(SLOW,) * 4, (FAST, FAST, SLOW, SLOW), ((0.026,),) * 3])
+def test_figures_that_change_in_another_sample_are_left_out_of_the_headline(
+    theirs: tuple[tuple[float, ...], ...],
+) -> None:
     side: Any = SimpleNamespace(name="torch eager")
     baseline = BaselineSide("torch-eager", side, 1, {1: (0.0003,) * 20})
-    ours, theirs = ((0.00005,) * 5,) * 4, ((0.026,),) * 4
+    ours = ((0.00005,) * 5,) * len(theirs)
 
     result = describe_baseline(baseline, "", Rounds((ours, theirs)), 1)
 
     assert not result.is_steady
     assert result.doubt == "torch eager took 0.3 ms in one sample and 26 ms in another"
+
+
+def test_one_interrupted_run_of_three_does_not_make_figures_unsteady() -> None:
+    side: Any = SimpleNamespace(name="torch eager")
+    baseline = BaselineSide("torch-eager", side, 1, {1: (0.3,) * 3})
+    rounds = Rounds((((0.1,),) * 3, ((0.6,), (0.3,), (0.3,))))
+
+    assert describe_baseline(baseline, "", rounds, 1).is_steady
 
 
 def test_a_library_that_is_unsteady_leaves_no_ratio_steady() -> None:

@@ -101,6 +101,12 @@ CASES = {
         {0: BATCH},
         ((1, 600), (3, 600), (7, 600), (64, 600)),
     ),
+    "deep-linear-rows": Case(
+        nn.Sequential(nn.Linear(2100, 64), nn.GELU()),
+        (4, 2100),
+        {0: BATCH},
+        ((1, 2100), (7, 2100), (64, 2100), (200, 2100)),
+    ),
     "encoder-attention": Case(
         Function(self_attention),
         (2, 6, 20),

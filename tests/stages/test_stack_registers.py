@@ -9,7 +9,7 @@ import tvm
 from family_samples import source_of
 from stage_samples import TARGET
 
-from worker.compiler.codegen.compile_functions import compiled
+from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX
@@ -41,7 +41,7 @@ def through_a_buffer(size: int, loop: Callable[..., Any] = nest.serial) -> tvm.I
 def test_only_large_buffers_are_allocated_at_run_time(
     loop: Callable[..., Any], size: int, allocates: bool
 ) -> None:
-    built = compiled(through_a_buffer(size, loop), LLVM)
+    built = generate_code(through_a_buffer(size, loop), LLVM)
 
     assert ("load ptr, ptr @__TVMBackendAllocWorkspace" in source_of(built)) == allocates
 

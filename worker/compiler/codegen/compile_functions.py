@@ -206,7 +206,7 @@ _CONFIG = {"tirx.enable_buffer_level_predication": False}
 fails in some functions (TVM 0.27)."""
 
 
-def compiled(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+def generate_code(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
     """Generate code for scheduled functions, for a library and for a search's candidates alike."""
     with tvm.transform.PassContext(opt_level=3, config=_CONFIG):
         return tirx.build(module, target=target, pipeline=PIPELINE)
@@ -223,7 +223,7 @@ def write_object(
         path: the object to write.
         with_sources: also write LLVM IR and assembly beside it.
     """
-    code = compiled(module, target)
+    code = generate_code(module, target)
     code.write_to_file(str(path))
     if with_sources:
         write_sources(code, path)

@@ -44,7 +44,7 @@ from worker.compiler.values import (
 )
 from worker.errors import failure_of, in_entry
 from worker.measure.rounds import Rounds, Side, alternate
-from worker.measure.samples import Sample, drift, take_sample, why_undecided, why_unsteady
+from worker.measure.samples import FEW_RUNS, Sample, drift, take_sample, why_undecided, why_unsteady
 from worker.measure.statistics import choose_profile, latency, round_ratios, run_times
 from worker.measure.timed import timed
 from worker.package.archive import write_arrays
@@ -193,8 +193,10 @@ class SideSamples:
 
     @property
     def unsteady(self) -> str:
-        """Why these figures are unsteady; empty if they are not."""
-        return why_unsteady(self.name, (self.first, self.early, self.late))
+        """Why these figures are unsteady; empty if they are not. Halves of a few runs count as one sample."""
+        halves = (self.early, self.late)
+        are_small = min(map(len, halves)) < FEW_RUNS
+        return why_unsteady(self.name, (self.first, *(((*self.early, *self.late),) if are_small else halves)))
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:

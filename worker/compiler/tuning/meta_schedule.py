@@ -28,7 +28,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
-from worker.compiler.codegen.compile_functions import compiled
+from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import follow_plans
 
@@ -89,7 +89,7 @@ def build_library(module: tvm.IRModule, target: tvm.target.Target, library: str)
     """Compile a candidate in this process to a library."""
     module = follow_plans(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
     with tempfile.TemporaryDirectory() as folder:
-        compiled(module, target).export_library(library, fcompile=link_shared, workspace_dir=folder)
+        generate_code(module, target).export_library(library, fcompile=link_shared, workspace_dir=folder)
 
 
 RUN_TIMEOUT_SECONDS = 10.0

@@ -146,7 +146,8 @@ def _pressures(plan: Any, shapes: Sequence[Any], machine: Machine) -> Iterator[t
 
 def _of_product(plan: MatmulPlan, shape: MatmulShape, machine: Machine) -> Iterator[tuple[str, float]]:
     tile = plan.tile
-    row_bytes, panel_bytes = shape.depth * shape.bits // 8, shape.depth * tile.columns * shape.bits // 8
+    depth = plan.steps if plan.parts_outside else shape.depth
+    row_bytes, panel_bytes = depth * shape.bits // 8, depth * tile.columns * shape.bits // 8
     rows, panels = ceil(shape.rows / tile.rows), ceil(shape.columns / tile.columns)
     yield from _caches("panel", panel_bytes, machine)
     yield from _caches("chunk", plan.chunk_tiles * tile.rows * row_bytes, machine)

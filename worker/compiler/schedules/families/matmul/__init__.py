@@ -92,7 +92,10 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
         is_apart = not product.is_dynamic and prefetches_panels(shape, machine, right, plan)
         return Writer(product, plan, ahead, visits(shape, plan) if is_apart else 0).tasks()
 
-    plan = choose(matmul_plans(shape, machine, right), shape, right)
+    plans = matmul_plans(shape, machine, right)
+    if product.is_dynamic:
+        plans = tuple(plan for plan in plans if not plan.parts_outside)
+    plan = choose(plans, shape, right)
     if plan.tile.rows == 1 or not any(axis.is_dynamic for axis in product.rows):
         return loops(plan)
     few = plan_matmul(replace(shape, rows=1), machine, right)

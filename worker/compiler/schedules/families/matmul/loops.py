@@ -20,7 +20,7 @@ from worker.compiler.schedules.processors import CACHE_LINE
 TileAt = Callable[["Origin"], tirx.Stmt]
 """The statement for a tile's origin."""
 OfRows = Callable[[TileAt], tirx.Stmt]
-"""The loop over the tiles of rows that use a panel, with the body for a tile's origin."""
+"""The loop over the tiles of rows that use a panel, or all panels, with the body for a tile's origin."""
 Element = Callable[[Any, Any, Any], Any]
 """An expression or a statement for the tile's element at ``(row, vector, lane)``."""
 

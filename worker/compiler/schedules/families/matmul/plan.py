@@ -16,14 +16,14 @@ Beyond the caches, the order of the tasks decides what is read again::
 
     panels outside chunks    the left operand once for each panel, unless half of L2 holds it; weights once
     chunks outside panels    the weights once for each chunk, unless half of L2 holds them; the rest once
-
     parts of the depth outside panels    both once, and the sums once for each part
 
-Parts are outside if the depth is summed in parts anyway, L2 holds all rows of a part, and not those of the
-whole depth beside two panels. Otherwise chunks are outside if that reads fewer bytes, and if a chunk has
-enough tiles to hide how slowly weights come from memory. A chunk's rows then fill a quarter of L2, beside the
-results and the panels on their way; if half of L2 holds all weights, half of L1, so that a tile's results are
-whole rows before long.
+Parts are outside if weights are packed, the depth is summed in parts anyway, and L2 holds all rows of a part,
+of at least ``_LEAST_STEPS``, but not those of the whole depth beside two panels. Each thread gets as many
+panels as the others. Otherwise chunks are outside if that reads fewer bytes, and if a chunk has enough tiles
+to hide how slowly weights come from memory. A chunk's rows then fill a quarter of L2, beside the results and
+the panels on their way; if half of L2 holds all weights, half of L1, so that a tile's results are whole rows
+before long.
 
 An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
 its rows are full, its registers hold a group of every row, and it has one chain.
@@ -76,7 +76,7 @@ _PART_OF_L2 = 0.75
 """All rows of a part of the depth fill at most this much of L2 if the parts are outside."""
 
 _FILLED_L2 = 0.875
-"""Of what exceeds this part of L2, each panel reads some again."""
+"""Beyond this part of L2, each panel displaces what the next one reads."""
 
 _LEAST_STEPS = 512
 """With fewer, reading and writing the sums takes longer than reading the left operand again."""
@@ -289,11 +289,14 @@ def _plans_with(
 def _plan_by_parts(
     tile: MatmulTile, shape: MatmulShape, machine: Machine, right: RightOperand, parallel: bool
 ) -> MatmulPlan | None:
-    """The plan with the parts of the depth outside; None if L2 holds no part of all rows, or threads idle."""
+    """The plan with the parts of the depth outside; None for other operands, or if threads would idle.
+
+    There is none for a single tile of rows either, since it reads each panel once.
+    """
     side = panels(shape.columns, tile)
     is_even = not parallel or side % machine.threads == 0 or side >= _MANY_PANELS * machine.threads
     is_one = shape.batches == 1 and shape.unit is None and right.columns is not None
-    if shape.depth <= _MAX_STEPS or shape.rows <= FEW_ROWS or not (is_even and is_one):
+    if shape.depth <= _MAX_STEPS or shape.rows <= max(FEW_ROWS, tile.rows) or not (is_even and is_one):
         return None
     fitting = int(_PART_OF_L2 * machine.l2_bytes) // (shape.rows * shape.bits // 8)
     parts = ceil(shape.depth / min(fitting, _MAX_STEPS)) if fitting else shape.depth
