@@ -120,7 +120,7 @@ class BaselineResult(Document):
     )
     second_look_ms: float | None = Field(
         default=None,
-        description="The median in the last half of the rounds; older reports: after them.",
+        description="The median in the last half of the rounds; in older reports, after them, or null.",
     )
     unsteady: str = Field(
         default="",
