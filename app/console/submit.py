@@ -59,7 +59,7 @@ PART_OVERHEAD = 64
 OTHER_PATHS = ("target", "target.cores", "target.features", "inputs", "dimensions", "constants", "model")
 DTYPES = tuple(DType)
 TO_FILL_IN = (ErrorCode.INPUTS_MISSING, ErrorCode.CONSTANTS_MISSING)
-"""What the form itself asks for, so it is no error when the form opens."""
+"""What the form itself asks for, so the form opens without this error."""
 
 router = APIRouter(include_in_schema=False)
 

@@ -20,12 +20,12 @@ from family_samples import (
 from stage_samples import TARGET, capture_module, make_context, optimized
 from torch import nn
 from torch.nn import functional
-from tvm import relax, te, tirx
+from tvm import relax, te
 
 from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.client import CandidateClient
+from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.executable import compile_module
-from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.layout.blocked.compute import convolution
 from worker.compiler.layout.blocked.weight_packing import (
     Groups,
@@ -234,7 +234,7 @@ def test_the_inner_loops_keep_all_sums_in_registers_in_a_shorter_last_tile_too(
     output = convolution(window, groups=1)(data, weights)
     function = te.create_prim_func([data, weights, output], index_dtype_override="int64")
 
-    code = tirx.build(tvm.IRModule({"main": default_schedule(function, target)}), target, pipeline=PIPELINE)
+    code = generate_code(tvm.IRModule({"main": default_schedule(function, target)}), target)
 
     assert not spills(source_of(code, "s"), stack)
 

@@ -9,15 +9,21 @@ import pytest
 import torch
 import tvm
 from capture_samples import capture_file
-from stage_samples import Function, capture_module, make_context, optimized
+from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch import nn
+from tvm import te
 
+from bessemer.contract.problem import ErrorCode
 from worker.candidates.requests import CompileBatch, CompileOutcome
-from worker.compiler.codegen.compile_functions import Compiler, compile_here
+from worker.compiler.codegen.compile_functions import Compiler, Objects, compile_here
 from worker.compiler.codegen.executable import build_in_shares
 from worker.compiler.frontend import file_format
 from worker.compiler.frontend.zip_archive import Archive
 from worker.compiler.schedules.default import schedule_rest
+from worker.compiler.target import compile_target
+from worker.errors import JobError
+
+LLVM = compile_target(TARGET).llvm
 
 
 class Block(nn.Module):
@@ -62,6 +68,28 @@ def test_equal_layers_are_compiled_once(tmp_path: Path) -> None:
     few, many = compiled_names(2, tmp_path / "few"), compiled_names(6, tmp_path / "many")
 
     assert len(many) == len(set(many)) == len(few)
+
+
+def one_of(value: Any) -> te.Tensor:
+    return te.compute((1,), lambda _: value)
+
+
+def test_large_functions_are_compiled_first_and_a_failure_is_that_of_its_function(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def compile_many(batch: CompileBatch, on_progress: Callable[..., None]) -> tuple[CompileOutcome, ...]:
+        started.extend(name for group in batch.groups for name in group.names)
+        failed = CompileOutcome((ErrorCode.BUILD_FAILED, "too small"))
+        return tuple(failed if group.names == ("small",) else CompileOutcome() for group in batch.groups)
+
+    x = te.placeholder((8,), "float32", "x")
+    sums = {"small": x[0], "large": sum(x[at] for at in range(8)), "medium": x[0] + x[1] + x[2]}
+    functions = {name: te.create_prim_func([x, one_of(value)]) for name, value in sums.items()}
+    objects = Objects(Compiler(LLVM, tmp_path, compile_many))
+    with pytest.raises(JobError, match="function small: too small"):
+        objects.compile(functions, dict.fromkeys(functions, 1.0))
+
+    assert started == ["large", "medium", "small"]
 
 
 def test_masks_are_computed_without_compiling_a_function(

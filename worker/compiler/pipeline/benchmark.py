@@ -194,9 +194,10 @@ class SideSamples:
     @property
     def unsteady(self) -> str:
         """Why these figures are unsteady; empty if they are not. Halves of a few runs count as one sample."""
-        halves = (self.early, self.late)
-        are_small = min(map(len, halves)) < FEW_RUNS
-        return why_unsteady(self.name, (self.first, *(((*self.early, *self.late),) if are_small else halves)))
+        rounds: tuple[Sample, ...] = (self.early, self.late)
+        if min(map(len, rounds)) < FEW_RUNS:
+            rounds = (self.early + self.late,)
+        return why_unsteady(self.name, (self.first, *rounds))
 
 
 def _measure(verified: Verified, context: StageContext, captured: Captured) -> BenchmarkResult:
