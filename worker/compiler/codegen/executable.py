@@ -26,9 +26,9 @@ from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
-from worker.compiler.codegen.link import LinkError, write_in_large_parts
+from worker.compiler.codegen.link import LinkError
 from worker.compiler.codegen.lowering import PIPELINE
-from worker.compiler.codegen.standalone.elf_object import section_place
+from worker.compiler.codegen.standalone.elf_object import insert_data, write_placing_script
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,
     Interface,
@@ -37,6 +37,7 @@ from worker.compiler.codegen.standalone.emit import (
     are_large,
     content_bytes,
     write_objects,
+    write_parameters,
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
@@ -283,27 +284,22 @@ def _link(
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     try:
-        is_large = are_large(parameters) and system_of(triple) is System.LINUX
-        later = is_large and not compiler.keeps_objects
+        later = are_large(parameters) and system_of(triple) is System.LINUX
         own = write_objects(interface, parameters, triple, compiler.objects, content_later=later)
+        script = write_placing_script(compiler.objects, PARAMETERS_SECTION)
         compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
-        link = _Linker(triple, kernels, own, compiler.objects)
+        link = _Linker(triple, kernels, (*own, script) if later else own, compiler.objects)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
             link(str(library), list(map(str, compiled)))
-        if is_large:
-            _write_parameters(library, parameters)
+        if later:
+            insert_data(library, PARAMETERS_SECTION, content_bytes(parameters))
+        if later and compiler.keeps_objects:
+            tables, placed, *_ = own
+            write_parameters(placed, tables, parameters, triple)
         return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error) from error
-
-
-def _write_parameters(library: Path, parameters: Parameters) -> None:
-    """Write the parameters into the linked library, which may have a hole for them."""
-    with library.open("rb") as file:
-        place = section_place(file, PARAMETERS_SECTION)
-    assert place is not None
-    write_in_large_parts(library, place.offset, content_bytes(parameters))

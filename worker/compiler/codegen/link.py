@@ -3,8 +3,7 @@
 Emits one shared library that finds its dependencies in the folder ``lib`` beside it.
 """
 
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,9 +11,6 @@ from worker.candidates.execute import ProgramFailedError, execute
 
 SEARCH_PATH = "$ORIGIN/lib"
 """Where a linked library finds the libraries that it needs."""
-
-
-_PART_BYTES = 4 << 20
 
 
 class LinkError(Exception):
@@ -40,23 +36,6 @@ def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str]
     """
     search = ["-rpath", SEARCH_PATH] if libraries else []
     run_zig("ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search)
-
-
-def write_in_large_parts(path: Path, start: int, content: Iterable[memoryview | bytes]) -> None:
-    """Write a file again, with content in place of what it has at ``start``.
-
-    Linkers write through mapped memory, which stays in small pages. Linux caches what is written in large
-    parts in huge pages, as a user's copy of a bundle.
-    """
-    copy = path.with_name(f"{path.name}.copy")
-    with path.open("rb") as source, copy.open("wb", buffering=_PART_BYTES) as target:
-        target.write(source.read(start))
-        for part in content:
-            target.write(part)
-        source.seek(target.tell())
-        shutil.copyfileobj(source, target, _PART_BYTES)
-    copy.chmod(path.stat().st_mode)
-    copy.replace(path)
 
 
 link_shared.object_format = "o"  # type: ignore[attr-defined]

@@ -10,13 +10,22 @@ takes longer than compiling all kernels of the model.
     .symtab .strtab .shstrtab   one symbol, global in the library and hidden outside
     .note.GNU-stack             empty: no code here needs an executable stack
     section headers
+
+A linker copies data page by page. So an object can also reserve a section, which takes no space until its
+data is inserted into the linked library. A linker script makes it the last section in memory::
+
+    linked                                   with the data
+
+    code and other sections                  code and other sections
+    the reserved section: no bytes           the data
+    .symtab, …, section headers              .symtab, …, section headers, at new offsets
 """
 
 from __future__ import annotations
 
-import os
+import shutil
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -31,19 +40,28 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _MAGIC = b"\x7fELF\x02\x01"
 """Of 64 bits, the least significant byte first, as on all targets."""
 
-_RELOCATABLE, _PROGBITS, _SYMTAB, _STRTAB, _ALLOCATED = 1, 1, 2, 3, 2
+_RELOCATABLE, _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOCATED = 1, 1, 2, 3, 8, 2
 _GLOBAL_OBJECT, _HIDDEN = 1 << 4 | 1, 2
 _OTHER_NAMES = (b".symtab", b".strtab", b".shstrtab", b".note.GNU-stack")
+_KIND, _OFFSET = struct.Struct("<I"), struct.Struct("<Q")
+_TABLE_AT, _TABLE_ALIGNMENT = 40, 8
+"""Where the file's header holds the offset of the section headers."""
+_KIND_AT, _OFFSET_AT = 4, 24
+"""Where a section header holds the section's kind, and its offset in the file."""
+_FILE_SIZE_AT = 32
+"""Where a program header holds how much of its segment lies in the file."""
+_PART_BYTES = 4 << 20
+"""Linux caches what is written in large parts in huge pages, as a user's copy of a bundle."""
 
 
 @dataclass(frozen=True)
-class Hole:
-    """Data that is written later. Until then it is zeros that take no space."""
+class Reserved:
+    """Room for data that ``insert_data`` writes into the linked library."""
 
     size_bytes: int
 
 
-Chunk = memoryview | bytes | Hole
+Chunk = memoryview | bytes
 
 
 class Place(NamedTuple):
@@ -62,14 +80,16 @@ class DataSection:
     alignment: int
 
 
-def write_data_object(path: Path, like: Path, section: DataSection, chunks: Iterable[Chunk]) -> None:
+def write_data_object(
+    path: Path, like: Path, section: DataSection, content: Iterable[Chunk] | Reserved
+) -> None:
     """Write an object whose only symbol names its read-only data.
 
     Args:
         path: the object to write.
         like: an object for the same target.
         section: where the data lies.
-        chunks: the data.
+        content: the data.
 
     Raises:
         ValueError: ``like`` is not an ELF object of 64 bits.
@@ -84,12 +104,15 @@ def write_data_object(path: Path, like: Path, section: DataSection, chunks: Iter
     names = b"".join(name + b"\0" for name in all_names)
     strings = b"\0" + section.symbol.encode() + b"\0"
     with path.open("wb") as file:
-        data = _written(file, chunks, section.alignment)
+        if isinstance(content, Reserved):
+            kind, data = _NOBITS, (file.seek(_HEADER.size), content.size_bytes)
+        else:
+            kind, data = _PROGBITS, _written(file, content, section.alignment)
         defined = _SYMBOL.pack(1, _GLOBAL_OBJECT, _HIDDEN, 1, 0, data[1])
         symbols = _written(file, (bytes(_SYMBOL.size), defined), 8)
         sections = (
             bytes(_SECTION.size),
-            _section(offsets[1], _PROGBITS, data, align=section.alignment, flags=_ALLOCATED),
+            _section(offsets[1], kind, data, align=section.alignment, flags=_ALLOCATED),
             _section(offsets[2], _SYMTAB, symbols, align=8, link=3, info=1, entry=_SYMBOL.size),
             _section(offsets[3], _STRTAB, _written(file, (strings,), 1)),
             _section(offsets[4], _STRTAB, _written(file, (names,), 1)),
@@ -99,6 +122,56 @@ def write_data_object(path: Path, like: Path, section: DataSection, chunks: Iter
         sizes = (_HEADER.size, 0, 0, _SECTION.size, len(sections), all_names.index(b".shstrtab"))
         file.seek(0)
         file.write(_HEADER.pack(ident, _RELOCATABLE, machine, version, 0, 0, first, flags, *sizes))
+
+
+def write_placing_script(folder: Path, section: str) -> Path:
+    """Write a linker script that makes a section the last in memory, and changes nothing else."""
+    script = folder / f"{section.strip('.')}.ld"
+    script.write_text(f"SECTIONS {{ {section} : {{ *({section}) }} }} INSERT AFTER .bss;\n")
+    return script
+
+
+def insert_data(library: Path, name: str, content: Iterable[Chunk]) -> None:
+    """Write the data of a reserved section into a linked library, whose last section in memory it is.
+
+    Args:
+        library: the library, which is replaced.
+        name: the section.
+        content: the data, as much as was reserved.
+    """
+    copy = library.with_name(f"{library.name}.copy")
+    with library.open("rb") as linked, copy.open("wb", buffering=_PART_BYTES) as file:
+        elf = ELFFile(linked)
+        own = elf.get_section_index(name)
+        assert own is not None
+        start = int(elf.get_section(own)["sh_offset"])
+        linked.seek(0)
+        file.write(linked.read(start))
+        file.writelines(content)
+        size = file.tell() - start
+        moved_by = size + -size % _TABLE_ALIGNMENT
+        file.seek(start + moved_by)
+        shutil.copyfileobj(linked, file, _PART_BYTES)
+        for place, value in _changed_headers(elf, own, size, moved_by):
+            file.seek(place)
+            file.write(value)
+    copy.chmod(library.stat().st_mode)
+    copy.replace(library)
+
+
+def _changed_headers(elf: ELFFile, own: int, size: int, moved_by: int) -> Iterator[tuple[int, bytes]]:
+    """The places and bytes of what changes in a file's headers when its section ``own`` gets data."""
+    start, table = elf.get_section(own)["sh_offset"], elf["e_shoff"] + moved_by
+    yield _TABLE_AT, _OFFSET.pack(table)
+    for index, section in enumerate(elf.iter_sections()):
+        header = table + index * _SECTION.size
+        if index == own:
+            yield header + _KIND_AT, _KIND.pack(_PROGBITS)
+        elif section["sh_offset"] >= start:
+            yield header + _OFFSET_AT, _OFFSET.pack(section["sh_offset"] + moved_by)
+    for index, segment in enumerate(elf.iter_segments()):
+        if segment["p_type"] == "PT_LOAD" and segment["p_offset"] == start:
+            yield elf["e_phoff"] + index * elf["e_phentsize"] + _FILE_SIZE_AT, _OFFSET.pack(size)
 
 
 def section_place(file: BinaryIO, name: str) -> Place | None:
@@ -116,10 +189,7 @@ def _written(file: BinaryIO, chunks: Iterable[Chunk], align: int) -> tuple[int, 
     start += -start % align
     file.seek(start)
     for chunk in chunks:
-        if isinstance(chunk, Hole):
-            file.seek(chunk.size_bytes, os.SEEK_CUR)
-        else:
-            file.write(chunk)
+        file.write(chunk)
     return start, file.tell() - start
 
 

@@ -19,7 +19,7 @@ import tvm_ffi
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.cuda.kernels import GpuFunction
-from worker.compiler.codegen.standalone.elf_object import DataSection, Hole, write_data_object
+from worker.compiler.codegen.standalone.elf_object import DataSection, Reserved, write_data_object
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
@@ -127,7 +127,8 @@ def write_objects(
         parameters: the parameters of all entry points.
         triple: the target's.
         folder: an empty folder for the objects.
-        content_later: leave a hole for the parameters, to be filled in the linked library. Only for Linux.
+        content_later: only reserve room for the parameters, which are written into the linked library. Only
+            for Linux.
         gpu: the kernels, if a GPU runs them.
 
     Raises:
@@ -137,12 +138,11 @@ def write_objects(
     (folder / "tables.c").write_text(tables(interface, parameters, starts, gpu))
     own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
     compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
-    if system_of(triple) is System.LINUX:
-        section = DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, _alignment(parameters))
-        hole = (Hole(_end(parameters, starts)), b"\0")
-        write_data_object(own[1], own[0], section, hole if content_later else content_bytes(parameters))
+    if content_later:
+        room = Reserved(sum(map(len, content_bytes(parameters))))
+        write_data_object(own[1], own[0], _section_of(parameters), room)
     else:
-        _assemble_parameters(own[1], content_bytes(parameters), triple)
+        write_parameters(own[1], own[0], parameters, triple)
     if gpu is None:
         fixed = library_sources(triple, with_entries=bool(interface.entries))
         return (*own, *fixed_objects(fixed, triple, folder))
@@ -150,6 +150,29 @@ def write_objects(
     section = DataSection(".bessemer_gpu_code", "bessemer_gpu_code", _PAGE_BYTES)
     write_data_object(code, own[0], section, (gpu.code.read_bytes(),))
     return (*own, code, *fixed_objects(GPU_SOURCES, triple, folder))
+
+
+def write_parameters(made: Path, like: Path, parameters: Parameters, triple: str) -> None:
+    """Write the object that holds the parameters.
+
+    Args:
+        made: the object.
+        like: an object for the same target.
+        parameters: the parameters.
+        triple: the target's.
+
+    Raises:
+        LinkError: the assembler failed.
+    """
+    if system_of(triple) is System.LINUX:
+        write_data_object(made, like, _section_of(parameters), content_bytes(parameters))
+    else:
+        _assemble_parameters(made, content_bytes(parameters), triple)
+
+
+def _section_of(parameters: Parameters) -> DataSection:
+    alignment = _HUGE_PAGE_BYTES if are_large(parameters) else _PAGE_BYTES
+    return DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, alignment)
 
 
 def _assemble_parameters(made: Path, content: Iterable[memoryview | bytes], triple: str) -> None:
@@ -170,17 +193,9 @@ def _starts(parameters: Parameters) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def _end(parameters: Parameters, starts: Sequence[int]) -> int:
-    return starts[-1] + content_of(parameters.tensors[-1]).nbytes if starts else 0
-
-
 def are_large(parameters: Parameters) -> bool:
     """Whether the parameters lie in huge pages."""
     return sum(content_of(tensor).nbytes for tensor in parameters.tensors) >= MIN_HUGE_BYTES
-
-
-def _alignment(parameters: Parameters) -> int:
-    return _HUGE_PAGE_BYTES if are_large(parameters) else _PAGE_BYTES
 
 
 def content_bytes(parameters: Parameters) -> Iterator[memoryview | bytes]:
