@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
@@ -22,9 +23,13 @@ def array_of(constant: GenericConst) -> Array:
 
 
 def constant_of(values: Array) -> GenericConst:
-    """A constant with the elements and the dtype of an array, copied once; types that numpy lacks, twice."""
+    """A constant with the elements and the dtype of an array, copied once; types that numpy lacks, twice.
+
+    torch copies transposed arrays three times as fast as numpy, but takes no negative strides.
+    """
     if values.dtype.isbuiltin != 1:
         return relax.const(values, str(values.dtype))
     tensor = tvm.runtime.empty(values.shape, str(values.dtype))
-    np.from_dlpack(tensor)[...] = values
+    is_reversed = any(stride < 0 for stride in values.strides)
+    torch.from_dlpack(tensor).copy_(torch.from_dlpack(values.copy() if is_reversed else values))
     return relax.const(tensor)
