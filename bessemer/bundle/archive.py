@@ -1,8 +1,17 @@
-"""Reads a bundle's archive. Content passes through one buffer, as tarfile's own copies are slow."""
+"""Reads a bundle's archive. Content passes through two buffers, as tarfile's own copies are slow.
 
+While one buffer is filled and written, another thread hashes the other::
+
+    buffer 1    fill, write │ hash        │ fill, write │ hash
+    buffer 2                │ fill, write │ hash        │ fill, write
+"""
+
+import hashlib
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import cast
 
@@ -22,24 +31,26 @@ def open_archive(archive: Path) -> Iterator["BundleArchive"]:
     with (
         archive.open("rb") as packed,
         decompressor.stream_reader(packed, read_size=_READ_BYTES, read_across_frames=True) as stream,
+        ThreadPoolExecutor(1) as hasher,
     ):
         source = _Forward(stream)
         with tarfile.open(fileobj=cast("tarfile._Fileobj", source), mode="r:") as tar:
-            yield BundleArchive(tar, source)
+            yield BundleArchive(tar, source, hasher)
 
 
 class BundleArchive:
     """The entries of an open archive, in order."""
 
-    def __init__(self, tar: tarfile.TarFile, source: "_Forward") -> None:
+    def __init__(self, tar: tarfile.TarFile, source: "_Forward", hasher: ThreadPoolExecutor) -> None:
         self._tar = tar
         self._source = source
+        self._hasher = hasher
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
         return iter(self._tar)
 
-    def extract(self, member: tarfile.TarInfo, path: Path) -> None:
-        """Write the content of the last entry, a regular file, to a new file.
+    def extract(self, member: tarfile.TarInfo, path: Path) -> str:
+        """Write the content of the last entry, a regular file, to a new file, and return its SHA-256.
 
         Raises:
             FileExistsError: there is a file.
@@ -47,10 +58,16 @@ class BundleArchive:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._source.seek(member.offset_data)
+        digest = hashlib.sha256()
+        hashed = self._hasher.submit(digest.update, b"")
         with path.open("xb", buffering=0) as file:
             for block in self._source.blocks(member.size):
+                hashed.result()
+                hashed = self._hasher.submit(digest.update, block)
                 while block:
                     block = block[file.write(block) :]
+        hashed.result()
+        return digest.hexdigest()
 
 
 class _Forward:
@@ -59,7 +76,7 @@ class _Forward:
     def __init__(self, stream: zstandard.ZstdDecompressionReader) -> None:
         self._stream = stream
         self._position = 0
-        self._buffer = memoryview(bytearray(COPY_BYTES))
+        self._buffers = cycle([memoryview(bytearray(COPY_BYTES)) for _ in range(2)])
 
     def tell(self) -> int:
         return self._position
@@ -87,14 +104,14 @@ class _Forward:
         return b"".join(pieces)
 
     def blocks(self, size: int) -> Iterator[memoryview]:
-        """The next ``size`` bytes; each block is valid until the next one is read."""
+        """The next ``size`` bytes; each block is valid until the next but one is read."""
         while size > 0:
-            wanted, filled = min(size, COPY_BYTES), 0
+            buffer, wanted, filled = next(self._buffers), min(size, COPY_BYTES), 0
             while filled < wanted:
-                count = self._stream.readinto(self._buffer[filled:wanted])
+                count = self._stream.readinto(buffer[filled:wanted])
                 if not count:
                     raise tarfile.ReadError("unexpected end of data")
                 filled += count
             self._position += wanted
             size -= wanted
-            yield self._buffer[:wanted]
+            yield buffer[:wanted]

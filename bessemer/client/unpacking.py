@@ -4,6 +4,7 @@ import hashlib
 import re
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,20 +40,23 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
     with tempfile.TemporaryDirectory(prefix=".bessemer-", dir=parent) as name:
         folder = Path(name)
         try:
-            _extract(archive, folder, caps)
+            digests = _extract(archive, folder, caps)
         except BundleError:
             raise
         except Exception as error:  # tarfile raises many kinds for damaged bytes
             raise BundleError(f"{archive.name} cannot be unpacked: {error}") from error
-        check_bundle(folder)
+        _check_digests(folder, digests)
         _move_into(folder, directory)
     return directory
 
 
 def check_bundle(folder: Path) -> Manifest:
     """Check an unpacked bundle against its lists. Raises ``BundleError`` unless every file matches."""
-    present = files_of(folder)
-    actual = {path: digest_of(folder / path) for path in present - PROVENANCE - {CHECKSUMS}}
+    return _check_digests(folder, {path: digest_of(folder / path) for path in files_of(folder)})
+
+
+def _check_digests(folder: Path, digests: Mapping[str, str]) -> Manifest:
+    actual = {path: digests[path] for path in digests.keys() - PROVENANCE - {CHECKSUMS}}
     compare_digests(CHECKSUMS, _read_checksums(folder), actual)
     manifest = _read_manifest(folder)
     listed = {file.path: file.digest for file in manifest.files}
@@ -60,7 +64,9 @@ def check_bundle(folder: Path) -> Manifest:
     return manifest
 
 
-def _extract(archive: Path, folder: Path, caps: Caps) -> None:
+def _extract(archive: Path, folder: Path, caps: Caps) -> dict[str, str]:
+    """Write the files of an archive, and return the digest of each."""
+    digests: dict[str, str] = {}
     with open_archive(archive) as bundle:
         total, seen = 0, set[str]()
         for member in bundle:
@@ -71,7 +77,11 @@ def _extract(archive: Path, folder: Path, caps: Caps) -> None:
             if len(seen) >= caps.files or total > caps.total_bytes:
                 raise BundleError(f"the bundle is larger than {caps.total_bytes} bytes or {caps.files} files")
             seen.add(path)
-            _write_member(bundle, member, folder / path)
+            if member.isdir():
+                (folder / path).mkdir(parents=True, exist_ok=True)
+            else:
+                digests[path] = _write_file(bundle, member, folder / path)
+    return digests
 
 
 def _safe_path(member: tarfile.TarInfo) -> str:
@@ -85,13 +95,11 @@ def _safe_path(member: tarfile.TarInfo) -> str:
         raise BundleError(f"the bundle contains the unsafe path '{member.name}'") from None
 
 
-def _write_member(bundle: BundleArchive, member: tarfile.TarInfo, path: Path) -> None:
-    if member.isdir():
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    bundle.extract(member, path)
+def _write_file(bundle: BundleArchive, member: tarfile.TarInfo, path: Path) -> str:
+    digest = bundle.extract(member, path)
     if member.mode & 0o100:
         path.chmod(0o755)
+    return digest
 
 
 def _move_into(folder: Path, directory: Path) -> None:

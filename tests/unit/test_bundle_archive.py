@@ -1,7 +1,9 @@
 """Reading a bundle's archive, piece by piece."""
 
 import io
+import random
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,15 @@ def test_files_of_any_size_and_frame_are_read(tmp_path: Path, size: int) -> None
     (tmp_path / "archive").write_bytes(frame(one) + frame(two, three))
     folder = tmp_path / "folder"
     assert read(tmp_path / "archive", folder) == files
+
+
+@pytest.mark.parametrize("size", [0, 1, COPY_BYTES, COPY_BYTES + 1, 5 * COPY_BYTES + 600])
+def test_each_file_is_hashed_as_it_is_written(tmp_path: Path, size: int) -> None:
+    files = {"a": random.Random(1).randbytes(size), "b": b"b" * 700}
+    (tmp_path / "archive").write_bytes(frame(*files.items()))
+    with open_archive(tmp_path / "archive") as archive:
+        digests = {member.name: archive.extract(member, tmp_path / member.name) for member in archive}
+    assert digests == {name: sha256(content).hexdigest() for name, content in files.items()}
 
 
 def test_entries_may_be_skipped(tmp_path: Path) -> None:

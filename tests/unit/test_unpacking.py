@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> JobFolder:
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE])
 def test_files_and_folders_are_unpacked(folder: JobFolder, kind: bytes) -> None:
-    bundle = unpacked(packed(folder, type=kind), ErrorCode.INVOCATION_FAILED)
+    bundle = unpacked(packed(folder, type=kind), ErrorCode.INVOCATION_FAILED).bundle
     assert {path.name for path in bundle.rglob("*")} == {"lib", "model.so", "other"}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -46,8 +46,8 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
         JobError: ``verify-mismatch``: an output differs, or the bundle's tolerance exceeds what the request
             allows; ``verify-crashed``: the bundle cannot be loaded, or the library raises.
     """
-    bundle = unpacked(folder, ErrorCode.VERIFY_CRASHED)
-    report_files(bundle, sender)
+    bundle, digests = unpacked(folder, ErrorCode.VERIFY_CRASHED)
+    report_files(bundle, sender, digests)
     manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
     if manifest.model != work.model:
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")
@@ -87,11 +87,17 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
 
 
-def report_files(bundle: Path, sender: Sender) -> None:
-    """Send the digest of every file, before anything of the bundle runs in this process."""
+def report_files(bundle: Path, sender: Sender, digests: Mapping[str, str] = {}) -> None:
+    """Send the digest of every file, before anything of the bundle runs in this process.
+
+    Args:
+        bundle: the folder.
+        sender: takes the messages.
+        digests: those that are known.
+    """
     paths = sorted(path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file())
     try:
-        files = [describe(bundle, path) for path in paths]
+        files = [describe(bundle, path, digests.get(path)) for path in paths]
     except ValidationError as error:
         raise JobError(ErrorCode.VERIFY_CRASHED, "a file of the bundle has an unsafe path") from error
     for first in range(0, len(files), MAX_FILES_AT_ONCE):

@@ -36,7 +36,7 @@ def amend_bundle(work: AmendWork, folder: JobFolder, sender: Sender) -> Amended:
         JobError: ``verify-mismatch``: an output differs on the device, or was not compared;
             ``verify-crashed``: the bundle cannot be read.
     """
-    bundle = unpacked(folder, ErrorCode.VERIFY_CRASHED)
+    bundle, _ = unpacked(folder, ErrorCode.VERIFY_CRASHED)
     manifest = read_manifest(bundle, ErrorCode.VERIFY_CRASHED)
     if manifest.model != work.model:
         raise JobError(ErrorCode.VERIFY_MISMATCH, "the bundle's manifest names another model")

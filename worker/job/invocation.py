@@ -39,7 +39,7 @@ def invoke_library(work: Work, folder: JobFolder) -> Invoked:
     """
     if not isinstance(work, InvokeWork):
         raise TypeError(f"{work.kind} is not an invocation")
-    bundle = unpacked(folder, ErrorCode.INVOCATION_FAILED)
+    bundle, _ = unpacked(folder, ErrorCode.INVOCATION_FAILED)
     manifest = read_manifest(bundle, ErrorCode.INVOCATION_FAILED)
     if manifest.functions:
         load_extensions(work.extensions, folder)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,20 +16,32 @@ from worker.errors import JobError, failure_of
 from worker.job.folder import JobFolder
 
 
-def unpacked(folder: JobFolder, code: ErrorCode) -> Path:
-    """The folder of the unpacked bundle, which has only files and folders.
+class Unpacked(NamedTuple):
+    """The folder of an unpacked bundle, which has only files and folders, and the SHA-256 of each file."""
+
+    bundle: Path
+    digests: Mapping[str, str]
+
+
+def unpacked(folder: JobFolder, code: ErrorCode) -> Unpacked:
+    """Unpack the bundle that is a job's model.
 
     Raises:
         JobError: the bundle is not an archive, has other entries, or does not fit in the job's folder.
     """
-    bundle = folder.scratch / "bundle"
+    bundle, digests = folder.scratch / "bundle", dict[str, str]()
     try:
         with open_archive(folder.model) as archive:
             for member in archive:
-                _write(archive, _checked(member, bundle), bundle)
+                safe = _checked(member, bundle)
+                path = bundle / safe.name
+                if safe.isdir():
+                    path.mkdir(parents=True, exist_ok=True)
+                else:
+                    digests[path.relative_to(bundle).as_posix()] = _write(archive, safe, path)
     except Exception as error:  # tarfile raises many kinds for damaged bytes
         raise failure_of(code, error, f"the bundle cannot be unpacked: {error}") from error
-    return bundle
+    return Unpacked(bundle, digests)
 
 
 def _checked(member: tarfile.TarInfo, bundle: Path) -> tarfile.TarInfo:
@@ -36,13 +50,10 @@ def _checked(member: tarfile.TarInfo, bundle: Path) -> tarfile.TarInfo:
     return tarfile.data_filter(member, str(bundle))
 
 
-def _write(archive: BundleArchive, member: tarfile.TarInfo, bundle: Path) -> None:
-    path = bundle / member.name
-    if member.isdir():
-        path.mkdir(parents=True, exist_ok=True)
-        return
-    archive.extract(member, path)
+def _write(archive: BundleArchive, member: tarfile.TarInfo, path: Path) -> str:
+    digest = archive.extract(member, path)
     path.chmod(member.mode)
+    return digest
 
 
 def read_manifest(bundle: Path, code: ErrorCode) -> Manifest:

@@ -38,11 +38,12 @@ MTIME_SECONDS = 315_532_800
 _CHUNK_BYTES = 1 << 20
 
 
-def describe(folder: Path, path: str) -> BundleFile:
-    """One file with its digest and size."""
+def describe(folder: Path, path: str, digest: str | None = None) -> BundleFile:
+    """One file with its size and its digest, which is computed if it is not given."""
     source = folder / path
-    with source.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest is None:
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     return BundleFile(path=path, digest=digest, size_bytes=source.stat().st_size)
 
 

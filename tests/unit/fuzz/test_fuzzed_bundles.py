@@ -93,7 +93,7 @@ def test_a_job_unpacks_a_bundle_inside_its_folder_or_refuses_it(data: bytes) -> 
     with only("job/scratch", "job/model", data) as folder:
         job = JobFolder(folder / "job")
         try:
-            read_manifest(unpacked(job, ErrorCode.INVOCATION_FAILED), ErrorCode.INVOCATION_FAILED)
+            read_manifest(unpacked(job, ErrorCode.INVOCATION_FAILED).bundle, ErrorCode.INVOCATION_FAILED)
         except JobError as error:
             assert error.code is ErrorCode.INVOCATION_FAILED
         for path in job.scratch.rglob("*"):
