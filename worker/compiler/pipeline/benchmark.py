@@ -225,7 +225,8 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             _ROUNDS_SECONDS,
             tuple(min(sample) for sample in (first, *(each.samples[each.threads] for each in opened))),
         )
-        # last: a library that was profiled once runs slower from then on
+        peak_memory_bytes = library.peak_memory_bytes()
+        # last: a library that was profiled once runs slower from then on, and holds more memory
         functions = count_products(_profile(library, rounds), verified.built.module)
         if captured.is_first:
             functions = _with_places(functions, verified.built)
@@ -244,7 +245,7 @@ def _measure(verified: Verified, context: StageContext, captured: Captured) -> B
             drift=drift(ours.first, rounds.runs(0)),
             threads=threads,
             library_bytes=path.stat().st_size,
-            peak_memory_bytes=library.peak_memory_bytes(),
+            peak_memory_bytes=peak_memory_bytes,
             baselines=baselines,
             functions=functions,
             distributions=tuple(
