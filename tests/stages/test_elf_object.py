@@ -22,6 +22,7 @@ READER = """\
 extern const unsigned char held[] __attribute__((visibility("hidden")));
 static int counter;
 __attribute__((visibility("default"))) const unsigned char *first(void) { return held + 0 * ++counter; }
+__attribute__((visibility("default"))) const char *text(void) { return "read-only data beside the code"; }
 """
 Way = Callable[[Path, str], Path]
 HELD = DataSection(".held", "held", 4096)
@@ -96,9 +97,12 @@ def symbols_of(library: Path) -> set[str]:
         return {symbol.name for symbol in table.iter_symbols()} & {"held", "first", "counter"}
 
 
-def test_a_reserved_section_takes_no_space_until_it_gets_its_data(tmp_path: Path) -> None:
-    compile_reader(tmp_path, "x86_64-unknown-linux-gnu")
-    write_data_object(tmp_path / "held.o", tmp_path / "reader.o", HELD, Reserved(1 << 30))
+@pytest.mark.parametrize(
+    "triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"]
+)
+def test_code_reaches_its_own_data_beside_more_than_two_gibibytes(triple: str, tmp_path: Path) -> None:
+    compile_reader(tmp_path, triple)
+    write_data_object(tmp_path / "held.o", tmp_path / "reader.o", HELD, Reserved(5 << 30))
 
     library = linked(tmp_path, write_placing_script(tmp_path, HELD.name))
 
@@ -106,7 +110,7 @@ def test_a_reserved_section_takes_no_space_until_it_gets_its_data(tmp_path: Path
     with library.open("rb") as file:
         place = section_place(file, HELD.name)
     assert place is not None
-    assert place.size_bytes == 1 << 30
+    assert place.size_bytes == 5 << 30
 
 
 def test_a_file_without_the_section_has_no_place(tmp_path: Path) -> None:
