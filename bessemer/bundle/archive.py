@@ -9,7 +9,7 @@ While one buffer is filled and written, another thread hashes the other::
 import hashlib
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -59,14 +59,16 @@ class BundleArchive:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._source.seek(member.offset_data)
         digest = hashlib.sha256()
-        hashed = self._hasher.submit(digest.update, b"")
+        hashed: Future[None] | None = None
         with path.open("xb", buffering=0) as file:
             for block in self._source.blocks(member.size):
-                hashed.result()
+                if hashed is not None:
+                    hashed.result()
                 hashed = self._hasher.submit(digest.update, block)
                 while block:
                     block = block[file.write(block) :]
-        hashed.result()
+        if hashed is not None:
+            hashed.result()
         return digest.hexdigest()
 
 
@@ -104,7 +106,7 @@ class _Forward:
         return b"".join(pieces)
 
     def blocks(self, size: int) -> Iterator[memoryview]:
-        """The next ``size`` bytes; each block is valid until the next but one is read."""
+        """The next ``size`` bytes; each block is valid until two more are read."""
         while size > 0:
             buffer, wanted, filled = next(self._buffers), min(size, COPY_BYTES), 0
             while filled < wanted:

@@ -52,7 +52,8 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
 
 def check_bundle(folder: Path) -> Manifest:
     """Check an unpacked bundle against its lists. Raises ``BundleError`` unless every file matches."""
-    return _check_digests(folder, {path: digest_of(folder / path) for path in files_of(folder)})
+    listed = files_of(folder) - PROVENANCE - {CHECKSUMS}
+    return _check_digests(folder, {path: digest_of(folder / path) for path in listed})
 
 
 def _check_digests(folder: Path, digests: Mapping[str, str]) -> Manifest:

@@ -21,7 +21,8 @@ from worker.compiler.codegen.standalone.sources import compile_source
 READER = """\
 extern const unsigned char held[] __attribute__((visibility("hidden")));
 static int counter;
-__attribute__((visibility("default"))) const unsigned char *first(void) { return held + 0 * ++counter; }
+__attribute__((visibility("default"))) const unsigned char *first(void) { return held; }
+__attribute__((visibility("default"))) int count(void) { return ++counter; }
 __attribute__((visibility("default"))) const char *text(void) { return "read-only data beside the code"; }
 """
 Way = Callable[[Path, str], Path]
@@ -82,19 +83,59 @@ def test_the_linker_takes_the_object_for_every_platform(make: Way, tmp_path: Pat
         assert section["sh_offset"] % HELD.alignment == 0
 
 
-def test_inserted_data_moves_what_follows_it(tmp_path: Path) -> None:
-    (tmp_path / "before").mkdir()
-    (tmp_path / "after").mkdir()
-    before = at_once(tmp_path / "before", "x86_64-unknown-linux-gnu")
-    after = inserted(tmp_path / "after", "x86_64-unknown-linux-gnu")
+def test_inserted_data_leaves_variables_at_zero(tmp_path: Path) -> None:
+    library = ctypes.CDLL(str(inserted(tmp_path, "x86_64-unknown-linux-gnu")))
 
-    assert symbols_of(after) == symbols_of(before) == {"held", "first", "counter"}
+    assert library.count() == 1
 
 
-def symbols_of(library: Path) -> set[str]:
-    with library.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".symtab")
-        return {symbol.name for symbol in table.iter_symbols()} & {"held", "first", "counter"}
+@pytest.mark.parametrize(
+    "triple",
+    [
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+        "riscv64-unknown-linux-gnu",
+        "x86_64-unknown-linux-musl",
+    ],
+)
+def test_a_library_with_inserted_data_has_consistent_headers(tmp_path: Path, triple: str) -> None:
+    with inserted(tmp_path, triple).open("rb") as file:
+        elf = ELFFile(file)
+        loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+        others = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_RISCV_ATTRIBUTES"]
+        symbols = {symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
+        attributes = elf.get_section_by_name(".riscv.attributes")
+
+    for segment in loads:
+        assert segment["p_filesz"] <= segment["p_memsz"]
+        assert segment["p_vaddr"] % segment["p_align"] == segment["p_offset"] % segment["p_align"]
+    assert loads[-1]["p_filesz"] == loads[-1]["p_memsz"] == sum(map(len, CONTENT))
+    assert all(segment["p_offset"] == attributes["sh_offset"] for segment in others)
+    assert bool(others) == triple.startswith("riscv64")
+    assert symbols >= {"held", "first", "counter"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "refusal"),
+    [
+        (HELD.name, (b"short",), "room for 260 bytes, not 5"),
+        (".text", CONTENT, "not a reserved section"),
+        (".bss", CONTENT, "follows .bss in memory"),
+        (".missing", CONTENT, "not a reserved section"),
+    ],
+)
+def test_only_a_reserved_section_that_is_last_gets_its_data(
+    tmp_path: Path, name: str, content: tuple[bytes, ...], refusal: str
+) -> None:
+    compile_reader(tmp_path, "x86_64-unknown-linux-gnu")
+    write_data_object(tmp_path / "held.o", tmp_path / "reader.o", HELD, Reserved(sum(map(len, CONTENT))))
+    library = linked(tmp_path, write_placing_script(tmp_path, HELD.name))
+    before = library.read_bytes()
+
+    with pytest.raises(ValueError, match=refusal):
+        insert_data(library, name, content)
+
+    assert library.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ COMPUTED: dict[str, Make] = {
         relax.op.less(const(NUMBERS), const(4, "int64")),
         relax.op.logical_not(relax.op.equal(const(NUMBERS), const(1, "int64"))),
     ),
+    "a sum of scalars": lambda: relax.op.add(const(1.5, "float32"), const(2, "float32")),
+    "a comparison of scalars": lambda: relax.op.equal(const(1, "int64"), const(2, "int64")),
+    "an element of a vector": lambda: relax.op.take(const(TABLE[0]), const(1, "int64"), axis=0),
     "a transposed matrix": lambda: relax.op.permute_dims(const(TABLE)),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from bundle_samples import execute
+from elftools.elf.elffile import ELFFile
 from platform_samples import bundle_of
 from stage_samples import capture_module, make_context, untuned
 from torch import nn
@@ -15,6 +16,7 @@ from torch import nn
 from bessemer.bundle import run
 from bessemer.bundle.manifest import Manifest
 from worker.candidates.server import fork_server
+from worker.compiler.codegen.standalone.sources import PARAMETERS_SECTION
 from worker.compiler.pipeline.build import build
 
 COUNTER = Path(__file__).parents[1] / "count_memory.py"
@@ -28,7 +30,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
     with fork_server(folder) as candidates:
         context = make_context(folder, candidates)
-        captured = capture_module(nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU()), torch.randn(2, SIZE))
+        model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU())
+        captured = capture_module(model, torch.randn(2, SIZE), static_library=True)
         return bundle_of(build(untuned(captured, context), context), context, folder / "bundle")
 
 
@@ -44,6 +47,13 @@ def test_parameters_are_mapped_at_load_in_pages_that_processes_share(large: Path
     assert found["matches"]
     assert found["Rss"] >= PARAMETER_BYTES
     assert found["Anonymous"] == 0
+
+
+def test_a_library_for_static_linking_has_the_parameters(large: Path) -> None:
+    with (large / "model.so").open("rb") as file:
+        parameters = ELFFile(file).get_section_by_name(PARAMETERS_SECTION).data()
+
+    assert parameters in (large / "libmodel.a").read_bytes()
 
 
 def test_huge_pages_hold_a_copy_of_the_parameters_in_their_place(large: Path) -> None:

@@ -266,7 +266,7 @@ class ModelProcess:
 
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs on the inputs of the last ``run``."""
-        return self._ask(Profile(runs), runs=WARM_UP_RUNS + 2 * runs)
+        return self._ask(Profile(runs), runs=WARM_UP_RUNS + 1 + 2 * runs)
 
     def peak_memory_bytes(self) -> int:
         """How much loading and running have added to the process's largest resident set so far."""

@@ -161,7 +161,7 @@ class LoadedLibrary:
         self._name = MAIN
         self._function = self._function_of(MAIN)
         self._arguments: tuple[Any, ...] = ()
-        self._ran_on_machine: set[str] = set()
+        self._ran_on_machine = False
 
     def execute(self, command: Command) -> Any:
         """See ``Executor.execute``."""
@@ -179,6 +179,7 @@ class LoadedLibrary:
     def run(self, inputs: tuple[np.ndarray, ...], function: str = MAIN) -> tuple[np.ndarray, ...]:
         """Run once on copies of ``inputs`` and return the outputs, nested ones flattened."""
         self._name, self._function = function, self._function_of(function)
+        self._ran_on_machine = False
         self._arguments = (*(self._tvm.runtime.tensor(array) for array in inputs), *self._prepared)
         return tuple(tensor.numpy() for tensor in _flat(self._function(*self._arguments)))
 
@@ -189,22 +190,21 @@ class LoadedLibrary:
     def profile(self, runs: int) -> tuple[FunctionTime, ...]:
         """Time per function, its median over ``runs`` runs, largest first.
 
-        The virtual machine allocates its memory in its first run, where functions that write into new pages
-        take up to three times as long. So that run does not count.
+        The virtual machine allocates its memory in the first run after ``run``, where functions that write
+        into new pages take up to three times as long. So the first profile runs it once more.
 
         The rest of an unobserved run is the runtime's own time, but no more than the virtual machine's calls
         took under observation: these many short calls seem longer there than they are.
         """
         run_seconds = median(self.time(runs))
+        if not self._ran_on_machine:
+            self._machine[self._name](*self._arguments)
+            self._ran_on_machine = True
         timer = FunctionTimer()
         # TVM cannot remove an instrument, so the last one does nothing
         self._machine.set_instrument(timer.instrument)
         try:
             observed = self._machine[self._name]
-            if self._name not in self._ran_on_machine:
-                observed(*self._arguments)
-                self._ran_on_machine.add(self._name)
-                timer.forget()
             for _ in range(runs):
                 observed(*self._arguments)
         finally:
@@ -242,10 +242,6 @@ class FunctionTimer:
         label = RUNTIME if name.startswith(_RUNTIME_PREFIXES) else name
         self._intervals[label].append(now - self._start_seconds)
         return 0
-
-    def forget(self) -> None:
-        """Forget all intervals."""
-        self._intervals.clear()
 
     def functions(self, runs: int, run_seconds: float) -> tuple[FunctionTime, ...]:
         """See ``profile_of``."""

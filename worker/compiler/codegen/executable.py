@@ -21,27 +21,24 @@ from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import FunctionSplit
-from bessemer.contract.triple import System, platform_of, system_of
+from bessemer.contract.triple import platform_of
 from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.compile_module import compile_in_shares
 from worker.compiler.codegen.imports import packed_names
 from worker.compiler.codegen.link import LinkError
 from worker.compiler.codegen.lowering import PIPELINE
-from worker.compiler.codegen.standalone.elf_object import insert_data, write_placing_script
 from worker.compiler.codegen.standalone.emit import (
     EntryTensors,
     Interface,
     PlannedEntry,
     State,
-    are_large,
-    content_bytes,
+    complete_parameters,
+    insert_parameters,
     write_objects,
-    write_parameters,
 )
 from worker.compiler.codegen.standalone.parameters import Parameters, take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError, plan_calls
-from worker.compiler.codegen.standalone.sources import PARAMETERS_SECTION
 from worker.compiler.codegen.standalone.systems import link_library
 from worker.compiler.kernels.kernel import Kernel
 from worker.compiler.kernels.registry import (
@@ -284,21 +281,17 @@ def _link(
     place_beside(library.parent, libraries_of(kernels))
     triple = str(compiler.target.attrs["mtriple"])
     try:
-        later = are_large(parameters) and system_of(triple) is System.LINUX
-        own = write_objects(interface, parameters, triple, compiler.objects, content_later=later)
-        script = write_placing_script(compiler.objects, PARAMETERS_SECTION)
+        own = write_objects(interface, parameters, triple, compiler.objects)
         compiled = tuple(sorted(compiler.objects.glob("kernels*.o")))
-        link = _Linker(triple, kernels, (*own, script) if later else own, compiler.objects)
+        link = _Linker(triple, kernels, own.linked, compiler.objects)
         if has_runtime(triple):
             executable.export_library(str(library), fcompile=link, workspace_dir=str(compiler.objects))
         else:
             link(str(library), list(map(str, compiled)))
-        if later:
-            insert_data(library, PARAMETERS_SECTION, content_bytes(parameters))
-        if later and compiler.keeps_objects:
-            tables, placed, *_ = own
-            write_parameters(placed, tables, parameters, triple)
-        return (*compiled, *own, *objects_of(kernels, platform_of(triple)))
+        insert_parameters(library, own, parameters)
+        if compiler.keeps_objects:
+            complete_parameters(own, parameters)
+        return (*compiled, *own.objects, *objects_of(kernels, platform_of(triple)))
     except LinkError as error:
         raise failure_of(ErrorCode.BUILD_FAILED, error, f"the linker refused: {error}") from error
     except Exception as error:

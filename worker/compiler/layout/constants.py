@@ -25,8 +25,9 @@ def array_of(constant: GenericConst) -> Array:
 def constant_of(values: Array) -> GenericConst:
     """A constant with the elements and the dtype of an array, copied once; types that numpy lacks, twice.
 
-    torch copies transposed arrays three times as fast as numpy, but takes no negative strides.
+    torch copies transposed arrays three times as fast as numpy, but does not accept negative strides.
     """
+    values = np.asarray(values)  # numpy computes scalars from arrays without dimensions
     if values.dtype.isbuiltin != 1:
         return relax.const(values, str(values.dtype))
     tensor = tvm.runtime.empty(values.shape, str(values.dtype))

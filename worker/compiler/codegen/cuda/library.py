@@ -26,7 +26,7 @@ from worker.compiler.codegen.cuda.machine_code import GpuBinary, compile_cuda
 from worker.compiler.codegen.estimate import bytes_of, flops_of_functions
 from worker.compiler.codegen.executable import Exposed, lower, planned_interface
 from worker.compiler.codegen.link import LinkError
-from worker.compiler.codegen.standalone.emit import GpuProgram, write_objects
+from worker.compiler.codegen.standalone.emit import GpuProgram, insert_parameters, write_objects
 from worker.compiler.codegen.standalone.parameters import take_parameters
 from worker.compiler.codegen.standalone.plan import CallPlan, NotPlannableError
 from worker.compiler.codegen.standalone.systems import link_library
@@ -89,7 +89,8 @@ def build_gpu_library(
         architectures = ", ".join(target.resolved.gpus)
         program = GpuProgram(binary.path, code.functions, architectures, CUDA_VERSION)
         own = write_objects(interface, parameters, triple, objects, gpu=program)
-        link_library(library, own, triple, objects)
+        link_library(library, own.linked, triple, objects)
+        insert_parameters(library, own, parameters)
     except JobError:
         raise
     except (NotPlannableError, NotLaunchableError) as error:

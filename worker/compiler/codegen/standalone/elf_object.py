@@ -1,4 +1,4 @@
-"""Writes an ELF object that holds only data, as an assembler would, but without copying the data.
+"""Writes ELF objects that hold only data, and inserts data into linked libraries, without copying the data.
 
 An assembler reads the data into memory and grows that step by step: for half a gigabyte of parameters, it
 takes longer than compiling all kernels of the model.
@@ -33,6 +33,7 @@ from typing import BinaryIO, NamedTuple
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Section
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -43,13 +44,14 @@ _MAGIC = b"\x7fELF\x02\x01"
 _RELOCATABLE, _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOCATED = 1, 1, 2, 3, 8, 2
 _GLOBAL_OBJECT, _HIDDEN = 1 << 4 | 1, 2
 _OTHER_NAMES = (b".symtab", b".strtab", b".shstrtab", b".note.GNU-stack")
-_KIND, _OFFSET = struct.Struct("<I"), struct.Struct("<Q")
-_TABLE_AT, _TABLE_ALIGNMENT = 40, 8
+_WORD32, _WORD64 = struct.Struct("<I"), struct.Struct("<Q")
+_TABLE_AT = 40
 """Where the file's header holds the offset of the section headers."""
-_KIND_AT, _OFFSET_AT = 4, 24
-"""Where a section header holds the section's kind, and its offset in the file."""
-_FILE_SIZE_AT = 32
-"""Where a program header holds how much of its segment lies in the file."""
+_TABLE_ALIGNMENT = 8
+_TYPE_AT, _SECTION_OFFSET_AT = 4, 24
+"""Where a section header holds the section's type, and its offset in the file."""
+_SEGMENT_OFFSET_AT, _FILE_SIZE_AT = 8, 32
+"""Where a program header holds its segment's offset in the file, and how many bytes are there."""
 _PART_BYTES = 4 << 20
 """Linux caches what is written in large parts in huge pages, as a user's copy of a bundle."""
 
@@ -89,7 +91,7 @@ def write_data_object(
         path: the object to write.
         like: an object for the same target.
         section: where the data lies.
-        content: the data.
+        content: the data, or the room to reserve for it.
 
     Raises:
         ValueError: ``like`` is not an ELF object of 64 bits.
@@ -138,40 +140,56 @@ def insert_data(library: Path, name: str, content: Iterable[Chunk]) -> None:
         library: the library, which is replaced.
         name: the section.
         content: the data, as much as was reserved.
+
+    Raises:
+        ValueError: the section is not reserved, or not the last in memory, or has another size.
     """
     copy = library.with_name(f"{library.name}.copy")
     with library.open("rb") as linked, copy.open("wb", buffering=_PART_BYTES) as file:
         elf = ELFFile(linked)
-        own = elf.get_section_index(name)
-        assert own is not None
-        start = int(elf.get_section(own)["sh_offset"])
+        reserved = _reserved_section(elf, name)
+        start, size = int(reserved["sh_offset"]), int(reserved["sh_size"])
         linked.seek(0)
         file.write(linked.read(start))
         file.writelines(content)
-        size = file.tell() - start
+        if file.tell() - start != size:
+            raise ValueError(f"{name} has room for {size} bytes, not {file.tell() - start}")
         moved_by = size + -size % _TABLE_ALIGNMENT
         file.seek(start + moved_by)
         shutil.copyfileobj(linked, file, _PART_BYTES)
-        for place, value in _changed_headers(elf, own, size, moved_by):
+        for place, value in _changed_headers(elf, reserved, moved_by):
             file.seek(place)
             file.write(value)
     copy.chmod(library.stat().st_mode)
     copy.replace(library)
 
 
-def _changed_headers(elf: ELFFile, own: int, size: int, moved_by: int) -> Iterator[tuple[int, bytes]]:
-    """The places and bytes of what changes in a file's headers when its section ``own`` gets data."""
-    start, table = elf.get_section(own)["sh_offset"], elf["e_shoff"] + moved_by
-    yield _TABLE_AT, _OFFSET.pack(table)
+def _reserved_section(elf: ELFFile, name: str) -> Section:
+    section = elf.get_section_by_name(name)
+    if section is None or section["sh_type"] != "SHT_NOBITS":
+        raise ValueError(f"{name} is not a reserved section")
+    for other in elf.iter_sections():
+        if other["sh_flags"] & _ALLOCATED and other["sh_addr"] > section["sh_addr"]:
+            raise ValueError(f"{other.name} follows {name} in memory")
+    return section
+
+
+def _changed_headers(elf: ELFFile, reserved: Section, moved_by: int) -> Iterator[tuple[int, bytes]]:
+    """The places and bytes of what changes in a file's headers when a section gets its data."""
+    start, table = reserved["sh_offset"], elf["e_shoff"] + moved_by
+    yield _TABLE_AT, _WORD64.pack(table)
     for index, section in enumerate(elf.iter_sections()):
         header = table + index * _SECTION.size
-        if index == own:
-            yield header + _KIND_AT, _KIND.pack(_PROGBITS)
-        elif section["sh_offset"] >= start:
-            yield header + _OFFSET_AT, _OFFSET.pack(section["sh_offset"] + moved_by)
+        if section.name == reserved.name:
+            yield header + _TYPE_AT, _WORD32.pack(_PROGBITS)
+        elif section["sh_offset"] >= start and not section["sh_flags"] & _ALLOCATED:
+            yield header + _SECTION_OFFSET_AT, _WORD64.pack(section["sh_offset"] + moved_by)
     for index, segment in enumerate(elf.iter_segments()):
-        if segment["p_type"] == "PT_LOAD" and segment["p_offset"] == start:
-            yield elf["e_phoff"] + index * elf["e_phentsize"] + _FILE_SIZE_AT, _OFFSET.pack(size)
+        header = elf["e_phoff"] + index * elf["e_phentsize"]
+        if segment["p_type"] == "PT_LOAD" and segment["p_vaddr"] == reserved["sh_addr"]:
+            yield header + _FILE_SIZE_AT, _WORD64.pack(reserved["sh_size"])
+        elif segment["p_offset"] >= start and segment["p_filesz"]:
+            yield header + _SEGMENT_OFFSET_AT, _WORD64.pack(segment["p_offset"] + moved_by)
 
 
 def section_place(file: BinaryIO, name: str) -> Place | None:

@@ -13,13 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import tvm_ffi
 
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import System, system_of
 from worker.compiler.codegen.cuda.kernels import GpuFunction
-from worker.compiler.codegen.standalone.elf_object import DataSection, Reserved, write_data_object
+from worker.compiler.codegen.standalone.elf_object import (
+    DataSection,
+    Reserved,
+    insert_data,
+    write_data_object,
+    write_placing_script,
+)
 from worker.compiler.codegen.standalone.parameters import Parameters, content_of
 from worker.compiler.codegen.standalone.plan import ALIGNMENT, CallPlan, Memory, PlannedTensor
 from worker.compiler.codegen.standalone.sources import (
@@ -112,23 +119,39 @@ class GpuProgram:
         return {launch.kernel: launch.shared_bytes for launch in launches}
 
 
+class OwnObjects(NamedTuple):
+    """What a library needs besides its kernels.
+
+    Attributes:
+        objects: those of the tables, the parameters and the fixed sources.
+        script: the linker script that places large parameters last in memory; None if there are none.
+    """
+
+    objects: tuple[Path, ...]
+    script: Path | None
+
+    @property
+    def linked(self) -> tuple[Path, ...]:
+        """What the linker gets."""
+        return self.objects if self.script is None else (*self.objects, self.script)
+
+
 def write_objects(
     interface: Interface,
     parameters: Parameters,
     triple: str,
     folder: Path,
-    content_later: bool = False,
     gpu: GpuProgram | None = None,
-) -> tuple[Path, ...]:
+) -> OwnObjects:
     """Compile everything that a library needs besides its kernels.
+
+    On Linux, the object of large parameters only reserves room: see ``insert_parameters``.
 
     Args:
         interface: what C can call.
         parameters: the parameters of all entry points.
         triple: the target's.
         folder: an empty folder for the objects.
-        content_later: only reserve room for the parameters, which are written into the linked library. Only
-            for Linux.
         gpu: the kernels, if a GPU runs them.
 
     Raises:
@@ -138,36 +161,37 @@ def write_objects(
     (folder / "tables.c").write_text(tables(interface, parameters, starts, gpu))
     own = (folder / "tables.c.o", folder / PARAMETERS_OBJECT)
     compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
-    if content_later:
+    script = None
+    if system_of(triple) is not System.LINUX:
+        _assemble_parameters(own[1], content_bytes(parameters), triple)
+    elif are_large(parameters):
         room = Reserved(sum(map(len, content_bytes(parameters))))
         write_data_object(own[1], own[0], _section_of(parameters), room)
+        script = write_placing_script(folder, PARAMETERS_SECTION)
     else:
-        write_parameters(own[1], own[0], parameters, triple)
+        write_data_object(own[1], own[0], _section_of(parameters), content_bytes(parameters))
     if gpu is None:
         fixed = library_sources(triple, with_entries=bool(interface.entries))
-        return (*own, *fixed_objects(fixed, triple, folder))
+        return OwnObjects((*own, *fixed_objects(fixed, triple, folder)), script)
     code = folder / "gpu_code.o"
     section = DataSection(".bessemer_gpu_code", "bessemer_gpu_code", _PAGE_BYTES)
     write_data_object(code, own[0], section, (gpu.code.read_bytes(),))
-    return (*own, code, *fixed_objects(GPU_SOURCES, triple, folder))
+    return OwnObjects((*own, code, *fixed_objects(GPU_SOURCES, triple, folder)), script)
 
 
-def write_parameters(made: Path, like: Path, parameters: Parameters, triple: str) -> None:
-    """Write the object that holds the parameters.
+def insert_parameters(library: Path, own: OwnObjects, parameters: Parameters) -> None:
+    """Write large parameters into a linked library, which has room for them."""
+    if own.script is not None:
+        insert_data(library, PARAMETERS_SECTION, content_bytes(parameters))
 
-    Args:
-        made: the object.
-        like: an object for the same target.
-        parameters: the parameters.
-        triple: the target's.
 
-    Raises:
-        LinkError: the assembler failed.
-    """
-    if system_of(triple) is System.LINUX:
-        write_data_object(made, like, _section_of(parameters), content_bytes(parameters))
-    else:
-        _assemble_parameters(made, content_bytes(parameters), triple)
+def complete_parameters(own: OwnObjects, parameters: Parameters) -> None:
+    """Write large parameters into their object, which others will link."""
+    if own.script is not None:
+        tables_object, parameters_object, *_ = own.objects
+        write_data_object(
+            parameters_object, tables_object, _section_of(parameters), content_bytes(parameters)
+        )
 
 
 def _section_of(parameters: Parameters) -> DataSection:
