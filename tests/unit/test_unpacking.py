@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,19 @@ def folder(tmp_path: Path) -> JobFolder:
 def test_files_and_folders_are_unpacked(folder: JobFolder, kind: bytes) -> None:
     bundle = unpacked(packed(folder, type=kind), ErrorCode.INVOCATION_FAILED).bundle
     assert {path.name for path in bundle.rglob("*")} == {"lib", "model.so", "other"}
+
+
+@pytest.mark.parametrize("name", ["other", "./other", "lib/../other"])
+def test_the_digest_of_an_unpacked_file_is_that_of_its_content(folder: JobFolder, name: str) -> None:
+    bundle, digests = unpacked(packed(folder, name=name), ErrorCode.INVOCATION_FAILED)
+    actual = {
+        path.relative_to(bundle).as_posix(): sha256(path.read_bytes()).hexdigest()
+        for path in bundle.rglob("*")
+        if path.is_file()
+    }
+    assert actual.keys() == {"lib/model.so", "other"}
+    assert {path: digest for path, digest in digests.items() if path in actual}.items() <= actual.items()
+    assert "lib/model.so" in digests
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ memory in a loop. A dynamic depth is summed in parts of ``steps`` and a rest.
 ``dots`` writes products of narrow numbers for which the processor has an instruction, with other sums.
 
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, section 4 (GEBP),
-without packing the left operand. On Zen 3 with two cores,
-64 x 256 x 256 runs at 180 GFLOP/s, where MKL reaches 123.
+without packing the left operand. On Zen 3 with two cores, 64 x 256 x 256 runs at 180 GFLOP/s, where MKL
+reaches 123.
 """
 
 from __future__ import annotations
