@@ -52,8 +52,7 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
 
 def check_bundle(folder: Path) -> Manifest:
     """Check an unpacked bundle against its lists. Raises ``BundleError`` unless every file matches."""
-    listed = files_of(folder) - PROVENANCE - {CHECKSUMS}
-    return _check_digests(folder, {path: digest_of(folder / path) for path in listed})
+    return _check_digests(folder, {path: digest_of(folder / path) for path in files_of(folder)})
 
 
 def _check_digests(folder: Path, digests: Mapping[str, str]) -> Manifest:

@@ -28,7 +28,7 @@ POLLING_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 10.0
 LOOKS_PER_CONNECTION = 100
-"""After so many, the pool opens another connection if the server of this one is no longer primary."""
+"""After so many, the pool opens another connection if this one's server has stopped being the primary."""
 
 log = logging.getLogger(__name__)
 

@@ -206,8 +206,7 @@ def _written(file: BinaryIO, chunks: Iterable[Chunk], align: int) -> tuple[int, 
     start = max(file.tell(), _HEADER.size)
     start += -start % align
     file.seek(start)
-    for chunk in chunks:
-        file.write(chunk)
+    file.writelines(chunks)
     return start, file.tell() - start
 
 

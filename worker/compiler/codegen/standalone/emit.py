@@ -163,13 +163,13 @@ def write_objects(
     compile_source(folder / "tables.c", own[0], triple, *FREESTANDING)
     script = None
     if system_of(triple) is not System.LINUX:
-        _assemble_parameters(own[1], content_bytes(parameters), triple)
-    elif are_large(parameters):
-        room = Reserved(sum(map(len, content_bytes(parameters))))
+        _assemble_parameters(own[1], _content_bytes(parameters), triple)
+    elif _are_large(parameters):
+        room = Reserved(sum(map(len, _content_bytes(parameters))))
         write_data_object(own[1], own[0], _section_of(parameters), room)
         script = write_placing_script(folder, PARAMETERS_SECTION)
     else:
-        write_data_object(own[1], own[0], _section_of(parameters), content_bytes(parameters))
+        write_data_object(own[1], own[0], _section_of(parameters), _content_bytes(parameters))
     if gpu is None:
         fixed = library_sources(triple, with_entries=bool(interface.entries))
         return OwnObjects((*own, *fixed_objects(fixed, triple, folder)), script)
@@ -182,7 +182,7 @@ def write_objects(
 def insert_parameters(library: Path, own: OwnObjects, parameters: Parameters) -> None:
     """Write large parameters into a linked library, which has room for them."""
     if own.script is not None:
-        insert_data(library, PARAMETERS_SECTION, content_bytes(parameters))
+        insert_data(library, PARAMETERS_SECTION, _content_bytes(parameters))
 
 
 def complete_parameters(own: OwnObjects, parameters: Parameters) -> None:
@@ -190,12 +190,12 @@ def complete_parameters(own: OwnObjects, parameters: Parameters) -> None:
     if own.script is not None:
         tables_object, parameters_object, *_ = own.objects
         write_data_object(
-            parameters_object, tables_object, _section_of(parameters), content_bytes(parameters)
+            parameters_object, tables_object, _section_of(parameters), _content_bytes(parameters)
         )
 
 
 def _section_of(parameters: Parameters) -> DataSection:
-    alignment = _HUGE_PAGE_BYTES if are_large(parameters) else _PAGE_BYTES
+    alignment = _HUGE_PAGE_BYTES if _are_large(parameters) else _PAGE_BYTES
     return DataSection(PARAMETERS_SECTION, _SYMBOL_OF_PARAMETERS, alignment)
 
 
@@ -217,12 +217,12 @@ def _starts(parameters: Parameters) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def are_large(parameters: Parameters) -> bool:
+def _are_large(parameters: Parameters) -> bool:
     """Whether the parameters lie in huge pages."""
     return sum(content_of(tensor).nbytes for tensor in parameters.tensors) >= MIN_HUGE_BYTES
 
 
-def content_bytes(parameters: Parameters) -> Iterator[memoryview | bytes]:
+def _content_bytes(parameters: Parameters) -> Iterator[memoryview | bytes]:
     """The bytes of the parameters, each from its start, and one more, so that there is at least one."""
     end = 0
     for tensor, start in zip(parameters.tensors, _starts(parameters), strict=True):
