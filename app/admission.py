@@ -47,7 +47,7 @@ def refusal(
     """
     models = {**others, request.model: model}
     refusals = (_model_refusal(digest, models.get(digest), request) for digest in request.models)
-    problem = next(filter(None, refusals), None) or _targets_refusal(request)
+    problem = next(filter(None, refusals), None) or _targets_refusal(request) or _unmeasured_refusal(request)
     if problem is not None:
         return problem
     known = {digest: one.inspection for digest, one in models.items() if one and one.inspection}
@@ -278,6 +278,27 @@ def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> 
             message = f"{DYNAMIC_ON_GPU}: fix {', '.join(map(repr, sizes))}, as in `--input x=1x3x224x224`"
             return _refused(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, field, message)
     return None
+
+
+def _unmeasured_refusal(request: Submission) -> Problem | None:
+    """Refuse what only a worker's own processor does, where no target is measured there."""
+    if request.device is None and any(
+        runs_on_workers(triple_of(target)) and not gpus_of(target) for target in request.targets
+    ):
+        return None
+    asked = (
+        (request.benchmark.compare, "benchmark.compare", "other runtimes are timed"),
+        (request.tune.publish_early, "tune.publish_early", "early bundles are measured"),
+    )
+    errors = tuple(
+        FieldError(field=field, message=f"{what} on the worker's processor only: leave it out")
+        for is_given, field, what in asked
+        if is_given
+    )
+    if not errors:
+        return None
+    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
+    return make_problem(ErrorCode.REQUEST_INVALID, detail, errors=errors)
 
 
 def _verification_refusal(request: Submission, target: Target) -> Problem | None:

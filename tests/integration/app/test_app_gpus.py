@@ -78,6 +78,13 @@ BAD: tuple[tuple[dict[str, Any], str, str, str], ...] = (
     ({"kernels": {"linear": "openblas"}}, "request-invalid", "kernels", "are for processors"),
     ({"kernels": {"linear": "auto"}}, "request-invalid", "kernels", "are for processors"),
     ({"parameters": "separate"}, "request-invalid", "parameters", "set it to `bound`"),
+    ({"benchmark": {"compare": True}}, "request-invalid", "benchmark.compare", "on the worker's processor"),
+    (
+        {"tune": {"trials": 8, "publish_early": True}},
+        "request-invalid",
+        "tune.publish_early",
+        "on the worker's processor",
+    ),
     (BATCH, "dynamic-shapes-unsupported", "dimensions", "fixed sizes: fix 'batch'"),
     (
         {"entries": {"one": {}, "many": BATCH}},
