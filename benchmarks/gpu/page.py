@@ -40,10 +40,11 @@ def section(folder: Path) -> list[str]:
         "",
         "Milliseconds of one run by events, the median of 200 in ten turns with the others; `cold` is after "
         "the second-level cache was overwritten. No trials. Weights are random. The ratio is to the fastest "
-        "other. Errors are relative to float64 on the GPU, as root mean squares of the first output.",
+        "other. Errors are relative to float64 on the GPU, as root mean squares of the first output. The "
+        "verdict is that of the outputs beside torch's on the processor, by the tolerance of verification.",
         "",
         *table(
-            ("model", "batch", "precision", _OURS, "cold", *peers, "ratio", "error", "torch's"),
+            ("model", "batch", "precision", _OURS, "cold", *peers, "ratio", "error", "torch's", "verdict"),
             [_row(case, peers) for case in cases],
         ),
         "",
@@ -93,7 +94,7 @@ def _row(case: dict[str, Any], peers: Sequence[str]) -> tuple[str, ...]:
     theirs = (three_digits(times[peer]["warm_ms"]) if peer in times else "" for peer in peers)
     ours = (three_digits(times[_OURS]["warm_ms"]), three_digits(times[_OURS]["cold_ms"]))
     errors = (f"{case['errors'][side]:.1e}" for side in ("ours", "torch"))
-    return (*_parts(case), *ours, *theirs, f"{_ratio(case):.2f}", *errors)
+    return (*_parts(case), *ours, *theirs, f"{_ratio(case):.2f}", *errors, case["verdict"])
 
 
 def _means(cases: list[dict[str, Any]]) -> list[str]:

@@ -1,8 +1,9 @@
-"""Libraries for GPUs that a device verifies, since the worker has no GPU."""
+"""Bundles for GPUs where there is one: a device that verifies them, and tensors in the GPU's memory."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -80,6 +81,34 @@ def test_a_device_runs_the_bundle_on_its_gpu(bundle: Path, tmp_path: Path) -> No
 def test_a_device_without_the_driver_says_so(bundle: Path) -> None:
     found = run_on_device(bundle, ("env", "LD_LIBRARY_PATH="))
     assert "its driver (libcuda.so.1) is not installed here" in found["failure"]
+
+
+def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "driver").mkdir()
+    log, driver = tmp_path / "log", build_driver(tmp_path / "driver")
+    settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARCH": "90"}
+    command = [sys.executable, str(Path(__file__).with_name("gpu_tensors.py")), str(bundle)]
+
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["new"] == {"shape": [1, 4], "device": "cuda:0"}
+    assert shown["is_own"]
+    assert shown["first_byte"] > 0  # the driver's kernels add to the first byte
+    assert {name: text.split(" is ")[0] for name, text in shown["refused"].items()} == {
+        "missing": "missing tensor 'input_0'",
+        "elsewhere": "'input_0'",
+        "another size": "'input_0'",
+        "not contiguous": "'input_0'",
+    }
+    calls = log.read_text()
+    assert "to_device" in calls.split("cuLaunchKernel")[0]  # the parameters, before the first run
+    assert "to_device" not in calls.split("cuLaunchKernel", 1)[1]
+    assert "to_host" not in calls
+    assert calls.count("cuGraphLaunch") == 2  # from the second run on the same tensors
 
 
 @pytest.mark.parametrize(
