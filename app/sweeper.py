@@ -120,6 +120,7 @@ def delete_expired(service: Service) -> int:
     while service.store.records.trim():
         pass
     service.store.records.delete_unused()
+    service.store.cost_models.delete_unused()
     _expire(service.store.audit.expire, settings.audit_retention_days)
     grace_seconds = settings.blob_grace_seconds
     swept = sweep_blobs(service.store.database, service.store.artifacts, grace_seconds, grace_seconds)

@@ -10,7 +10,6 @@ JobError                      one job ends, with a stable code
 └─ StageFailedError           a stage failed; names the stage                    pipeline/pipeline.py
 
 WorkerError                   the worker itself cannot work
-├─ CostModelFileError         the operator's cost model cannot be used
 ├─ MetricsPortError           the port for metrics cannot be opened
 ├─ SandboxIncompleteError     a required layer of the confinement does not hold
 ├─ SigningKeyError            the key that signs bundles cannot be used
@@ -35,6 +34,7 @@ BadBundleError                the bundle is not one that a device unpacks
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py
 CostModelError                a file of a cost model cannot be read              tuning/cost_model/trees.py
+TrainingFailedError           the training of a cost model failed                  supervisor/learning.py
 LinkError                     the linker failed                                  codegen/link.py
 GpuError                      the driver refused a step of a candidate's runs  candidates/gpu_timing.py
 WrongResultError              a candidate computes something else              candidates/gpu_timing.py
@@ -132,10 +132,6 @@ class MetricsPortError(WorkerError):
 
 class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold, so this worker must not take jobs."""
-
-
-class CostModelFileError(WorkerError):
-    """The file of ``BESSEMER_COST_MODEL`` cannot be used."""
 
 
 class SigningKeyError(WorkerError):

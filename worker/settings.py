@@ -75,11 +75,6 @@ class WorkerSettings(BaseSettings):
         description="A file with an Ed25519 private key in PEM, which signs the provenance of bundles: see "
         "docs/security.md. Default: bundles are not signed.",
     )
-    cost_model: Path | None = Field(
-        default=None,
-        description="A cost model that `python -m worker.learn` trained on this service's records: see "
-        "docs/records.md. Searches use it in place of the one that Bessemer brings. Default: that one.",
-    )
     work_dir: Path = Field(
         default_factory=_default_work_dir,
         description="The parent of the folders of running jobs. Default: `/tmp/bessemer-work-<uid>`. "

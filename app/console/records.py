@@ -15,4 +15,5 @@ def show_records(request: Request, service: ServiceDep) -> Response:
     """A page of records, newest first."""
     query = given(request, RecordQuery)
     found = service.data.records.page(query.limit, query.cursor, query)
-    return page(request, "records.html.j2", found=found, query=query, next=next_page(request, found.next))
+    following, model = next_page(request, found.next), service.data.cost_model.get()
+    return page(request, "records.html.j2", found=found, query=query, next=following, model=model)

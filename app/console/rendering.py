@@ -10,7 +10,7 @@ from app.console.static_files import address
 from app.identity.caller import Caller
 from bessemer.contract.access import Scope
 from bessemer.figures.templates import open_templates
-from bessemer.figures.words import duration
+from bessemer.figures.words import duration, percent
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -29,6 +29,7 @@ TEMPLATES = open_templates(
     {
         "moment": words.moment,
         "duration": duration,
+        "percent": percent,
         "seconds": words.seconds,
         "size": words.size,
         "short": words.short,

@@ -16,20 +16,18 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from benchmarks.cost_model.page import TOPIC
-from benchmarks.cost_model.results import CostModelResults, FamilyAccuracy
+from benchmarks.cost_model.results import CostModelResults
 from benchmarks.machine import describe
+from bessemer.contract.cost_model import MeasuredFunction
 from worker.compiler.tuning.cost_model import trees
-from worker.compiler.tuning.cost_model.training import MeasuredFunction, train
+from worker.compiler.tuning.cost_model.training import train
 from worker.measure.machine import processor
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHIPPED = Path(trees.__file__).with_name(trees.SHIPPED)
 MINUTES = 30.0
 THREADS = (1, 2)
-_LINES: TypeAdapter[MeasuredFunction] = TypeAdapter(MeasuredFunction)
 
 
 def main() -> None:
@@ -46,7 +44,9 @@ def main() -> None:
         own = ("--threads", str(threads), "--minutes", str(share))
         subprocess.run([*command, *own], check=True, env=environment)
     functions = [
-        _LINES.validate_json(line) for path in arguments.measured for line in path.read_text().splitlines()
+        MeasuredFunction.model_validate_json(line)
+        for path in arguments.measured
+        for line in path.read_text().splitlines()
     ]
     source = f"{processor()}, {datetime.now(UTC):%Y-%m-%d}, python -m benchmarks.cost_model"
     model = train(functions, arguments.seed, len(os.sched_getaffinity(0)), source)
@@ -62,11 +62,7 @@ def main() -> None:
         plans=model.plans,
         version=model.version,
         model_bytes=len(text),
-        accuracy=[
-            FamilyAccuracy(family=family.family, used=judged.is_better, **judged.model_dump())
-            for family in model.families
-            for judged in family.judged
-        ],
+        accuracy=list(model.accuracy),
     )
     for one in results.accuracy:
         print(
@@ -101,7 +97,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     draws = random.Random(arguments.seed)
     with arguments.measured[0].open("a") as lines:
         for found in time_functions(arguments.threads, draws, lambda: time.monotonic() < end):
-            lines.write(_LINES.dump_json(found).decode() + "\n")
+            lines.write(found.model_dump_json() + "\n")
             lines.flush()
             print(f"{found.source:16} {found.family:12} {found.kind} {len(found.seconds)}", flush=True)
 

@@ -15,6 +15,7 @@ import tvm
 from tvm import tirx
 
 from benchmarks.cost_model.workloads import arguments_of, functions_of, sources
+from bessemer.contract.cost_model import MeasuredFunction
 from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.blocks import REFUSALS
@@ -23,7 +24,6 @@ from worker.compiler.schedules.plans import with_plan
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.target import host_mcpu
 from worker.compiler.tuning.cost_model.features import family_of, features_of, kind_of
-from worker.compiler.tuning.cost_model.training import MeasuredFunction
 from worker.compiler.tuning.stored_records import workload_of
 from worker.errors import short_message
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.cost_model.results import CostModelResults, FamilyAccuracy
+from benchmarks.cost_model.results import CostModelResults
 from benchmarks.tables import describe_machine, from_file, newest, table
+from bessemer.contract.cost_model import MIN_FUNCTIONS, RankedFamily
 from bessemer.figures.words import percent
-from worker.compiler.tuning.cost_model.trees import MIN_FUNCTIONS
 
 TOPIC = "cost-model"
 
@@ -52,7 +52,7 @@ def section(folder: Path) -> list[str]:
     ]
 
 
-def _row(one: FamilyAccuracy) -> tuple[str, ...]:
+def _row(one: RankedFamily) -> tuple[str, ...]:
     return (
         one.family,
         one.kind,

@@ -5,24 +5,7 @@ from datetime import datetime
 from pydantic import BaseModel
 
 from benchmarks.machine import Machine
-
-
-class FamilyAccuracy(BaseModel):
-    """How plans of a family were ranked on functions that the model had not seen.
-
-    ``accuracy`` is of pairs of plans, ``regret`` how much longer than the best the first choice takes; those
-    of the family's own model are ``analytic``. ``used`` says whether the learned model takes its place.
-    """
-
-    family: str
-    kind: str
-    functions: int
-    pairs: int
-    accuracy: float
-    analytic_accuracy: float
-    regret: float
-    analytic_regret: float
-    used: bool
+from bessemer.contract.cost_model import RankedFamily
 
 
 class CostModelResults(BaseModel):
@@ -37,4 +20,4 @@ class CostModelResults(BaseModel):
     plans: int
     version: str
     model_bytes: int
-    accuracy: list[FamilyAccuracy]
+    accuracy: list[RankedFamily]

@@ -9,7 +9,9 @@ import typer
 
 from bessemer.cli.arguments import LimitOption, aware
 from bessemer.cli.output import JsonOption, UrlOption, connected, print_lines, print_result, results, table
+from bessemer.contract.cost_model import RankedFamily
 from bessemer.contract.records import RecordPage, TuningRecord
+from bessemer.figures.words import percent
 
 HEADINGS = (
     "function",
@@ -22,6 +24,18 @@ HEADINGS = (
     "shared",
     "measured",
     "workload",
+)
+
+RANKED_HEADINGS = (
+    "family",
+    "processor",
+    "functions",
+    "pairs",
+    "learned",
+    "family's own",
+    "loss, learned",
+    "loss, own",
+    "used",
 )
 
 records = typer.Typer(
@@ -124,6 +138,32 @@ def delete(
             target=target, threads=threads, workload=workload, won=won, since=aware(since)
         )
         print_result(found, [f"{found.deleted} records deleted"], json)
+
+
+@records.command("model")
+def show_model(json: JsonOption = False, url: UrlOption = None) -> None:
+    """Show the cost model that learned from your searches, and how well it ranks plans."""
+    with connected(url) as client:
+        found = client.cost_model()
+        trained_at = f"{found.trained_at.astimezone():%Y-%m-%d %H:%M:%S}"
+        trained_on = f"{found.plans} plans of {found.functions} functions"
+        heading = f"{found.version}, trained {trained_at} on {trained_on}"
+        lines = table([_ranked(family) for family in found.families], RANKED_HEADINGS, "")
+        print_result(found, [heading, *lines], json)
+
+
+def _ranked(family: RankedFamily) -> tuple[str, ...]:
+    return (
+        family.family,
+        family.kind,
+        str(family.functions),
+        str(family.pairs),
+        percent(family.accuracy),
+        percent(family.analytic_accuracy),
+        percent(family.regret),
+        percent(family.analytic_regret),
+        "yes" if family.used else "",
+    )
 
 
 def _row(record: TuningRecord) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from bessemer.client.sources import ExtensionSource, ModelSource, Progress
 from bessemer.client.steps import Call, Flow, exchange, fetch
 from bessemer.client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport, make_settings
 from bessemer.contract.audit import AuditPage
+from bessemer.contract.cost_model import LearnedCostModel
 from bessemer.contract.device import DeviceList
 from bessemer.contract.extension import Extension
 from bessemer.contract.fleet import TargetList
@@ -322,6 +323,15 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
     def usage(self) -> Flow[Usage]:
         """Get what the caller's tenant uses, and its limits."""
         return fetch(Usage, Call("GET", "/v1/usage"))
+
+    @operation
+    def cost_model(self) -> Flow[LearnedCostModel]:
+        """Get the cost model that learned from your tenant's searches.
+
+        Raises:
+            NotFoundError: none has learned from them yet.
+        """
+        return fetch(LearnedCostModel, Call("GET", "/v1/tuning/cost-model"))
 
     @operation
     def workers(self) -> Flow[WorkerList]:

@@ -13,6 +13,7 @@ from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.migrate import migrate
 from bessemer.store.queue_port import TaskKind
 from bessemer.store.rows.audit import Audit
+from bessemer.store.rows.cost_models import CostModels, TenantCostModel
 from bessemer.store.rows.device_tasks import DeviceTasks
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs, Logs
@@ -53,6 +54,7 @@ class TenantStore:
     usage: TenantUsage
     devices: TenantDevices
     records: TenantRecords
+    cost_model: TenantCostModel
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Store:
     device_tasks: DeviceTasks
     worker_time: WorkerTime
     records: TuningRecords
+    cost_models: CostModels
     removal: Removal
     keys: Keys
     audit: Audit
@@ -90,6 +93,7 @@ class Store:
             usage=TenantUsage(self.database, tenant),
             devices=TenantDevices(self.database, tenant, self.device_tasks.lease_seconds),
             records=TenantRecords(self.database, tenant),
+            cost_model=TenantCostModel(self.database, tenant),
         )
 
     def secret(self, name: str) -> bytes:
@@ -150,6 +154,7 @@ def open_store(settings: StoreSettings) -> Store:
             device_tasks=DeviceTasks(database, settings.device_lost_seconds),
             worker_time=WorkerTime(database),
             records=TuningRecords(database),
+            cost_models=CostModels(database),
             removal=Removal(database),
             keys=Keys(database),
             audit=Audit(database),

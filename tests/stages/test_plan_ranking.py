@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
-from pathlib import Path
 
 import family_samples
 import numpy as np
@@ -12,21 +11,20 @@ import pytest
 import tvm
 from family_samples import Array, main_of, target_of
 from tvm import relax, tirx
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
+from bessemer.contract.cost_model import Judgement
 from bessemer.contract.report import ANALYTIC
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.target import LINUX_X86_64, ExplicitTarget, resolve_target
 from bessemer.contract.triple import WINDOWS_X86_64
 from worker.compiler.schedules.default import ranked_plans, schedule_rest
-from worker.compiler.schedules.plans import noted_plan, numbers_of, space_of
+from worker.compiler.schedules.plans import noted_plan, numbers_of
 from worker.compiler.schedules.processors import machine_of
 from worker.compiler.target import compile_target
+from worker.compiler.tuning.cost_model import measured
 from worker.compiler.tuning.cost_model.features import family_of, features_of
 from worker.compiler.tuning.cost_model.ranking import in_order, preferred_plans, ranker_for
-from worker.compiler.tuning.cost_model.recorded import functions_of_records
-from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel, Judgement
+from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel
 from worker.compiler.tuning.cost_model.version import FEATURES
 from worker.errors import JobError
 from worker.job.compilation import refuse_search
@@ -124,7 +122,7 @@ def test_the_model_ranks_only_what_it_was_better_for(
     function = function_of(optimized("matmul"), "matmul")
     plans = ranked_plans(function, target).plans
 
-    ranker = ranker_for(plans, target, model)
+    ranker = ranker_for(plans, target, () if model is None else (model,))
     ordered = in_order(tvm.IRModule({"main": function}), plans, ranker)
 
     assert ordered == (tuple(reversed(plans)) if learned else plans)
@@ -136,7 +134,7 @@ def test_without_measurements_functions_carry_the_plan_that_the_model_prefers() 
     plans = ranked_plans(function_of(module, "matmul"), TARGET).plans
     model = reversing("matmul")
 
-    chosen, rankers = preferred_plans(module, TARGET, model)
+    chosen, rankers = preferred_plans(module, TARGET, (model,))
 
     functions = [each for each in chosen.functions.values() if isinstance(each, tirx.PrimFunc)]
     assert [each for each in map(noted_plan, functions) if each] == [numbers_of(plans[-1])]
@@ -165,25 +163,36 @@ def test_a_search_that_nothing_measures_needs_a_model_for_its_processor(
     resolved = compile_target(resolve_target(target, "x86-64", 2))
 
     if ranks:
-        refuse_search(request, resolved, model=reversing("matmul", kind))
+        refuse_search(request, resolved, models=(reversing("matmul", kind),))
         return
     with pytest.raises(JobError, match="a search measures code"):
-        refuse_search(request, resolved, model=reversing("matmul", kind))
+        refuse_search(request, resolved, models=(reversing("matmul", kind),))
 
 
-def test_records_of_plans_are_what_the_model_learns_from(tmp_path: Path) -> None:
-    function = function_of(optimized("matmul"), "matmul")
-    task = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    plans = ranked_plans(function, TARGET).plans
-    files = (tmp_path / "database_workload.json", tmp_path / "database_tuning_record.json")
-    database = ms.database.JSONDatabase(*map(str, files))
-    workload, arguments = database.commit_workload(task), ArgInfo.from_entry_func(task)
-    for place, seconds in ((0, 2e-3), (3, 1e-3), (3, 4e-3)):
-        (point,) = space_of(plans, [plans[place]]).generate_design_space(task)
-        record = ms.database.TuningRecord(point.trace, workload, [seconds], TARGET, arguments)
-        database.commit_tuning_record(record)
+def test_the_first_model_that_was_better_ranks_the_plans() -> None:
+    plans = ranked_plans(function_of(optimized("matmul"), "matmul"), TARGET).plans
+    own, shipped = reversing("matmul"), reversing("matmul").model_copy(update={"data": "1" * 64})
 
-    (found,) = functions_of_records(tmp_path)
+    assert ranker_for(plans, TARGET, (own, shipped)).name == f"learned {own.version}"
+    assert ranker_for(plans, TARGET, (reversing("rows"), shipped)).name == f"learned {shipped.version}"
 
-    assert (found.family, found.kind) == ("matmul", "x86_64 256 parallel")
-    assert (found.places, found.seconds) == ((0, 3), (2e-3, 1e-3))
+
+@pytest.mark.parametrize(
+    ("most", "timed", "expected"), [(32, 0, None), (32, 1, None), (32, 2, 2), (4, 4, 4), (4, 9, 4)]
+)
+def test_measured_plans_are_what_the_model_learns_from(
+    most: int, timed: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "MAX_PLANS", most)
+    module = tvm.IRModule({"main": function_of(optimized("matmul"), "matmul")})
+    plans = ranked_plans(module["main"], TARGET).plans[:timed]
+
+    found = measured.measured_function(module, {plan: 1.0 + place for place, plan in enumerate(plans)}, TARGET)
+
+    if found is None:
+        assert expected is None
+        return
+    assert (found.family, found.kind, len(found.seconds)) == ("matmul", "x86_64 256 parallel", expected)
+    assert (found.places[0], found.places[-1]) == (0, len(plans) - 1)
+    assert found.seconds == tuple(1.0 + place for place in found.places)
+    assert found.features[0]["rank"] == 0 < found.features[1]["rank"]

@@ -17,6 +17,7 @@ from stage_samples import make_context as stage_context
 from test_tune_search import HOST, Told, check_outputs, make_context, make_inputs, server, two_layers
 from torch import nn
 
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import (
@@ -37,7 +38,13 @@ from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workl
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
-from worker.protocol.messages import NearRecordsRequested, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import (
+    NearRecordsRequested,
+    PlansMeasured,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import RecordsAnswer
 
 __all__ = ["server"]
@@ -57,6 +64,7 @@ class KeptHere:
     sized: list[SizedFunction] = field(default_factory=list)
     told: list[TrialsMeasured] = field(default_factory=list)
     judged: list[JudgedTrial] = field(default_factory=list)
+    plans: list[MeasuredFunction] = field(default_factory=list)
 
     def ask(self, message: RecordsRequested | NearRecordsRequested | TrialsMeasured) -> RecordsAnswer:
         if isinstance(message, NearRecordsRequested):
@@ -74,8 +82,11 @@ class KeptHere:
                 if trial.kind in function.kinds and trial.workload != function.workload:
                     yield NearTrial(workload=function.workload, trace=trial.trace)
 
-    def judge(self, message: TrialsJudged) -> None:
-        self.judged += message.judged
+    def tell(self, message: TrialsJudged | PlansMeasured) -> None:
+        if isinstance(message, PlansMeasured):
+            self.plans.append(PlansMeasured.model_validate_json(message.model_dump_json()).function)
+        else:
+            self.judged += message.judged
 
     @property
     def trials(self) -> list[MeasuredTrial]:

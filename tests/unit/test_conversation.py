@@ -4,6 +4,7 @@ from functools import reduce
 
 import pytest
 
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.job import Figures
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import SearchScope
@@ -20,6 +21,7 @@ from worker.protocol.messages import (
     Failed,
     Message,
     NearRecordsRequested,
+    PlansMeasured,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -51,6 +53,16 @@ ASKED = RecordsRequested(scope=SCOPE, functions=("1",), applies=False)
 NEAR = NearRecordsRequested(functions=())
 TOLD = TrialsMeasured(first=0, trials=(), elapsed_seconds=1.0)
 JUDGED = TrialsJudged(judged=())
+PLANS = PlansMeasured(
+    function=MeasuredFunction(
+        source="1",
+        family="matmul",
+        kind="x86_64 256 parallel",
+        features=({"rank": 0.0}, {"rank": 1.0}),
+        places=(0, 1),
+        seconds=(1.0, 2.0),
+    )
+)
 PROGRESS = ProgressMade(stage=Stage.CAPTURE, done=1, total=2)
 
 
@@ -69,7 +81,7 @@ def heard(*messages: Message, seconds: float = 1.0) -> Conversation:
         (CONFINED, CAPTURE, TurnRequested(), FAILED),
         (CONFINED, TUNE, CANDIDATES, CANDIDATES, FAILED),
         (CONFINED, TUNE, EARLY, EARLY, FAILED),
-        (CONFINED, TUNE, ASKED, NEAR, TOLD, TOLD, JUDGED, FAILED),
+        (CONFINED, TUNE, ASKED, NEAR, TOLD, TOLD, PLANS, JUDGED, FAILED),
         (CONFINED, PART_READ, PART_READ, ALL_READ, TurnRequested(), TurnEnded(), FAILED),
     ],
 )
@@ -91,6 +103,7 @@ def test_a_job_reports_its_stages_in_order(messages: tuple[Message, ...]) -> Non
         (CONFINED, ASKED),
         (CONFINED, NEAR),
         (CONFINED, JUDGED),
+        (CONFINED, PLANS),
         (CONFINED, TUNE, TurnRequested(), TOLD),
         (CONFINED, TUNE, TurnRequested(), ASKED),
         (CONFINED, TUNE, TurnRequested(), CANDIDATES),

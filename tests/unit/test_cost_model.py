@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from bessemer.contract.cost_model import MIN_FUNCTIONS, Judgement, MeasuredFunction
 from worker.compiler.tuning.cost_model import trees
-from worker.compiler.tuning.cost_model.training import MeasuredFunction, train
+from worker.compiler.tuning.cost_model.training import train
 from worker.compiler.tuning.cost_model.trees import (
     MAX_MODEL_BYTES,
+    MAX_NAMED_FEATURES,
     CostModelError,
     FamilyModel,
-    Judgement,
     Tree,
     read_model,
     write_model,
@@ -54,6 +56,18 @@ def test_it_learns_what_the_familys_order_does_not_know_and_is_judged_on_unseen_
     assert model.of("product", AVX2) == family
     narrow, wide = family.scores([{"width": 1.0}, {"width": 8.0}])
     assert wide > narrow
+
+
+def test_features_of_few_functions_are_left_out_beyond_the_limit() -> None:
+    names = [[f"odd-{function}-{number}" for number in range(100)] for function in range(8)]
+    odd = [
+        measured("odd", Random(1)).model_copy(update={"features": (dict.fromkeys(each, 1.0),) * 10})
+        for each in names
+    ]
+    (family,) = train([*functions(), *odd]).families
+
+    assert len(family.features) == MAX_NAMED_FEATURES
+    assert {"width", "noise"} <= set(family.features)
 
 
 def test_training_again_gives_the_same_bytes() -> None:
@@ -101,7 +115,7 @@ def test_a_plan_without_the_feature_goes_where_the_tree_says() -> None:
     ("changes", "is_better"),
     [
         ({}, True),
-        ({"functions": trees.MIN_FUNCTIONS - 1}, False),
+        ({"functions": MIN_FUNCTIONS - 1}, False),
         ({"accuracy": 0.7}, False),
         ({"regret": 0.2}, False),
     ],
@@ -185,6 +199,15 @@ def test_a_damaged_file_is_refused_with_the_reason(name: str) -> None:
 def test_other_bytes_are_refused(text: bytes) -> None:
     with pytest.raises(CostModelError):
         read_model(text)
+
+
+def test_a_damaged_model_of_the_tenant_leaves_the_one_that_ships(tmp_path: Path) -> None:
+    file = tmp_path / "cost-model.json"
+    file.write_bytes(b"{}")
+    assert trees.models_of(file) == trees.models_of(None) == (trees.shipped_model(),)
+    own = train(functions(8))
+    file.write_bytes(write_model(own))
+    assert trees.models_of(file)[0] == own
 
 
 def test_a_written_model_reads_as_it_was() -> None:

@@ -67,7 +67,7 @@ class StageContext:
     None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm. ``publish`` publishes the
     early bundle in ``output`` and returns why it could not. ``compares`` says that the benchmark may time
     other runtimes. ``stored`` are the service's tuning records, if they serve this compilation.
-    ``cost_model`` is the file of the operator's cost model, if there is one.
+    ``cost_model`` is the file of the tenant's own cost model, if there is one.
     """
 
     scratch: Path

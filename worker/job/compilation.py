@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bessemer.bundle.manifest import PARAMETERS, REPORT
@@ -25,7 +25,7 @@ from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.pipeline.pipeline import Reached, run_pipeline
 from worker.compiler.target import CompileTarget, compile_target, device_features, refuse_unrunnable
 from worker.compiler.tuning.cost_model.features import kind_of
-from worker.compiler.tuning.cost_model.trees import CostModel, learned_model
+from worker.compiler.tuning.cost_model.trees import CostModel, models_of
 from worker.compiler.tuning.given_schedules import check_schedules
 from worker.compiler.values import (
     Benchmarked,
@@ -99,7 +99,7 @@ def compile_model(
         refuse_unrunnable(target, by_device)
     on_device = order.work.searches_on_device
     model = folder.cost_model if folder.cost_model.is_file() else None
-    refuse_search(request, target, on_device, learned_model(model))
+    refuse_search(request, target, on_device, models_of(model))
     extensions = load_extensions(order.work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
@@ -238,7 +238,7 @@ def refuse_search(
     request: CompilationRequest,
     target: CompileTarget,
     on_device: bool = False,
-    model: CostModel | None = None,
+    models: Sequence[CostModel] = (),
 ) -> None:
     """Refuse a search for schedules where nothing can measure the target's code.
 
@@ -249,7 +249,7 @@ def refuse_search(
         request: the request.
         target: its target.
         on_device: whether a device measures.
-        model: the learned cost model.
+        models: the learned cost models.
 
     Raises:
         JobError: ``target-not-runnable``.
@@ -257,7 +257,7 @@ def refuse_search(
     if target.gpu is not None:
         return
     if request.searches and not ((target.is_native or on_device) and request.is_verified):
-        if not target.is_native and model is not None and model.serves(kind_of(target.llvm)):
+        if not target.is_native and any(model.serves(kind_of(target.llvm)) for model in models):
             return
         name = target.resolved.name
         detail = (

@@ -37,7 +37,7 @@ class JobFolder:
 
     @property
     def cost_model(self) -> Path:
-        """The operator's cost model, read-only; there is none if searches use the one that ships."""
+        """The cost model that learned from the tenant's searches, read-only, if there is one."""
         return self.path / "cost-model.json"
 
     @property

@@ -9,6 +9,7 @@ from worker.measure.devices import read_answer
 from worker.protocol.messages import (
     Message,
     NearRecordsRequested,
+    PlansMeasured,
     RecordsRequested,
     TrialsJudged,
     TrialsMeasured,
@@ -16,6 +17,7 @@ from worker.protocol.messages import (
 from worker.protocol.order import RecordsAnswer
 
 Question = RecordsRequested | NearRecordsRequested | TrialsMeasured
+Report = TrialsJudged | PlansMeasured
 
 
 class Records(Protocol):
@@ -25,8 +27,8 @@ class Records(Protocol):
         """Wait until records are found, or until trials are stored."""
         ...
 
-    def judge(self, message: TrialsJudged) -> None:
-        """Tell which records won."""
+    def tell(self, message: Report) -> None:
+        """Tell which records won, or what was measured of plans."""
         ...
 
 
@@ -47,6 +49,6 @@ class AskedRecords:
         self._send(message)
         return RecordsAnswer.model_validate_json(read_answer(self._answers))
 
-    def judge(self, message: TrialsJudged) -> None:
-        """See ``Records.judge``."""
+    def tell(self, message: Report) -> None:
+        """See ``Records.tell``."""
         self._send(message)

@@ -19,6 +19,7 @@ from worker.protocol.messages import (
     Invoked,
     Message,
     NearRecordsRequested,
+    PlansMeasured,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -40,6 +41,7 @@ Question = (
     | NearRecordsRequested
     | TrialsMeasured
     | TrialsJudged
+    | PlansMeasured
 )
 """What a job asks for or reports, beside its turns, while a stage runs."""
 LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 
 from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, DeviceFeature, Platform
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
@@ -126,6 +127,8 @@ class EarlyBundleMade(Document):
 MAX_FUNCTIONS = 4096
 MAX_SIZED_FUNCTIONS = 256
 MAX_TRIALS_AT_ONCE = 64
+MAX_LEARNED_FUNCTIONS = 256
+"""Of how many functions a job may tell what it measured of their plans."""
 
 
 class RecordsRequested(Document):
@@ -162,6 +165,13 @@ class TrialsJudged(Document):
 
     kind: Literal["trials-judged"] = "trials-judged"
     judged: Annotated[tuple[JudgedTrial, ...], Field(max_length=MAX_TRIALS_AT_ONCE)]
+
+
+class PlansMeasured(Document):
+    """What a search measured of a function's plans, for cost models; ``source`` is the function's hash."""
+
+    kind: Literal["plans-measured"] = "plans-measured"
+    function: MeasuredFunction
 
 
 class BundleRead(Document):
@@ -328,6 +338,7 @@ Message = Annotated[
     | NearRecordsRequested
     | TrialsMeasured
     | TrialsJudged
+    | PlansMeasured
     | BundleRead
     | Failed
     | Inspected

@@ -32,8 +32,8 @@ from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
 UMASK = 0o077
-UPLOADS = ("model-*", "extension-*", "inputs")
-"""The files of a job besides its model."""
+FILES = ("model-*", "extension-*", "inputs", "cost-model.json")
+"""The files of a job besides its model, by pattern."""
 DEVICES = tuple(Path("/dev") / name for name in ("null", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
 """What the loader and the libraries read to identify the machine."""
@@ -91,7 +91,7 @@ def job_rules(folder: Path) -> tuple[Rule, ...]:
         *(Rule(device, READ_WRITE_FILE) for device in DEVICES),
         Rule(Path(worker.__path__[0]).resolve().parent / "LICENSE", READ),
         Rule(folder / "model", READ),
-        *(Rule(file, READ) for pattern in UPLOADS for file in folder.glob(pattern)),
+        *(Rule(file, READ) for pattern in FILES for file in folder.glob(pattern)),
         *(Rule(folder / name, WORK_IN) for name in ("output", "scratch")),
     )
 

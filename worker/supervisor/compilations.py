@@ -82,7 +82,8 @@ class CompilationTask(RowTask[Compilation]):
             if isinstance(found, Problem):
                 return found
             uploads.append(found)
-        self._runner.give_cost_model(folder, slot)
+        if row.request.searches:
+            await self._runner.give_cost_model(attempt.tenant, folder, slot)
         logs = self._runner.store.logs
         record = CompilationRecord(self._jobs, row.id, attempt, self._in_flight.begin, logs.write)
         settings, timeout_seconds = self._runner.settings, row.request.timeout_seconds

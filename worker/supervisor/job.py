@@ -27,6 +27,7 @@ from worker.protocol.messages import (
     Inspected,
     Invoked,
     NearRecordsRequested,
+    PlansMeasured,
     ProgressMade,
     RecordsRequested,
     StageFinished,
@@ -67,8 +68,8 @@ class KeptRecords(Protocol):
     ) -> RecordsAnswer:
         """Find records, or store trials."""
 
-    def judge(self, message: TrialsJudged) -> None:
-        """Keep what the job says of its records until it has ended."""
+    def keep(self, message: TrialsJudged | PlansMeasured) -> None:
+        """Keep what the job says of its records and plans until it has ended."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,8 @@ async def _serve(job: RunningJob, message: Question, services: JobServices) -> N
         await _answer(job, services.publish_early(message))
     elif services.records is None:
         raise MisbehavedError("the job keeps no tuning records")
-    elif isinstance(message, TrialsJudged):
-        services.records.judge(message)
+    elif isinstance(message, TrialsJudged | PlansMeasured):
+        services.records.keep(message)
     else:
         await _answer(job, services.records.answer(message))
 

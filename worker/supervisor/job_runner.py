@@ -18,8 +18,8 @@ from bessemer.store.errors import BlobMissingError, DamagedError
 from bessemer.store.queue_port import QUEUES, Loss, PostponedError, Postponement, QueueName, TaskKind
 from bessemer.store.quotas import DEFAULT_QUOTAS, Quotas
 from bessemer.store.store import Store
-from worker.compiler.tuning.cost_model.trees import MAX_MODEL_BYTES, CostModelError, read_model
-from worker.errors import CostModelFileError, SigningKeyError, ZygoteLostError
+from worker.compiler.tuning.cost_model.version import FEATURES
+from worker.errors import SigningKeyError, ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.observer import JobObserver
 from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
@@ -68,7 +68,6 @@ class JobRunner:
         self.store = store
         self.quotas = quotas
         self.signing_key = _signing_key(settings)
-        self._cost_model = _cost_model(settings)
         self.store_retry = StoreRetry(settings.store_patience_seconds)
         self.devices = DeviceRunner(
             store.device_tasks, store.jobs, self.store_retry, settings.device_wait_seconds
@@ -183,10 +182,15 @@ class JobRunner:
         row = await self.store_retry.call(partial(self.store.for_tenant(tenant).extensions.get, digest))
         return ExtensionFile(digest=digest, name=row and row.name)
 
-    def give_cost_model(self, folder: JobFolder, slot: int) -> None:
-        """Copy the operator's cost model, if there is one, into a job's folder."""
-        if self._cost_model is not None:
-            folder.cost_model.write_bytes(self._cost_model)
+    async def give_cost_model(self, tenant: Tenant, folder: JobFolder, slot: int) -> None:
+        """Copy the cost model that learned from the tenant's searches, if there is one, into a job's folder.
+
+        Raises:
+            StoreUnavailableError: the store was unavailable for too long.
+        """
+        model = await self.store_retry.call(partial(self.store.cost_models.get, tenant, FEATURES))
+        if model is not None:
+            folder.cost_model.write_bytes(model)
             seal(folder.cost_model, self.uid(slot))
 
     async def run(
@@ -248,19 +252,6 @@ class JobRunner:
         """Count and log a task whose result was written."""
         self._metrics.ended(kind, problem)
         log.info("the task ended: %s", problem.code if problem else "succeeded")
-
-
-def _cost_model(settings: WorkerSettings) -> bytes | None:
-    """The operator's cost model, which a damaged file is not."""
-    if settings.cost_model is None:
-        return None
-    try:
-        with settings.cost_model.open("rb") as file:
-            text = file.read(MAX_MODEL_BYTES + 1)
-        read_model(text)
-    except (OSError, CostModelError) as error:
-        raise CostModelFileError(f"BESSEMER_COST_MODEL: {error}") from error
-    return text
 
 
 def _signing_key(settings: WorkerSettings) -> SigningKey | None:

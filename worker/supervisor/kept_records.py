@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.job import Compilation
 from bessemer.contract.records import JudgedTrial, SearchScope
 from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.rows.tuning_records import Batch
 from bessemer.store.store import Store
+from worker.compiler.tuning.cost_model.version import FEATURES
 from worker.errors import MisbehavedError
-from worker.protocol.messages import NearRecordsRequested, RecordsRequested, TrialsJudged, TrialsMeasured
+from worker.protocol.messages import (
+    MAX_LEARNED_FUNCTIONS,
+    NearRecordsRequested,
+    PlansMeasured,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import RecordsAnswer
 from worker.supervisor.retry import StoreRetry
 
@@ -24,6 +33,7 @@ class JobRecords:
         limit_bytes: the size that the tenant's records may have; None: unlimited.
         scope: what the job has said that its records are about; None before it asked for any.
         judged: what it has said of its records, by function and trace.
+        plans: what it has said of plans, by function.
         stopped: whether its search was asked to stop, since the user wants the best so far.
     """
 
@@ -34,6 +44,7 @@ class JobRecords:
     limit_bytes: int | None = None
     scope: SearchScope | None = None
     judged: dict[tuple[str, str], JudgedTrial] = field(default_factory=dict)
+    plans: dict[str, MeasuredFunction] = field(default_factory=dict)
     stopped: bool = False
 
     async def answer(
@@ -53,15 +64,32 @@ class JobRecords:
             return await self.retry.call(partial(self._find_near, message))
         return await self.retry.call(partial(self._add, message))
 
-    def judge(self, message: TrialsJudged) -> None:
-        """Keep what the job says of its records until it has ended."""
-        self.judged |= {(trial.workload, trial.digest): trial for trial in message.judged}
+    def keep(self, message: TrialsJudged | PlansMeasured) -> None:
+        """Keep what the job says of its records and plans until it has ended.
+
+        Raises:
+            MisbehavedError: it tells of the plans of too many functions, or before it has asked for records.
+        """
+        if isinstance(message, TrialsJudged):
+            self.judged |= {(trial.workload, trial.digest): trial for trial in message.judged}
+            return
+        self.plans[message.function.source] = message.function
+        if self.scope is None or len(self.plans) > MAX_LEARNED_FUNCTIONS:
+            raise MisbehavedError("the job tells of more plans than it can have measured")
 
     def settle(self, succeeded: bool) -> None:
-        """Store which records won, once the library is verified; those that lost, in any case. Blocks."""
+        """Store which records won, once the library is verified; those that lost, in any case. Blocks.
+
+        What was measured of plans is stored in any case.
+        """
+        if self.scope is None:
+            return
         judged = [trial for trial in self.judged.values() if succeeded or not trial.won]
-        if self.scope is not None and judged:
+        if judged:
             self.store.records.judge(self.attempt.tenant, self.scope, judged)
+        if self.plans:
+            measured = (self.attempt.tenant, self.scope, FEATURES, tuple(self.plans.values()))
+            self.store.cost_models.add(*measured, self.limit_bytes)
 
     def _find(self, message: RecordsRequested) -> RecordsAnswer:
         self.scope = message.scope

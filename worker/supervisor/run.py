@@ -24,6 +24,7 @@ from worker.errors import SandboxIncompleteError
 from worker.settings import WorkerSettings
 from worker.supervisor.health_server import serve_health
 from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
+from worker.supervisor.learning import Learner
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.turns import make_lock_files
@@ -43,7 +44,6 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         StoreUnavailableError: the database or the artifact store cannot be used.
         ZygoteLostError: the zygote could not be started.
         WorkDirError: the work folder, or the file for measuring in turns, cannot be used.
-        CostModelFileError: the operator's cost model cannot be used.
         SigningKeyError: the signing key cannot be used.
         SandboxIncompleteError: a required layer of the confinement does not hold.
         QuotaFileError: the file of quotas cannot be used.
@@ -59,7 +59,7 @@ async def run_supervisor(settings: WorkerSettings, store_settings: StoreSettings
         try:
             with serve_health(metrics.registry, lease, settings.metrics_host, settings.metrics_port):
                 heartbeat = await _prepare(supervisor, zygote, settings, lease)
-                await _work(supervisor, heartbeat, store, store_settings, settings.work_dir, metrics)
+                await _work(supervisor, heartbeat, store, store_settings, settings, metrics)
         finally:
             await asyncio.shield(zygote.stop())
             await asyncio.shield(asyncio.to_thread(tracer.close))
@@ -89,7 +89,7 @@ async def _work(
     heartbeat: Heartbeat,
     store: Store,
     store_settings: StoreSettings,
-    work_dir: Path,
+    settings: WorkerSettings,
     metrics: WorkerMetrics,
 ) -> None:
     lease_seconds = store_settings.worker_lost_seconds
@@ -104,8 +104,9 @@ async def _work(
             async with asyncio.TaskGroup() as group:
                 group.create_task(heartbeat.keep(store.workers, lease_seconds))
                 group.create_task(_reap(reaper, lease_seconds / CHECKS_PER_LEASE))
-                group.create_task(_sweep(work_dir))
+                group.create_task(_sweep(settings.work_dir))
                 group.create_task(devices.keep())
+                group.create_task(Learner(store.cost_models, settings.turn_limits()).keep())
                 group.create_task(consumer.run(supervisor.handle))
         finally:
             await asyncio.shield(asyncio.to_thread(_leave, reaper, supervisor.worker_id))

@@ -329,6 +329,29 @@ TUNING_KEYS = sa.Table(
     sa.Column("revision", sa.Integer, nullable=False),
 )
 
+MEASURED_PLANS = sa.Table(
+    "measured_plans",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("features_version", sa.String(20), nullable=False),
+    sa.Column("plans", sa.Integer, nullable=False),
+    sa.Column("packed", sa.LargeBinary, nullable=False),
+    sa.Column("size_bytes", sa.Integer, nullable=False),
+    sa.Column("measured_at", UtcTime, nullable=False),
+    sa.Index("measured_plans_newest", "tenant", "features_version", "measured_at"),
+)
+
+COST_MODELS = sa.Table(
+    "cost_models",
+    METADATA,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("features_version", sa.String(20), nullable=False),
+    sa.Column("document", _document(), nullable=False),
+    sa.Column("model", sa.LargeBinary, nullable=False),
+    sa.Column("learned_until", UtcTime, nullable=False),
+)
+
 KEYS = sa.Table(
     "keys",
     METADATA,

@@ -32,6 +32,7 @@ from bessemer.store.rows.tables import (
     JOB_KEYS,
     JOB_TRIALS,
     JOBS,
+    MEASURED_PLANS,
     TUNING_KEYS,
     TUNING_RECORDS,
     TUNING_WORKLOADS,
@@ -108,7 +109,7 @@ class TuningRecords:
                 for number, trial in enumerate(batch.trials, batch.first)
             ]
             if trials:
-                insert = _insert(self._database, JOB_TRIALS).on_conflict_do_nothing()
+                insert = insert_into(self._database, JOB_TRIALS).on_conflict_do_nothing()
                 connection.execute(insert, trials)
 
     def _add_within(
@@ -233,7 +234,7 @@ class TuningRecords:
                     self._revise(connection, tenant, key)
 
     def _revise(self, connection: sa.Connection, tenant: Tenant, key: Digest) -> None:
-        insert = _insert(self._database, TUNING_KEYS).values(tenant=tenant, key=key, revision=1)
+        insert = insert_into(self._database, TUNING_KEYS).values(tenant=tenant, key=key, revision=1)
         raised = {"revision": TUNING_KEYS.c.revision + 1}
         connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "key"], set_=raised))
 
@@ -294,19 +295,19 @@ def add_workloads(
         for workload, packed in sorted(workloads.items())
     ]
     named = {"named_at": database.clock}
-    insert = _insert(database, TUNING_WORKLOADS).values(named)
+    insert = insert_into(database, TUNING_WORKLOADS).values(named)
     upsert = insert.on_conflict_do_update(index_elements=["tenant", "workload"], set_=named)
     for row in rows:
         connection.execute(upsert, row)
 
 
 def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
-    """The size of a tenant's records, and of the modules of their functions."""
+    """The size of a tenant's records, of their functions' modules, and of what was measured of plans."""
     sums = (
         sa.select(sa.func.coalesce(sa.func.sum(table.c.size_bytes), 0))
         .where(table.c.tenant == tenant)
         .scalar_subquery()
-        for table in (TUNING_RECORDS, TUNING_WORKLOADS)
+        for table in (TUNING_RECORDS, TUNING_WORKLOADS, MEASURED_PLANS)
     )
     return int(connection.execute(sa.select(sum(sums, sa.literal(0)))).scalar_one())
 
@@ -345,7 +346,7 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
     ordered = [last[place] for place in sorted(last)]
     if not ordered:
         return
-    insert = _insert(database, TUNING_RECORDS)
+    insert = insert_into(database, TUNING_RECORDS)
     renewed = ("seconds", "failure", "shared", "compilation", "created_at", "size_bytes")
     known = ("default_seconds", "kind_key", "extents")
     upsert = insert.on_conflict_do_update(
@@ -451,5 +452,6 @@ def _prune(connection: sa.Connection, tenant: Tenant, keys: Sequence[Digest]) ->
         connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(free)))
 
 
-def _insert(database: Database, table: sa.Table) -> Any:
+def insert_into(database: Database, table: sa.Table) -> Any:
+    """An insertion that may say what to do on a conflict, in the database's dialect."""
     return sqlite.insert(table) if database.is_sqlite else postgresql.insert(table)

@@ -2,8 +2,10 @@
 
 import base64
 import zlib
+from datetime import UTC, datetime
 
 from bessemer.contract.base import now
+from bessemer.contract.cost_model import LearnedCostModel
 from bessemer.contract.job import Artifact, Figures
 from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
@@ -37,6 +39,13 @@ FIGURES = Figures(
 )
 SANDBOX = SandboxStatus(
     mode=SandboxMode.REQUIRED, layers=(LayerStatus(layer=Layer.UID, holds=True, required=True),)
+)
+A_COST_MODEL = LearnedCostModel(
+    version="4ac12b90dd2e",
+    trained_at=datetime(2026, 11, 1, tzinfo=UTC),
+    functions=31,
+    plans=402,
+    families=(),
 )
 ARTIFACTS = (Artifact(name="model.so", digest=DIGEST, size_bytes=1, media_type="application/x-sharedlib"),)
 INSPECTION = Inspection(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from store_samples import ARTIFACTS, DIGEST, PACKED, a_problem, a_request, an_import
+from store_samples import A_COST_MODEL, ARTIFACTS, DIGEST, PACKED, a_problem, a_request, an_import
 
 from bessemer.contract.device import DeviceRequest, DeviceResult, DeviceTask
 from bessemer.contract.listing import CompilationFilter
@@ -154,6 +154,7 @@ ATTACKS: dict[str, tuple[Callable[[TenantStore, World], object], object]] = {
     "devices.renew": (lambda own, world: own.devices.renew(world.device, world.task), UNKNOWN),
     "devices.finish": (lambda own, world: own.devices.finish(world.device, world.task, RESULT), UNKNOWN),
     "devices.bundle": (lambda own, world: own.devices.bundle(world.device, world.task), UNKNOWN),
+    "cost_model.get": (lambda own, _: own.cost_model.get(), None),
     "records.page": (lambda own, _: own.records.page(9).items, ()),
     "records.export": (lambda own, _: own.records.export(), ()),
     "records.delete": (lambda own, _: own.records.delete(), 0),
@@ -205,6 +206,7 @@ def world(store: Store, tmp_path: Path) -> World:
     store.worker_time.add(VICTIM, 5.0)
     asyncio.run(victim.parts.put_stream(chunks(), found.blob.digest, 100))
     victim.records.add((an_import(),), {"1": PACKED}, shared=True)
+    store.cost_models.put(VICTIM, "1.1", A_COST_MODEL, b"{}", A_COST_MODEL.trained_at)
     return found
 
 

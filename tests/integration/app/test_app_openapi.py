@@ -12,6 +12,7 @@ from app.settings import AppSettings
 
 PATHS = {
     "/v1/audit": {"get"},
+    "/v1/tuning/cost-model": {"get"},
     "/v1/tuning/records": {"get", "post", "delete"},
     "/v1/tuning/records/export": {"get"},
     "/v1/devices": {"get", "post"},

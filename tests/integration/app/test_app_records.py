@@ -8,12 +8,15 @@ import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request
 
+from app.routes.cost_model import COST_MODEL
 from app.service import Service
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.records import MAX_DATABASE_BYTES
 from tests.inspections import inspected
 from tests.tenant_data import own
 
 PATH = "/v1/tuning/records"
+COST_MODEL_PATH = "/v1/tuning/cost-model"
 TARGET = {"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-unknown-linux-gnu", "num-cores": 4}
 MODULE = b'{"root_index": 0, "nodes": []}'
 WORKLOAD = ["1844530", base64.b64encode(len(MODULE).to_bytes(8, "little") + MODULE).decode()]
@@ -94,6 +97,22 @@ async def test_a_database_that_is_too_large_is_refused(api: httpx.AsyncClient) -
 async def test_bad_filters_are_refused(api: httpx.AsyncClient, params: dict[str, str]) -> None:
     answer = await api.get(PATH, params=params)
     assert (answer.status_code, answer.json()["code"]) == (422, "request-invalid")
+
+
+async def test_the_cost_model_that_learned_is_shown_with_its_accuracy(
+    api: httpx.AsyncClient, front: Service
+) -> None:
+    missing = await api.get(COST_MODEL_PATH)
+    assert (missing.status_code, missing.json()["code"]) == (404, "not-found")
+    assert "the measured plans of 8 functions" in missing.json()["detail"]
+    assert "Cost model" not in (await api.get("/console/records")).text
+
+    front.store.cost_models.put(DEFAULT_TENANT, "1.1", COST_MODEL, b"{}", COST_MODEL.trained_at)
+
+    assert (await api.get(COST_MODEL_PATH)).json() == COST_MODEL.model_dump(mode="json")
+    shown = (await api.get("/console/records")).text
+    assert COST_MODEL.version in shown
+    assert "84.0 %" in shown
 
 
 async def test_the_best_is_kept_only_of_a_search(api: httpx.AsyncClient, front: Service) -> None:

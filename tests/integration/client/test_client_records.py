@@ -57,3 +57,6 @@ def test_the_command_line_does_the_same(server: str, database: Path, tmp_path: P
     assert bessemer(server, "records", "delete").returncode == 2
     assert run("delete", "--all") == "1 records deleted\n"
     assert run("list") == "no records\n"
+    missing = bessemer(server, "records", "model")
+    assert missing.returncode != 0
+    assert "No cost model has learned from your searches yet" in missing.stderr

@@ -14,6 +14,8 @@ from worker_samples import wait_until
 
 from bessemer.bundle.manifest import REPORT
 from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.base import now
+from bessemer.contract.cost_model import Judgement, LearnedCostModel
 from bessemer.contract.job import Compilation, EventType, JobState
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.records import JudgedTrial, SearchScope, TuningRecord
@@ -23,9 +25,11 @@ from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
 from bessemer.store.rows.tables import JOB_TRIALS, TUNING_RECORDS
 from tests.tenant_data import own
+from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel, write_model
+from worker.compiler.tuning.cost_model.version import FEATURES
 
 TRIALS = 40
-SEARCHED, SERVED, STOPPED = "searched-1", "served-001", "stopped-01"
+SEARCHED, SERVED, STOPPED, RANKED = "searched-1", "served-001", "stopped-01", "ranked-001"
 
 
 class Killed(NamedTuple):
@@ -104,6 +108,44 @@ def test_the_next_worker_goes_on_with_every_trial_of_the_killed_one(killed: Kill
     assert tune.stored.restored_trials == killed.trials
     assert tune.trials == TRIALS
     assert trials_of(killed.ready, SEARCHED) == 0
+
+
+def test_a_cost_model_can_learn_from_what_the_search_measured(killed: Killed) -> None:
+    lesson = killed.ready.store.cost_models.lesson(DEFAULT_TENANT, FEATURES)
+    assert lesson is not None
+    assert {function.family for function in lesson.functions} == {"matmul"}
+    assert {function.source for function in lesson.functions} <= {
+        record.workload for record in records_of(killed.ready)
+    }
+    assert all(len(function.seconds) >= 2 for function in lesson.functions)
+
+
+def test_the_tenants_own_cost_model_ranks_the_plans_of_its_searches(
+    killed: Killed, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = preferring_last_plans()
+    learned = LearnedCostModel(
+        version=model.version, trained_at=now(), functions=9, plans=99, families=model.accuracy
+    )
+    killed.ready.store.cost_models.put(DEFAULT_TENANT, FEATURES, learned, write_model(model), now())
+    submit(killed.ready, RANKED, tmp_path_factory, trials=4, from_records=False)
+    job = ended(killed.ready, RANKED)
+    assert job.state is JobState.SUCCEEDED, job.problem and job.problem.detail
+    tune = report_of(killed.ready, job).tune
+    assert tune is not None
+    assert tune.rankers == {f"learned {model.version}": 2}
+
+
+def preferring_last_plans() -> CostModel:
+    """A model that prefers the last plans of products, and claims that it was better with them."""
+    claims = {"functions": 9, "pairs": 90, "accuracy": 0.9, "analytic_accuracy": 0.8}
+    regrets = {"regret": 0.0, "analytic_regret": 0.1}
+    judged = tuple(
+        Judgement(kind=f"x86_64 {bits} parallel", **claims, **regrets)  # type: ignore[arg-type]
+        for bits in (256, 512)
+    )
+    family = FamilyModel(family="matmul", prior={"rank": 1.0}, features=(), trees=(), judged=judged)
+    return CostModel(features_version=FEATURES, data="0" * 64, functions=9, plans=99, families=(family,))
 
 
 def test_records_that_won_serve_a_compilation_without_trials(

@@ -40,7 +40,7 @@ from worker.compiler.schedules.gpu.chips import gpu_in
 from worker.compiler.spaces.space import PLANS
 from worker.compiler.tuning.assignment import assign, names_of
 from worker.compiler.tuning.cost_model.ranking import preferred_plans
-from worker.compiler.tuning.cost_model.trees import learned_model
+from worker.compiler.tuning.cost_model.trees import models_of
 from worker.compiler.tuning.course import (
     Course,
     Round,
@@ -103,7 +103,7 @@ from worker.compiler.tuning.stored_records import (
     model_of,
     scope_of,
 )
-from worker.compiler.tuning.stored_search import judge_tasks, open_journal, with_near_misses
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal, teach_plans, with_near_misses
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
@@ -284,6 +284,7 @@ def _search_and_apply(
     except NoDeviceError:
         ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
+    teach_plans(tasks, session)
     write_scripts(tasks, context.scratch / "records")
     if not options.force:
         judge_tasks(tasks, (), session)
@@ -616,7 +617,7 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
         bench=bench,
         references=references,
         journal=_journal(context, target, threads),
-        learned=learned_model(context.cost_model),
+        learned=models_of(context.cost_model),
         round_trials=ROUND_TRIALS if references is None else round_trials(threads),
     )
 

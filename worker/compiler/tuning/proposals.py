@@ -120,6 +120,11 @@ class FamilyProposals:
         if best > 0:
             self._session.fast_plans.note(self._workload, self._numbers[best])
 
+    @property
+    def measured(self) -> dict[Any, float]:
+        """The seconds of each plan that ran."""
+        return {self._plans[index]: each for index, each in self._seconds.items() if each is not None}
+
     def _chosen(self, count: int) -> tuple[int, ...]:
         if len(self._plans) <= LARGE:
             chosen = next_plans(self._numbers, self._seconds, count)

@@ -78,6 +78,7 @@ class TaskSearch:
         restored_layouts: their trials of what the layout phase may choose otherwise.
         compared: the record that was last measured beside the default schedule.
         won_record: the last record that was faster than the default schedule beside it.
+        plan_seconds: the plans that were measured, with their times.
     """
 
     name: str
@@ -98,6 +99,7 @@ class TaskSearch:
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
     compared: Compared = field(default_factory=Compared)
     won_record: TuningRecord | None = None
+    plan_seconds: dict[Any, float] = field(default_factory=dict)
     _exhausted_spaces: int = 0
     _proposals: Proposals | None = None
 
@@ -225,6 +227,8 @@ class TaskSearch:
             self._record(self.space, candidate, result)
         assert self._proposals is not None
         self._proposals.learn(candidates, results)
+        if isinstance(self._proposals, FamilyProposals):
+            self.plan_seconds = self._proposals.measured
         return len(tried)
 
     def restore(self, trials: Sequence[RestoredTrial]) -> None:

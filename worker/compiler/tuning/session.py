@@ -71,7 +71,7 @@ class TuningSession:
         round_trials: the candidates of a round.
         clock: how long builds and measurements have taken.
         journal: stores what is measured; None if nothing does.
-        learned: ranks plans before any is measured; None: the families' own order.
+        learned: rank plans before any is measured, the first that is better than the families' own order.
         fast_plans: plans that were fast for similar functions.
     """
 
@@ -87,7 +87,7 @@ class TuningSession:
     round_trials: int = ROUND_TRIALS
     clock: PhaseClock = field(default_factory=PhaseClock)
     journal: SearchJournal | None = None
-    learned: LearnedModel | None = None
+    learned: tuple[LearnedModel, ...] = ()
     fast_plans: FastPlans = field(default_factory=FastPlans)
 
     @property

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.schedule import Trace
 
 from bessemer.contract.base import Digest
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.records import (
     MAX_PACKED_CHARACTERS,
     MAX_TRACE_CHARACTERS,
@@ -61,8 +63,10 @@ from worker.errors import ran_out_of_memory, short_message, without_server_detai
 from worker.measure.records import Records
 from worker.protocol.messages import (
     MAX_FUNCTIONS,
+    MAX_LEARNED_FUNCTIONS,
     MAX_SIZED_FUNCTIONS,
     NearRecordsRequested,
+    PlansMeasured,
     RecordsRequested,
     TrialsJudged,
     TrialsMeasured,
@@ -332,7 +336,12 @@ class SearchJournal:
         """Tell which schedules won in the final comparison."""
         every = tuple(judged)
         for start in range(0, len(every), _TRIALS_AT_ONCE):
-            self.stored.judge(TrialsJudged(judged=every[start : start + _TRIALS_AT_ONCE]))
+            self.stored.tell(TrialsJudged(judged=every[start : start + _TRIALS_AT_ONCE]))
+
+    def teach(self, functions: Iterable[MeasuredFunction]) -> None:
+        """Tell what was measured of plans, for cost models."""
+        for function in islice(functions, MAX_LEARNED_FUNCTIONS):
+            self.stored.tell(PlansMeasured(function=function))
 
     def _send(self, trials: tuple[MeasuredTrial, ...], workloads: Mapping[str, str] = _NOTHING) -> None:
         self._told += sum(map(_size, trials)) + sum(map(len, workloads.values()))

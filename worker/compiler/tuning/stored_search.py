@@ -9,6 +9,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from bessemer.contract.options import STORED_OF_A_FUNCTION, SearchMethod
 from bessemer.contract.report import StoredRecordsUse
 from worker.compiler.spaces.space import RECORDS
+from worker.compiler.tuning.cost_model.measured import measured_function
 from worker.compiler.tuning.near_misses import advice_of, sized_function
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession
@@ -69,6 +70,13 @@ def _advise(tasks: Sequence[TaskSearch], journal: SearchJournal) -> None:
 def _searches_everything(task: TaskSearch) -> bool:
     """Whether the request leaves open where a task's candidates come from."""
     return task.wanted is None and task.session.options.search is SearchMethod.BOTH
+
+
+def teach_plans(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
+    """Tell what was measured of the tasks' plans, for cost models."""
+    if session.journal is not None:
+        measured = (measured_function(task.module, task.plan_seconds, session.target) for task in tasks)
+        session.journal.teach(function for function in measured if function is not None)
 
 
 def judge_tasks(

@@ -7,13 +7,14 @@ whether a plan fits registers, caches and threads. Sizes are logarithms, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from math import ceil, log2
 from typing import Any
 
 import tvm
 
+from bessemer.contract.cost_model import Features
 from bessemer.contract.triple import architecture_of
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionPlan, ConvolutionShape
 from worker.compiler.schedules.families.convolution.conv2d import plan_cycles as convolution_cycles
@@ -25,8 +26,6 @@ from worker.compiler.schedules.families.convolution.winograd_plan import cycles_
 from worker.compiler.schedules.families.matmul.plan import MatmulPlan, MatmulShape
 from worker.compiler.schedules.families.matmul.plan import plan_cycles as matmul_cycles
 from worker.compiler.schedules.processors import Machine, machine_of
-
-Features = Mapping[str, float]
 
 _BYTES = 4
 HOST_TRIPLE = "x86_64-unknown-linux-gnu"

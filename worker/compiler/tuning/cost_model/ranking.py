@@ -33,14 +33,16 @@ class LearnedRanker:
         return self.learned.scores(features_of(plans, known, shapes, machine_of(self.target)))
 
 
-def ranker_for(plans: Sequence[Any], target: tvm.target.Target, model: CostModel | None) -> Ranker:
-    """What ranks the plans of a function: the model if it was better for such plans and processors."""
-    if model is None or not plans or gpu_in(target) is not None:
+def ranker_for(plans: Sequence[Any], target: tvm.target.Target, models: Sequence[CostModel]) -> Ranker:
+    """What ranks the plans of a function: the first model that was better for such plans and processors."""
+    if not plans or gpu_in(target) is not None:
         return AnalyticRanker()
-    learned = model.of(family_of(plans[0]), kind_of(target))
-    if learned is None:
-        return AnalyticRanker()
-    return LearnedRanker(f"learned {model.version}", learned, target)
+    family, kind = family_of(plans[0]), kind_of(target)
+    for model in models:
+        learned = model.of(family, kind)
+        if learned is not None:
+            return LearnedRanker(f"learned {model.version}", learned, target)
+    return AnalyticRanker()
 
 
 def in_order(workload: tvm.IRModule, plans: Sequence[Any], ranker: Ranker) -> tuple[Any, ...]:
@@ -51,7 +53,7 @@ def in_order(workload: tvm.IRModule, plans: Sequence[Any], ranker: Ranker) -> tu
 
 
 def preferred_plans(
-    module: tvm.IRModule, target: tvm.target.Target, model: CostModel | None
+    module: tvm.IRModule, target: tvm.target.Target, models: Sequence[CostModel]
 ) -> tuple[tvm.IRModule, dict[str, int]]:
     """Let each function carry the plan that ranks first, where that is not its family's own first.
 
@@ -65,7 +67,7 @@ def preferred_plans(
         plans = ranked_plans(function, target).plans
         if not plans:
             continue
-        ranker = ranker_for(plans, target, model)
+        ranker = ranker_for(plans, target, models)
         counts[ranker.name] = counts.get(ranker.name, 0) + 1
         first = in_order(tvm.IRModule({"main": function}), plans, ranker)[0]
         if first != plans[0]:

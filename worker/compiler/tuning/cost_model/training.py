@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import expm1, log
 from typing import Any
 
 import numpy as np
 
-from worker.compiler.tuning.cost_model.features import Features
-from worker.compiler.tuning.cost_model.trees import CostModel, FamilyModel, Judgement, Tree
+from bessemer.contract.cost_model import Features, Judgement, MeasuredFunction
+from worker.compiler.tuning.cost_model.trees import (
+    MAX_FAMILIES,
+    MAX_NAMED_FEATURES,
+    CostModel,
+    FamilyModel,
+    Tree,
+)
 from worker.compiler.tuning.cost_model.version import FEATURES
 
 CLEARLY = 1.03
@@ -43,31 +49,10 @@ _SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class MeasuredFunction:
-    """Plans of one function on one processor, with their times.
-
-    Attributes:
-        source: what it is held out with: a model, or a record's function.
-        family: whose plans these are.
-        kind: of the processor: see ``kind_of``.
-        features: of each plan.
-        places: each plan's place in the family's order of preference.
-        seconds: of each plan.
-    """
-
-    source: str
-    family: str
-    kind: str
-    features: tuple[Features, ...]
-    places: tuple[int, ...]
-    seconds: tuple[float, ...]
-
-
 def train(
     functions: Sequence[MeasuredFunction], seed: int = 0, threads: int = 1, source: str = ""
 ) -> CostModel:
-    """A model of all families in the data.
+    """A model of all families in the data, as far as a file may have them: the most frequent ones.
 
     Args:
         functions: the data.
@@ -75,7 +60,8 @@ def train(
         threads: of the training.
         source: what measured the data, in words.
     """
-    families = sorted({each.family for each in functions})
+    counts = Counter(each.family for each in functions)
+    families = sorted(family for family, _ in counts.most_common(MAX_FAMILIES))
     return CostModel(
         features_version=FEATURES,
         data=_digest(functions),
@@ -97,7 +83,8 @@ def _of_family(family: str, functions: Sequence[MeasuredFunction], seed: int, th
         if held and rest:
             model = _learned(family, rest, seed, threads)
             unseen += [(each, model.scores(each.features)) for each in held]
-    kinds = sorted({each.kind for each, _ in unseen})
+    counts = Counter(each.kind for each, _ in unseen)
+    kinds = sorted(kind for kind, _ in counts.most_common(MAX_FAMILIES))
     judged = tuple(_judge(kind, [one for one in unseen if one[0].kind == kind]) for kind in kinds)
     return _learned(family, functions, seed, threads).model_copy(update={"judged": judged})
 
@@ -108,7 +95,8 @@ def fold_of(source: str) -> int:
 
 
 def _learned(family: str, functions: Sequence[MeasuredFunction], seed: int, threads: int) -> FamilyModel:
-    names = tuple(sorted({name for each in functions for plan in each.features for name in plan}))
+    counts = Counter(name for each in functions for plan in each.features for name in plan)
+    names = tuple(sorted(name for name, _ in counts.most_common(MAX_NAMED_FEATURES)))
     prior = _prior(functions)
     trees = _trees(functions, names, prior, seed, threads)
     return FamilyModel(family=family, prior=prior, features=names, trees=trees, judged=())

@@ -17,19 +17,23 @@ import numpy as np
 from pydantic import Field, FiniteFloat, StringConstraints, ValidationError, model_validator
 
 from bessemer.contract.base import Document
+from bessemer.contract.cost_model import (
+    FamilyName,
+    FeatureName,
+    FeaturesVersion,
+    Judgement,
+    RankedFamily,
+)
 from worker.compiler.tuning.cost_model.version import FEATURES
 
 MAX_MODEL_BYTES = 1 << 20
-_MAX_FAMILIES = 32
+MAX_FAMILIES = 32
 _MAX_TREES = 500
 _MAX_NODES = 255
-_MAX_FEATURES = 500
+MAX_NAMED_FEATURES = 500
 _LEAF = -1
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,80}$")]
 Place = Annotated[int, Field(strict=True, ge=_LEAF, le=_MAX_NODES)]
-Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40} [0-9]{1,5} (serial|parallel)$")]
-Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
 
 class CostModelError(ValueError):
@@ -47,7 +51,7 @@ class Tree(Document):
     """
 
     left: tuple[Place, ...] = Field(min_length=1, max_length=_MAX_NODES)
-    feature: tuple[Annotated[int, Field(strict=True, ge=0, lt=_MAX_FEATURES)], ...]
+    feature: tuple[Annotated[int, Field(strict=True, ge=0, lt=MAX_NAMED_FEATURES)], ...]
     value: tuple[FiniteFloat, ...]
     missing_left: tuple[Literal[0, 1], ...]
 
@@ -64,42 +68,6 @@ class Tree(Document):
         return self
 
 
-class Judgement(Document):
-    """How well plans of functions that a model has not seen were ranked, by it and by the family's own model.
-
-    Attributes:
-        kind: of the processors: architecture, width of vectors, and one thread (`serial`) or several.
-        functions: how many functions.
-        pairs: pairs of plans of the same function whose times clearly differ.
-        accuracy: the share of pairs that the model orders rightly.
-        analytic_accuracy: likewise, by the family's own model.
-        regret: how much longer than the fastest measured plan the model's first choice takes, as a share: the
-            geometric mean over functions.
-        analytic_regret: likewise, for the family's first choice.
-    """
-
-    kind: Kind
-    functions: int = Field(strict=True, ge=0)
-    pairs: int = Field(strict=True, ge=0)
-    accuracy: Share
-    analytic_accuracy: Share
-    regret: FiniteFloat
-    analytic_regret: FiniteFloat
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the model beats the family's own, in pairs and in the first choice."""
-        return (
-            self.functions >= MIN_FUNCTIONS
-            and self.accuracy > self.analytic_accuracy
-            and self.regret < self.analytic_regret
-        )
-
-
-MIN_FUNCTIONS = 8
-"""Fewer functions prove nothing."""
-
-
 class FamilyModel(Document):
     """What was learned of one family's plans: a weighted sum of what the family expects, and the trees.
 
@@ -111,11 +79,11 @@ class FamilyModel(Document):
         judged: how well it ranks, by kind of processor.
     """
 
-    family: Name
-    prior: dict[Name, FiniteFloat] = Field(max_length=_MAX_FEATURES)
-    features: tuple[Name, ...] = Field(max_length=_MAX_FEATURES)
+    family: FamilyName
+    prior: dict[FeatureName, FiniteFloat] = Field(max_length=MAX_NAMED_FEATURES)
+    features: tuple[FeatureName, ...] = Field(max_length=MAX_NAMED_FEATURES)
     trees: tuple[Tree, ...] = Field(max_length=_MAX_TREES)
-    judged: tuple[Judgement, ...] = Field(max_length=_MAX_FAMILIES)
+    judged: tuple[Judgement, ...] = Field(max_length=MAX_FAMILIES)
 
     @model_validator(mode="after")
     def _knows_its_features(self) -> Self:
@@ -151,12 +119,12 @@ class CostModel(Document):
     """
 
     format: Literal[1] = 1
-    features_version: Annotated[str, StringConstraints(pattern=r"^[0-9.]{1,20}$")]
+    features_version: FeaturesVersion
     data: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     functions: int = Field(strict=True, ge=0)
     plans: int = Field(strict=True, ge=0)
     source: Annotated[str, StringConstraints(pattern=r"^[ -~]{0,400}$")] = ""
-    families: tuple[FamilyModel, ...] = Field(max_length=_MAX_FAMILIES)
+    families: tuple[FamilyModel, ...] = Field(max_length=MAX_FAMILIES)
 
     @property
     def version(self) -> str:
@@ -166,6 +134,15 @@ class CostModel(Document):
     def serves(self, kind: str) -> bool:
         """Whether it ranks plans of any family better than the families, for processors of a kind."""
         return any(each.is_better(kind) for each in self.families)
+
+    @property
+    def accuracy(self) -> tuple[RankedFamily, ...]:
+        """How well it ranks plans of functions that it has not seen."""
+        return tuple(
+            RankedFamily(family=each.family, used=judged.is_better, **judged.model_dump())
+            for each in self.families
+            for judged in each.judged
+        )
 
     def of(self, family: str, kind: str) -> FamilyModel | None:
         """What ranks a family's plans better than its own model, for processors of a kind; None if none."""
@@ -206,20 +183,20 @@ SHIPPED = "shipped.json"
 @cache
 def shipped_model() -> CostModel | None:
     """The model that ships with the project; None if its features are of an earlier version."""
-    file = Path(str(resources.files(__package__))) / SHIPPED
+    return _model_in(Path(str(resources.files(__package__))) / SHIPPED)
+
+
+def models_of(own: Path | None) -> tuple[CostModel, ...]:
+    """The models that may rank plans: the tenant's own, if a file holds one, and the one that ships."""
+    models = (None if own is None else _model_in(own), shipped_model())
+    return tuple(model for model in models if model is not None)
+
+
+def _model_in(file: Path) -> CostModel | None:
     try:
         return read_model(file.read_bytes())
     except (FileNotFoundError, CostModelError):
         return None
-
-
-def learned_model(file: Path | None) -> CostModel | None:
-    """The operator's model in a file, or the one that ships.
-
-    Raises:
-        CostModelError: the file holds none.
-    """
-    return shipped_model() if file is None else read_model(file.read_bytes())
 
 
 def _leaves(tree: Tree, matrix: np.ndarray) -> np.ndarray:
