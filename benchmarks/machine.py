@@ -14,26 +14,33 @@ SERVICE_PACKAGES = ("dbos", "fastapi")
 """Packages whose versions matter for the service's figures."""
 
 
-class Vectors(StrEnum):
-    """The widest vectors of a processor. Results are kept for each, since schedules differ by them."""
+class ProcessorKind(StrEnum):
+    """The maker and the widest vectors of a processor. Results are kept for each, since schedules differ."""
 
-    AVX512 = "AVX-512"
-    AVX2 = "AVX2"
-    OTHER = "other vectors"
+    INTEL_AVX512 = "Intel with AVX-512"
+    AMD_AVX512 = "AMD with AVX-512"
+    INTEL_AVX2 = "Intel with AVX2"
+    AMD_AVX2 = "AMD with AVX2"
+    OTHER = "another processor"
 
     @property
     def slug(self) -> str:
         """The name in files."""
-        return self.value.lower().replace("-", "").replace(" ", "-")
+        return self.name.lower().replace("_", "-")
 
 
-def vectors_here() -> Vectors:
-    """The vectors of this machine's processor."""
+def kind_here() -> ProcessorKind:
+    """The kind of this machine's processor."""
     cpuinfo = Path("/proc/cpuinfo")
-    flags = cpuinfo.read_text(encoding="utf-8").split() if cpuinfo.is_file() else []
-    if "avx512f" in flags:
-        return Vectors.AVX512
-    return Vectors.AVX2 if "avx2" in flags else Vectors.OTHER
+    words = set(cpuinfo.read_text(encoding="utf-8").split()) if cpuinfo.is_file() else set()
+    kinds = {
+        ("GenuineIntel", "avx512f"): ProcessorKind.INTEL_AVX512,
+        ("AuthenticAMD", "avx512f"): ProcessorKind.AMD_AVX512,
+        ("GenuineIntel", "avx2"): ProcessorKind.INTEL_AVX2,
+        ("AuthenticAMD", "avx2"): ProcessorKind.AMD_AVX2,
+    }
+    found = (kind for needed, kind in kinds.items() if words.issuperset(needed))
+    return next(found, ProcessorKind.OTHER)
 
 
 class Machine(BaseModel):

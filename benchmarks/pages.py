@@ -14,7 +14,7 @@ from benchmarks.cost_model import page as cost_model
 from benchmarks.decoder import page as decoder
 from benchmarks.gpu import page as gpu
 from benchmarks.loading import page as loading
-from benchmarks.machine import Machine, Vectors
+from benchmarks.machine import Machine, ProcessorKind
 from benchmarks.models.chart import models_chart
 from benchmarks.models.results import (
     STOCK,
@@ -43,15 +43,15 @@ INTRODUCTION = (
 )
 
 
-def models_results(vectors: Vectors, folder: Path = RESULTS) -> ModelsResults | None:
-    """The newest results of the models benchmark on processors with these vectors, if any."""
-    path = newest(folder, topic(vectors))
+def models_results(kind: ProcessorKind, folder: Path = RESULTS) -> ModelsResults | None:
+    """The newest results of the models benchmark on processors of a kind, if any."""
+    path = newest(folder, topic(kind))
     return None if path is None else ModelsResults.model_validate_json(path.read_text())
 
 
-def chart_name(vectors: Vectors) -> str:
+def chart_name(kind: ProcessorKind) -> str:
     """The name of the chart of the models."""
-    return f"{topic(vectors)}.svg"
+    return f"{topic(kind)}.svg"
 
 
 def figures_page(folder: Path = RESULTS) -> str:
@@ -62,7 +62,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *INTRODUCTION,
         *_service(folder),
         *load.section(folder, LOAD_CHART),
-        *(line for vectors in Vectors for line in _models(vectors, folder)),
+        *(line for kind in ProcessorKind for line in _models(kind, folder)),
         *searching.section(folder),
         *compile_time.section(folder),
         *programs.section(folder),
@@ -74,9 +74,9 @@ def figures_page(folder: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
-def chart_page(vectors: Vectors, folder: Path = RESULTS) -> str | None:
+def chart_page(kind: ProcessorKind, folder: Path = RESULTS) -> str | None:
     """The chart of the models; None without results."""
-    results = models_results(vectors, folder)
+    results = models_results(kind, folder)
     return None if results is None else models_chart([one for one in results.models if one.batch == 1])
 
 
@@ -87,9 +87,7 @@ def load_chart_page(folder: Path = RESULTS) -> str | None:
 
 def readme_section(folder: Path = RESULTS) -> str:
     """The README's chart and summary; empty without results."""
-    found = {
-        vectors: results for vectors in Vectors if (results := models_results(vectors, folder)) is not None
-    }
+    found = {kind: results for kind in ProcessorKind if (results := models_results(kind, folder)) is not None}
     if not found:
         return ""
     lines = [
@@ -100,7 +98,7 @@ def readme_section(folder: Path = RESULTS) -> str:
         "",
         *table(
             ("processor", "batch", "models", "of the fastest other", "of torch eager"),
-            (row for vectors, results in found.items() for row in _mean_rows(vectors, results)),
+            (row for kind, results in found.items() for row in _mean_rows(kind, results)),
         ),
         "",
         "See [all figures and how they were measured](docs/figures.md).",
@@ -108,8 +106,8 @@ def readme_section(folder: Path = RESULTS) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mean_rows(vectors: Vectors, results: ModelsResults) -> Iterator[tuple[str, ...]]:
-    machine = f"{vectors.value}: {describe_machine(results.machine)}"
+def _mean_rows(kind: ProcessorKind, results: ModelsResults) -> Iterator[tuple[str, ...]]:
+    machine = f"{kind.value}: {describe_machine(results.machine)}"
     for batch, alike in _by_batch(results.models):
         means = (mean_ratio_to_best(alike), mean_ratio(alike, "torch eager"))
         yield (
@@ -145,25 +143,25 @@ def _service_row(figure: dict[str, Any]) -> tuple[str, ...]:
     return (f"· {name}" if indented else name, figure["unit"], *values, aim)
 
 
-def _models(vectors: Vectors, folder: Path) -> list[str]:
-    path = newest(folder, topic(vectors))
-    results = models_results(vectors, folder)
+def _models(kind: ProcessorKind, folder: Path) -> list[str]:
+    path = newest(folder, topic(kind))
+    results = models_results(kind, folder)
     if path is None or results is None:
         return []
     return [
-        f"## The example models, with {vectors.value}",
+        f"## The example models, on {kind.value}",
         "",
         f"Run `make bench-models` to repeat this ({results.minutes:g} minutes). {from_file(path)} "
         f"{describe_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
         f"{results.threads} threads, float32, seeded random weights.",
         "",
-        f"![Latency by model and runtime, relative to torch eager]({chart_name(vectors)})",
+        f"![Latency by model and runtime, relative to torch eager]({chart_name(kind)})",
         "",
         f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results.models))}.",
         "",
         *_latency_tables(results),
-        *_operators(vectors, results),
-        *_compile_times(vectors, results),
+        *_operators(kind, results),
+        *_compile_times(kind, results),
     ]
 
 
@@ -202,7 +200,7 @@ def _mean_row(batch: int, models: list[ModelResult], names: Sequence[str]) -> tu
     return (f"**geometric mean, batch {batch}**", *cells)
 
 
-def _operators(vectors: Vectors, results: ModelsResults) -> list[str]:
+def _operators(kind: ProcessorKind, results: ModelsResults) -> list[str]:
     sgemm = [
         (f"{one.size}", three_digits(one.torch_gflops), three_digits(one.ours_gflops))
         for one in results.sgemm
@@ -235,7 +233,7 @@ def _operators(vectors: Vectors, results: ModelsResults) -> list[str]:
         "of ceiling",
     )
     return [
-        f"### Where the time goes, with {vectors.value}",
+        f"### Where the time goes, on {kind.value}",
         "",
         "The ceiling is the fastest float32 matrix product of the same run: "
         f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are for a function's fastest run.",
@@ -249,7 +247,7 @@ def _operators(vectors: Vectors, results: ModelsResults) -> list[str]:
     ]
 
 
-def _compile_times(vectors: Vectors, results: ModelsResults) -> list[str]:
+def _compile_times(kind: ProcessorKind, results: ModelsResults) -> list[str]:
     models = [
         (model.name, *_seconds({stage: min(times) for stage, times in model.stages.items()}))
         for model in results.models
@@ -258,7 +256,7 @@ def _compile_times(vectors: Vectors, results: ModelsResults) -> list[str]:
     chains = [(_chain(one), *_seconds(one.stages)) for one in results.growth]
     columns = (*(stage.value for stage in COMPILING), "total")
     return [
-        f"### Compile time, with {vectors.value}",
+        f"### Compile time, on {kind.value}",
         "",
         "Seconds per stage in a warm worker, best of several jobs:",
         "",

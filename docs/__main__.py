@@ -14,7 +14,7 @@ from app.settings import AppSettings
 from benchmarks import pages
 from benchmarks.architectures.page import architectures_page, readme_line
 from benchmarks.gpu import course_page as course_on_gpu
-from benchmarks.machine import Vectors
+from benchmarks.machine import ProcessorKind
 from bessemer.cli.application import application
 from bessemer.client.transport import DEFAULT_URL, KEY_FILE_VARIABLE, KEY_VARIABLE, URL_VARIABLE
 from bessemer.contract.problem import ERRORS
@@ -224,7 +224,7 @@ PAGES: dict[Path, Callable[[], str | None]] = {
     DOCS / "settings.md": settings_page,
     DOCS / "figures.md": figures_page,
     DOCS / "architectures.md": surveyed_page,
-    **{DOCS / pages.chart_name(vectors): partial(pages.chart_page, vectors) for vectors in Vectors},
+    **{DOCS / pages.chart_name(kind): partial(pages.chart_page, kind) for kind in ProcessorKind},
     DOCS / pages.LOAD_CHART: pages.load_chart_page,
     README: readme_page,
     OBSERVABILITY: observability_page,

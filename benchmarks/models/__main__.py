@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.machine import describe, vectors_here
+from benchmarks.machine import describe, kind_here
 from benchmarks.models.alternation import measure_sides, measure_slow
 from benchmarks.models.compiling import (
     CHAIN_LAYERS,
@@ -231,7 +231,7 @@ def _arguments(known: Mapping[str, Example]) -> argparse.Namespace:
 
 def _results_path(results: ModelsResults, whole: bool) -> Path:
     """The default path, only for a run of the whole suite."""
-    name = f"{results.measured_at:%Y-%m-%d}-{topic(vectors_here())}.json"
+    name = f"{results.measured_at:%Y-%m-%d}-{topic(kind_here())}.json"
     return RESULTS / name if whole else Path("bench-models.json")
 
 

@@ -1,4 +1,4 @@
-"""The content of ``benchmarks/results/<date>-models-<vectors>.json``."""
+"""The content of ``benchmarks/results/<date>-models-<processor>.json``."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,7 @@ from statistics import geometric_mean
 
 from pydantic import BaseModel
 
-from benchmarks.machine import Machine, Vectors
+from benchmarks.machine import Machine, ProcessorKind
 from bessemer.contract.report import Latency
 from bessemer.contract.stage import Stage
 
@@ -15,9 +15,9 @@ BATCH_SEPARATOR = " x "
 """Between a model's name and its batch, if that is above one."""
 
 
-def topic(vectors: Vectors) -> str:
-    """The topic of the results on processors with these vectors."""
-    return f"models-{vectors.slug}"
+def topic(kind: ProcessorKind) -> str:
+    """The topic of the results on processors of a kind."""
+    return f"models-{kind.slug}"
 
 
 class State(StrEnum):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from report_samples import latency
 
-from benchmarks.machine import Machine, Vectors
+from benchmarks.machine import Machine, ProcessorKind
 from benchmarks.models.results import (
     GrowthResult,
     ModelResult,
@@ -76,5 +76,7 @@ def suite(*models: ModelResult) -> ModelsResults:
     )
 
 
-def write(folder: Path, date: str, results: ModelsResults, vectors: Vectors = Vectors.AVX2) -> None:
-    (folder / f"{date}-models-{vectors.slug}.json").write_text(results.model_dump_json())
+def write(
+    folder: Path, date: str, results: ModelsResults, kind: ProcessorKind = ProcessorKind.AMD_AVX2
+) -> None:
+    (folder / f"{date}-models-{kind.slug}.json").write_text(results.model_dump_json())

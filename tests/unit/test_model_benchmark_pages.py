@@ -7,7 +7,7 @@ import pytest
 from benchmark_samples import model, suite, write
 
 from benchmarks import pages
-from benchmarks.machine import Vectors
+from benchmarks.machine import ProcessorKind
 from benchmarks.models.chart import models_chart
 from benchmarks.models.results import mean_ratio, mean_ratio_to_best
 from bessemer.figures.words import TIMES
@@ -50,18 +50,18 @@ def test_the_newest_results_count(tmp_path: Path) -> None:
     assert "GiB, Linux 6.1 | 1 | 1 | 2.00 | 0.50 |" in pages.readme_section(tmp_path)
 
 
-def test_each_kind_of_vectors_has_its_newest_results(tmp_path: Path) -> None:
-    write(tmp_path, "2026-01-02", suite(*MODELS), Vectors.AVX512)
-    write(tmp_path, "2026-03-01", suite(MODELS[0]), Vectors.AVX2)
+def test_each_kind_of_processor_has_its_newest_results(tmp_path: Path) -> None:
+    write(tmp_path, "2026-01-02", suite(*MODELS), ProcessorKind.INTEL_AVX512)
+    write(tmp_path, "2026-03-01", suite(MODELS[0]), ProcessorKind.AMD_AVX2)
     section = pages.readme_section(tmp_path)
-    assert "| AVX-512: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
-    assert "| AVX2: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 1 | 2.00 | 0.50 |" in section
-    assert "docs/models-avx512.svg" in section
+    assert "| Intel with AVX-512: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
+    assert "| AMD with AVX2: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 1 | 2.00 | 0.50 |" in section
+    assert "docs/models-intel-avx512.svg" in section
 
 
 def test_without_results_nothing_is_shown(tmp_path: Path) -> None:
     assert pages.readme_section(tmp_path) == ""
-    assert pages.chart_page(Vectors.AVX2, tmp_path) is None
+    assert pages.chart_page(ProcessorKind.AMD_AVX2, tmp_path) is None
     assert "example models" not in pages.figures_page(tmp_path)
 
 
