@@ -75,6 +75,7 @@ __all__ = [
 
 CPU_DEVICE = 1
 CUDA_DEVICE = 2
+ALLOCATE = "runtime.TVMTensorAllocWithScope"
 ALIGNMENT_BYTES = 64
 """The alignment of tensors that generated code expects."""
 POOLED_ALLOCATOR = 2
@@ -1018,9 +1019,14 @@ class Model:
         """A new sequence of runs, which begins with the initial state."""
         return Session(self)
 
+    @property
+    def device(self) -> str:
+        """Where the library computes: ``cpu``, or ``cuda`` for the first GPU."""
+        return "cuda" if self._library is not None and _computes_on_gpu(self._library) else "cpu"
+
     def gpu_session(self) -> GpuSession:
         """A sequence of runs on tensors in the GPU's memory. Raises ``BundleError``."""
-        if self._library is None or not _computes_on_gpu(self._library):
+        if self._library is None or self.device != "cuda":
             raise BundleError("the library computes on the processor")
         return GpuSession(self._library, tuple(self.entries.values()))
 
@@ -1694,7 +1700,9 @@ def _kind(shape: tuple[int, ...], dtype: str) -> tuple[Any, Any, Any]:
 
 @cache
 def _allocator() -> Callable[..., Any]:
-    allocate: Callable[..., Any] = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    allocate: Callable[..., Any] | None = tvm_ffi.get_global_func(ALLOCATE, allow_missing=True)
+    if allocate is None:
+        raise BundleError("the bundle has no runtime for Python here: call `./run`, or use `gpu_session()`")
     return allocate
 
 
@@ -1847,6 +1855,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="copy the parameters to private pages of 2 MiB: a decoder's step may be faster",
     )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="fail unless the library computes there; by default, either"
+    )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -1923,6 +1934,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in options.functions:
             register_functions(file)
         model = load(Path(__file__).parent, options.parameters, huge_pages=options.huge_pages)
+        if options.device not in (None, model.device):
+            raise BundleError(
+                f"the library computes on {model.device}, not on {options.device}: compile for another target"
+            )
         outcome = execute(model, inputs, options.repeat, options.parameters is None, options.entry)
         if options.output is not None:
             save_arrays(options.output, outcome.outputs)

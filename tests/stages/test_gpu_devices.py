@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from bundle_samples import unpacked
@@ -83,6 +84,23 @@ def test_a_device_without_the_driver_says_so(bundle: Path) -> None:
     assert "its driver (libcuda.so.1) is not installed here" in found["failure"]
 
 
+@pytest.mark.parametrize(("device", "status"), [("cuda", 0), ("cpu", 1)])
+def test_run_fails_unless_the_library_computes_where_it_should(
+    device: str, status: int, bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "driver").mkdir()
+    settings = {"LD_LIBRARY_PATH": str(build_driver(tmp_path / "driver")), "FAKE_CUDA_ARCH": "90"}
+    np.save(tmp_path / "x.npy", np.ones((1, 16), np.float32))
+    command = [sys.executable, "run.py", "--device", device, "--input", f"input_0={tmp_path / 'x.npy'}"]
+
+    done = subprocess.run(
+        command, cwd=bundle, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == status, done.stderr
+    assert ("the library computes on cuda, not on cpu" in done.stderr) == bool(status)
+
+
 def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "driver").mkdir()
     log, driver = tmp_path / "log", build_driver(tmp_path / "driver")
@@ -90,7 +108,7 @@ def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Pa
     command = [sys.executable, str(Path(__file__).with_name("gpu_tensors.py")), str(bundle)]
 
     done = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=120
     )
 
     assert done.returncode == 0, done.stderr
@@ -98,11 +116,12 @@ def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Pa
     assert shown["new"] == {"shape": [1, 4], "device": "cuda:0"}
     assert shown["is_own"]
     assert shown["first_byte"] > 0  # the driver's kernels add to the first byte
-    assert {name: text.split(" is ")[0] for name, text in shown["refused"].items()} == {
+    expected = "expected a contiguous input_0=1x16:float32 on the GPU"
+    assert shown["refused"] == {
         "missing": "missing tensor 'input_0'",
-        "elsewhere": "'input_0'",
-        "another size": "'input_0'",
-        "not contiguous": "'input_0'",
+        "elsewhere": f"'input_0' is float32[1, 16] on cpu:0; {expected}",
+        "another size": f"'input_0' is float32[2, 16] on cuda:0; {expected}",
+        "not contiguous": f"'input_0' is float32[1, 16] on cuda:0; {expected}",
     }
     calls = log.read_text()
     assert "to_device" in calls.split("cuLaunchKernel")[0]  # the parameters, before the first run

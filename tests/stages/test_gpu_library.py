@@ -14,7 +14,7 @@ from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, make_context, optimized
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeListing
-from bessemer.contract.target import PresetTarget, resolve_target
+from bessemer.contract.target import PRESETS, Preset, PresetTarget, resolve_target
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.values import Built
@@ -125,6 +125,19 @@ def test_each_failure_of_the_driver_is_told_in_words(
 def test_without_a_driver_the_program_says_so(built: Built, tmp_path: Path) -> None:
     run = Run(built, None, tmp_path)
     assert (run.status, NOT_INSTALLED in run.words) == (1, True), run.words
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset.gpus], ids=lambda each: each.name)
+def test_every_preset_for_gpus_builds(preset: Preset, tmp_path: Path) -> None:
+    target = resolve_target(PresetTarget(preset=preset.name), "x86-64-v3", 2)
+    context = make_context(tmp_path)
+    captured = capture_module(Perceptron(), torch.randn(3, 16), target=target)
+
+    built = build(tune(optimized(captured, context), context), context)
+
+    assert {kernel.arch for kernel in built.gpu_kernels} == set(preset.gpus)
+    assert not any(kernel.spilled_bytes for kernel in built.gpu_kernels)
 
 
 def test_bfloat16_builds_for_a_gpu_without_it(tmp_path: Path) -> None:

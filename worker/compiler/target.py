@@ -139,14 +139,18 @@ class CompileTarget:
         return self.architecture == architecture_of(host_triple())
 
     @property
+    def is_of_this_platform(self) -> bool:
+        """Whether the target has this machine's architecture and C library, so that its runtime serves both."""
+        return self.platform == platform_of(host_triple())
+
+    @property
     def execution(self) -> Execution:
         """How a library for the target runs here."""
         if self.gpu is not None and self.is_of_this_architecture:
             return Execution.PROGRAM
         if not self.is_of_this_architecture:
             return Execution.EMULATED
-        same_libc = platform_of(self.resolved.triple) == platform_of(host_triple())
-        return Execution.NATIVE if same_libc else Execution.PROGRAM
+        return Execution.NATIVE if self.is_of_this_platform else Execution.PROGRAM
 
     @property
     def is_native(self) -> bool:

@@ -231,6 +231,7 @@ def make_manifest(benchmarked: Benchmarked, created_at: datetime) -> Manifest:
     built = benchmarked.verified.built
     parameters = built.parameters
     first, *others = _entry_points(benchmarked)
+    loads_runtime = upload.target.is_of_this_platform
     return Manifest(
         **dict(first),
         model=upload.request.model,
@@ -242,7 +243,7 @@ def make_manifest(benchmarked: Benchmarked, created_at: datetime) -> Manifest:
         functions=built.functions,
         library=built.library.name,
         program=None if built.program is None else built.program.name,
-        runtime_libraries=runtime_libraries(built.imports) if upload.target.is_native else (),
+        runtime_libraries=runtime_libraries(built.imports) if loads_runtime else (),
         versions=versions(),
         files=(),
         created_at=created_at,

@@ -142,12 +142,14 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
 
 
 def _python_sources(built: Built) -> dict[str, Path]:
-    """The runner in Python, and the runtime that it loads, which the worker has for its own platform only."""
-    if built.captured.upload.target.gpu is not None:
-        return {RUNNER: _RUNNER_SOURCE}
-    if not built.captured.upload.target.is_native:
-        return {}
-    return {RUNNER: _RUNNER_SOURCE, **runtime_sources(built.imports)}
+    """The runner in Python, and the runtime that it loads, which the worker has for its own platform only.
+
+    Without that runtime, the runner still runs a GPU's library on tensors in the GPU's memory.
+    """
+    target = built.captured.upload.target
+    if target.is_of_this_platform:
+        return {RUNNER: _RUNNER_SOURCE, **runtime_sources(built.imports)}
+    return {} if target.gpu is None else {RUNNER: _RUNNER_SOURCE}
 
 
 def _program_sources(built: Built) -> dict[str, Path]:
