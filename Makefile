@@ -88,6 +88,9 @@ bench-gpu: setup ## compile models and products for a GPU; CASES="bert-32-bf16" 
 	@$(BIN)/python -W ignore -m benchmarks.gpu.prepare gpu-bench $(ARCH) $(CASES) && $(BIN)/python -W ignore -m benchmarks.gpu.products gpu-bench $(ARCH)
 	@echo "on a machine with a GPU: python -m benchmarks.gpu.measure gpu-bench benchmarks/results/$$(date +%F)-gpu.json --compile"
 
+bench-gpu-kernels: setup ## list what the kernels of models use on sm_80 and sm_90, without a GPU; CASES="bert-1-bf16" selects
+	@$(BIN)/python -W ignore -m benchmarks.gpu.kernels $(CASES)
+
 bench-service: setup ## benchmark an app with 10,000 queued jobs; SIZES="100 1000" sets other sizes
 	@$(BIN)/python -m benchmarks.service $(SIZES)
 
@@ -154,4 +157,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-service bench-fairness bench-copies bench-search bench-tuning bench-cost-model bench-tiles bench-grouped bench-chains bench-architectures bench-compile-time turnaround soak docs guide
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-gpu-kernels bench-service bench-fairness bench-copies bench-search bench-tuning bench-cost-model bench-tiles bench-grouped bench-chains bench-architectures bench-compile-time turnaround soak docs guide

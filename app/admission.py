@@ -281,7 +281,7 @@ def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> 
 
 
 def _unmeasured_refusal(request: Submission) -> Problem | None:
-    """Refuse what only a worker's own processor does, where no target is measured there."""
+    """Refuse options that only a measurement on a worker's processor fulfills, if no target has one."""
     if request.device is None and any(
         runs_on_workers(triple_of(target)) and not gpus_of(target) for target in request.targets
     ):

@@ -5,7 +5,7 @@ LAYERS="64x56x64" has other layers: input channels, pixels of a side, output cha
 sequence: input channels, 1, pixels, output channels. Prints for each layer
 the median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the
 processor's model chooses. All sides run in this process, so their threads do not disturb each other. Before
-each run, as much is read as a model's other weights have, so that the layer's own come from memory.
+each run, one thread reads as much as a model's other weights, so that the layer's own come from memory.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ BadBundleError                the bundle is not one that a device unpacks
 caught within one part of the worker, never the end of a job by themselves:
 HostileTreeError              a tree of folders that only a hostile job makes    disk.py
 CostModelError                a file of a cost model cannot be read              tuning/cost_model/trees.py
-TrainingFailedError           the training of a cost model failed                  supervisor/learning.py
+TrainingFailedError           the training of a cost model failed           supervisor/cost_model_training.py
 LinkError                     the linker failed                                  codegen/link.py
 GpuError                      the driver refused a step of a candidate's runs  candidates/gpu_timing.py
 WrongResultError              a candidate computes something else              candidates/gpu_timing.py
@@ -132,6 +132,10 @@ class MetricsPortError(WorkerError):
 
 class SandboxIncompleteError(WorkerError):
     """A required layer of the confinement does not hold, so this worker must not take jobs."""
+
+
+class TrainingFailedError(Exception):
+    """The process that trains a cost model failed, or took too long."""
 
 
 class SigningKeyError(WorkerError):

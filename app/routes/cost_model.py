@@ -8,7 +8,7 @@ from app.http.problems import refuse
 from app.openapi import document as documentation
 from app.openapi.document import problems
 from app.service import ServiceDep
-from bessemer.contract.cost_model import LearnedCostModel, RankedFamily
+from bessemer.contract.cost_model import MIN_FUNCTIONS, LearnedCostModel, RankedFamily
 from bessemer.contract.problem import ErrorCode
 
 router = APIRouter(prefix="/v1/tuning/cost-model", tags=["tuning records"])
@@ -33,8 +33,8 @@ COST_MODEL = LearnedCostModel(
     ),
 )
 NONE_YET = (
-    "No cost model has learned from your searches yet: it needs the measured plans of 8 functions. Until "
-    "then, searches use the model that Bessemer brings."
+    "No cost model has learned from your searches yet: it needs the measured plans of "
+    f"{MIN_FUNCTIONS} functions. Until then, searches use the model that ships with Bessemer."
 )
 
 
@@ -46,7 +46,8 @@ NONE_YET = (
 def show_cost_model(service: ServiceDep) -> LearnedCostModel:
     """Return what the model was trained on, and how well it ranks plans of functions that it had not seen.
 
-    A worker trains it in the background as searches measure plans, first when they have those of 8 functions.
+    A worker trains it in the background as searches measure plans, first when they have those of 8 functions,
+    then when an eighth of them is new.
     """
     found = service.data.cost_model.get()
     if found is None:

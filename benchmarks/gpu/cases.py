@@ -60,6 +60,6 @@ def parse(name: str) -> Case:
     return Case(model, int(batch), precision)
 
 
-_MODELS = ("mlp", "cnn", "resnet18", "resnet50", "mobilenet_v2", "bert", "vit_tiny", "gpt2_block", "unet")
-ALL = tuple(Case(model, batch, precision) for precision in DTYPES for batch in (1, 32) for model in _MODELS)
+MODELS = ("mlp", "cnn", "resnet18", "resnet50", "mobilenet_v2", "bert", "vit_tiny", "gpt2_block", "unet")
+ALL = tuple(Case(model, batch, precision) for precision in DTYPES for batch in (1, 32) for model in MODELS)
 """What ``make bench-gpu`` measures."""

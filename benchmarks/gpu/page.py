@@ -8,7 +8,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import newest, table
+from benchmarks.gpu.results import TOPIC, KernelResults
+from benchmarks.tables import from_file, newest, table
 from bessemer.figures.words import percent, three_digits
 
 _OURS, _TUNED = "Bessemer", "Bessemer, tuned"
@@ -19,10 +20,44 @@ _TIB_PER_TB = 1e12 / 2**40
 
 
 def section(folder: Path) -> list[str]:
-    """The newest results on a GPU; empty without any."""
+    """The newest results on a GPU, and what kernels use; empty without any."""
     path = newest(folder, "gpu")
     if path is None:
         return []
+    return [*_measured(path), *_assembled(newest(folder, TOPIC))]
+
+
+def _assembled(path: Path | None) -> list[str]:
+    """What the assembler says of the kernels of models."""
+    if path is None:
+        return []
+    results = KernelResults.model_validate_json(path.read_text())
+    return [
+        "### What kernels use",
+        "",
+        f"Run `make bench-gpu-kernels` to repeat this; it needs no GPU. {from_file(path)} ptxas "
+        f"{results.machine.versions['nvidia-cuda-nvcc']}. The most that a kernel of the model uses; a kernel "
+        "spills if it has too few registers.",
+        "",
+        *table(
+            ("case", "architecture", "kernels", "registers", "static shared memory", "kernels that spill"),
+            [
+                (
+                    one.case,
+                    one.arch,
+                    str(one.kernels),
+                    str(one.registers),
+                    f"{one.shared_bytes / 1024:.1f} KiB",
+                    f"{len(one.spilling)}, up to {one.spilled_bytes} bytes" if one.spilling else "none",
+                )
+                for one in results.models
+            ],
+        ),
+        "",
+    ]
+
+
+def _measured(path: Path) -> list[str]:
     results = json.loads(path.read_text())
     machine, cases = results["machine"], [case for case in results["cases"] if "times" in case]
     peers = tuple(peer for peer in _PEERS if any(peer in case["times"] for case in cases))

@@ -29,7 +29,8 @@ def section(folder: Path) -> list[str]:
         "runner and cost model; it searches the model as TVM imports and fuses it, for as long.",
         "",
         "Estimated latency of the whole model over the time of the search, in milliseconds. Of stock "
-        "MetaSchedule, it is known once each function has run:",
+        "MetaSchedule, it is known once each function has run. Its trials count when it joins their round: "
+        "after the first rounds of all functions, which have 64 trials each:",
         "",
         *table(
             ("model", "", *(f"{moment:g} s" for moment in moments), "trials", "a minute"),

@@ -9,7 +9,7 @@ import typer
 
 from bessemer.cli.arguments import LimitOption, aware
 from bessemer.cli.output import JsonOption, UrlOption, connected, print_lines, print_result, results, table
-from bessemer.contract.cost_model import RankedFamily
+from bessemer.contract.cost_model import LearnedCostModel, RankedFamily
 from bessemer.contract.records import RecordPage, TuningRecord
 from bessemer.figures.words import percent
 
@@ -145,11 +145,15 @@ def show_model(json: JsonOption = False, url: UrlOption = None) -> None:
     """Show the cost model that learned from your searches, and how well it ranks plans."""
     with connected(url) as client:
         found = client.cost_model()
-        trained_at = f"{found.trained_at.astimezone():%Y-%m-%d %H:%M:%S}"
-        trained_on = f"{found.plans} plans of {found.functions} functions"
-        heading = f"{found.version}, trained {trained_at} on {trained_on}"
-        lines = table([_ranked(family) for family in found.families], RANKED_HEADINGS, "")
-        print_result(found, [heading, *lines], json)
+        print_result(found, cost_model_lines(found), json)
+
+
+def cost_model_lines(found: LearnedCostModel) -> list[str]:
+    """What a cost model was trained on, and its accuracy."""
+    trained_at = f"{found.trained_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    trained_on = f"{found.plans} plans of {found.functions} functions"
+    heading = f"{found.version}, trained {trained_at} on {trained_on}"
+    return [heading, *table([_ranked(family) for family in found.families], RANKED_HEADINGS, "")]
 
 
 def _ranked(family: RankedFamily) -> tuple[str, ...]:

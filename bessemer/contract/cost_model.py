@@ -1,7 +1,8 @@
 """Cost models that learn how fast plans are: what they are trained on, and how well they rank plans."""
 
+import zlib
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, FiniteFloat, StringConstraints, model_validator
 
@@ -13,6 +14,10 @@ MAX_PLANS = 32
 MAX_FEATURES = 160
 """How many numbers describe a plan."""
 
+MAX_UNPACKED_BYTES = 1 << 18
+MAX_PACKED_BYTES = 1 << 14
+"""What a function may take in the database: four times what 32 plans usually do."""
+
 MIN_FUNCTIONS = 8
 """Fewer functions prove nothing."""
 
@@ -22,7 +27,8 @@ Kind = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40} [0-9]{1,5} (s
 FeaturesVersion = Annotated[str, StringConstraints(pattern=r"^[0-9.]{1,20}$")]
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
-Features = Annotated[dict[FeatureName, FiniteFloat], Field(max_length=MAX_FEATURES)]
+Feature = Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)]
+Features = Annotated[dict[FeatureName, Feature], Field(max_length=MAX_FEATURES)]
 """What a cost model sees of a plan: numbers by name."""
 
 
@@ -43,13 +49,31 @@ class MeasuredFunction(Document):
     kind: Kind
     features: Annotated[tuple[Features, ...], Field(min_length=2, max_length=MAX_PLANS)]
     places: tuple[Annotated[int, Field(strict=True, ge=0, le=1 << 20)], ...]
-    seconds: tuple[Annotated[FiniteFloat, Field(gt=0)], ...]
+    seconds: tuple[Annotated[FiniteFloat, Field(ge=1e-9, le=1e6)], ...]
 
     @model_validator(mode="after")
     def _describes_each_plan(self) -> Self:
         if not len(self.features) == len(self.places) == len(self.seconds):
             raise ValueError("the lists differ in length")
         return self
+
+
+class PackedPlans(NamedTuple):
+    """A measured function as it is stored: the number of its plans, and its JSON, deflated by zlib."""
+
+    plans: int
+    packed: bytes
+
+
+def packed(function: MeasuredFunction) -> PackedPlans | None:
+    """A measured function as it is stored; None if it takes more than ``MAX_PACKED_BYTES``."""
+    found = zlib.compress(function.model_dump_json().encode())
+    return PackedPlans(len(function.seconds), found) if len(found) <= MAX_PACKED_BYTES else None
+
+
+def unpacked(stored: bytes) -> MeasuredFunction:
+    """The measured function in what is stored. Raises ``pydantic.ValidationError`` if it is none."""
+    return MeasuredFunction.model_validate_json(zlib.decompressobj().decompress(stored, MAX_UNPACKED_BYTES))
 
 
 class Judgement(Document):

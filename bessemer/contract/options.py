@@ -346,7 +346,7 @@ class TuneOptions(Document):
         default=False,
         description="Make a verified bundle with the default schedules downloadable before the search, and "
         "replace it during the search by each that is clearly faster. It stays if the compilation fails or "
-        "is cancelled later. Refused for GPUs, for systems without workers, and with `device`.",
+        "is cancelled later. Refused if no target is measured on a worker's processor.",
     )
     force: bool = Field(
         strict=True,
@@ -501,6 +501,6 @@ class BenchmarkOptions(Document):
         default=False,
         description="Also time torch eager, torch.compile, ONNX Runtime and OpenVINO, as far as the worker "
         "has them, and report whether the library beats them, by how much, and which functions hold it back. "
-        "Loading and compiling the model for them can take minutes. Refused for GPUs, for systems without "
-        "workers, and with `device`.",
+        "Loading and compiling the model for them can take minutes. Refused if no target is "
+        "measured on a worker's processor.",
     )

@@ -187,7 +187,9 @@ def test_measured_plans_are_what_the_model_learns_from(
     module = tvm.IRModule({"main": function_of(optimized("matmul"), "matmul")})
     plans = ranked_plans(module["main"], TARGET).plans[:timed]
 
-    found = measured.measured_function(module, {plan: 1.0 + place for place, plan in enumerate(plans)}, TARGET)
+    found = measured.measured_function(
+        module, {plan: 1.0 + place for place, plan in enumerate(plans)}, TARGET
+    )
 
     if found is None:
         assert expected is None

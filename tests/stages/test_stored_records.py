@@ -82,7 +82,7 @@ class KeptHere:
                 if trial.kind in function.kinds and trial.workload != function.workload:
                     yield NearTrial(workload=function.workload, trace=trial.trace)
 
-    def tell(self, message: TrialsJudged | PlansMeasured) -> None:
+    def report(self, message: TrialsJudged | PlansMeasured) -> None:
         if isinstance(message, PlansMeasured):
             self.plans.append(PlansMeasured.model_validate_json(message.model_dump_json()).function)
         else:
@@ -217,6 +217,8 @@ def test_a_search_goes_on_after_the_trials_of_an_earlier_attempt(
     assert (tuned.result.stored.restored_trials, tuned.result.trials) == (8, 16)
     assert len(second.trials) == 8
     assert second.told[0].first == 8
+    plans = sum(len(function.seconds) for function in second.plans)
+    assert plans > 16 if search == "plans" else plans == 0  # the trials of both, and the default schedules
     repeated = {(trial.workload, trial.trace) for trial in second.trials} & {
         (trial.workload, trial.trace) for trial in earlier
     }

@@ -27,8 +27,8 @@ class Records(Protocol):
         """Wait until records are found, or until trials are stored."""
         ...
 
-    def tell(self, message: Report) -> None:
-        """Tell which records won, or what was measured of plans."""
+    def report(self, message: Report) -> None:
+        """Report which records won, or what was measured of plans."""
         ...
 
 
@@ -49,6 +49,6 @@ class AskedRecords:
         self._send(message)
         return RecordsAnswer.model_validate_json(read_answer(self._answers))
 
-    def tell(self, message: Report) -> None:
-        """See ``Records.tell``."""
+    def report(self, message: Report) -> None:
+        """See ``Records.report``."""
         self._send(message)

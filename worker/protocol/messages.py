@@ -127,8 +127,8 @@ class EarlyBundleMade(Document):
 MAX_FUNCTIONS = 4096
 MAX_SIZED_FUNCTIONS = 256
 MAX_TRIALS_AT_ONCE = 64
-MAX_LEARNED_FUNCTIONS = 256
-"""Of how many functions a job may tell what it measured of their plans."""
+MAX_REPORTED_FUNCTIONS = 256
+"""Of how many functions a job may report what it measured of their plans."""
 
 
 class RecordsRequested(Document):

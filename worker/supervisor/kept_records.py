@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from bessemer.contract.cost_model import MeasuredFunction
+from bessemer.contract.cost_model import PackedPlans, packed
 from bessemer.contract.job import Compilation
 from bessemer.contract.records import JudgedTrial, SearchScope
 from bessemer.store.rows.lifecycle import Attempt
@@ -14,7 +14,7 @@ from bessemer.store.store import Store
 from worker.compiler.tuning.cost_model.version import FEATURES
 from worker.errors import MisbehavedError
 from worker.protocol.messages import (
-    MAX_LEARNED_FUNCTIONS,
+    MAX_REPORTED_FUNCTIONS,
     NearRecordsRequested,
     PlansMeasured,
     RecordsRequested,
@@ -33,7 +33,7 @@ class JobRecords:
         limit_bytes: the size that the tenant's records may have; None: unlimited.
         scope: what the job has said that its records are about; None before it asked for any.
         judged: what it has said of its records, by function and trace.
-        plans: what it has said of plans, by function.
+        plans: what it has measured of plans, by function, as it is stored.
         stopped: whether its search was asked to stop, since the user wants the best so far.
     """
 
@@ -44,7 +44,7 @@ class JobRecords:
     limit_bytes: int | None = None
     scope: SearchScope | None = None
     judged: dict[tuple[str, str], JudgedTrial] = field(default_factory=dict)
-    plans: dict[str, MeasuredFunction] = field(default_factory=dict)
+    plans: dict[str, PackedPlans] = field(default_factory=dict)
     stopped: bool = False
 
     async def answer(
@@ -68,19 +68,25 @@ class JobRecords:
         """Keep what the job says of its records and plans until it has ended.
 
         Raises:
-            MisbehavedError: it tells of the plans of too many functions, or before it has asked for records.
+            MisbehavedError: it reports the plans of too many functions, or before it has asked for records.
         """
         if isinstance(message, TrialsJudged):
             self.judged |= {(trial.workload, trial.digest): trial for trial in message.judged}
             return
-        self.plans[message.function.source] = message.function
-        if self.scope is None or len(self.plans) > MAX_LEARNED_FUNCTIONS:
-            raise MisbehavedError("the job tells of more plans than it can have measured")
+        if self.scope is None:
+            raise MisbehavedError("the job reported plans before it asked for records")
+        if len(self.plans) == MAX_REPORTED_FUNCTIONS:
+            raise MisbehavedError(
+                f"the job reported the plans of more than {MAX_REPORTED_FUNCTIONS} functions"
+            )
+        plans = packed(message.function)
+        if plans is not None:
+            self.plans[message.function.source] = plans
 
     def settle(self, succeeded: bool) -> None:
         """Store which records won, once the library is verified; those that lost, in any case. Blocks.
 
-        What was measured of plans is stored in any case.
+        What was measured of plans is stored of searches that fail later, too.
         """
         if self.scope is None:
             return
@@ -88,8 +94,7 @@ class JobRecords:
         if judged:
             self.store.records.judge(self.attempt.tenant, self.scope, judged)
         if self.plans:
-            measured = (self.attempt.tenant, self.scope, FEATURES, tuple(self.plans.values()))
-            self.store.cost_models.add(*measured, self.limit_bytes)
+            self.store.cost_models.add(self.attempt.tenant, self.scope, FEATURES, self.plans)
 
     def _find(self, message: RecordsRequested) -> RecordsAnswer:
         self.scope = message.scope

@@ -22,9 +22,9 @@ from bessemer.store.store import Store, open_store
 from bessemer.telemetry.traces import open_tracer
 from worker.errors import SandboxIncompleteError
 from worker.settings import WorkerSettings
+from worker.supervisor.cost_model_training import CostModelTrainer
 from worker.supervisor.health_server import serve_health
 from worker.supervisor.heartbeat import Heartbeat, LeaseHealth
-from worker.supervisor.learning import Learner
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.turns import make_lock_files
@@ -106,7 +106,8 @@ async def _work(
                 group.create_task(_reap(reaper, lease_seconds / CHECKS_PER_LEASE))
                 group.create_task(_sweep(settings.work_dir))
                 group.create_task(devices.keep())
-                group.create_task(Learner(store.cost_models, settings.turn_limits()).keep())
+                trainer = CostModelTrainer(store.cost_models, settings.turn_limits())
+                group.create_task(trainer.run())
                 group.create_task(consumer.run(supervisor.handle))
         finally:
             await asyncio.shield(asyncio.to_thread(_leave, reaper, supervisor.worker_id))

@@ -14,8 +14,8 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from worker.errors import WorkDirError
@@ -67,6 +67,19 @@ class HostTurns:
             self._grant()
             await asyncio.sleep(self._limits.turn_seconds)
         log.warning("a job has measured for %g s; the next turn begins", self._limits.turn_seconds)
+
+
+@asynccontextmanager
+async def held_turn(limits: TurnLimits) -> AsyncIterator[bool]:
+    """The host's turn, for work that would disturb what is measured; False if it did not come in time.
+
+    The turn lasts as long as the context, which must end within ``limits.turn_seconds``.
+    """
+    deadline = time.monotonic() + limits.patience_seconds
+    with _opened(limits.lock) as lock:
+        with _opened(following(limits.lock)) as following_lock:
+            is_held = await _locked(following_lock, deadline) and await _locked(lock, deadline)
+        yield is_held
 
 
 def following(lock: Path) -> Path:

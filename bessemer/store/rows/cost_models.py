@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from bessemer.contract.access import Tenant
-from bessemer.contract.base import now
-from bessemer.contract.cost_model import LearnedCostModel, MeasuredFunction
+from bessemer.contract.cost_model import LearnedCostModel, PackedPlans
 from bessemer.contract.records import SearchScope
 from bessemer.store.database import Database
 from bessemer.store.rows.tables import COST_MODELS, MEASURED_PLANS, TUNING_RECORDS
-from bessemer.store.rows.tuning_records import insert_into, record_bytes
+from bessemer.store.rows.tuning_records import insert_into
 
 MAX_FUNCTIONS = 512
 """How many functions of a tenant a model is trained on: those measured last. Others are deleted."""
@@ -31,63 +29,63 @@ class Progress(NamedTuple):
         tenant: whose.
         functions: how many functions have measurements.
         unseen: how many of them were measured since the model was trained.
+        newest_at: when the last of them was measured.
     """
 
     tenant: Tenant
     functions: int
     unseen: int
+    newest_at: datetime
 
 
-class Lesson(NamedTuple):
-    """What a model is trained on: functions, and when the last of them was measured."""
+class TrainingSet(NamedTuple):
+    """What a model is trained on: packed functions, and when the last of them was measured."""
 
-    functions: tuple[MeasuredFunction, ...]
-    until: datetime
+    packed: tuple[bytes, ...]
+    newest_at: datetime
 
 
 class CostModels:
     """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
 
-    Each takes the version of the features that its measurements or its model have.
+    Each takes the version of the features that its measurements or its model have. Releases with other
+    features share a database without seeing each other's.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(
-        self,
-        tenant: Tenant,
-        scope: SearchScope,
-        version: str,
-        functions: Sequence[MeasuredFunction],
-        limit_bytes: int | None = None,
+        self, tenant: Tenant, scope: SearchScope, version: str, measured: Mapping[str, PackedPlans]
     ) -> None:
-        """Store what a search measured of functions, each over what fewer plans said of it.
+        """Store what a search measured of functions, by their hashes.
 
-        What exceeds the size that the tenant's records may have is left out.
+        What more plans say of a function stays, but counts as measured now. Of a tenant's functions, those
+        measured last are kept.
         """
-        rows = [_row(tenant, scope, version, function) for function in functions]
-        rows.sort(key=lambda row: str(row["key"]))
-        size_bytes = sum(int(row["size_bytes"]) for row in rows)
+        insert = insert_into(self._database, MEASURED_PLANS).values(measured_at=self._database.clock)
+        says_more = insert.excluded.plans >= _P.plans
+        kept = {
+            name: sa.case((says_more, insert.excluded[name]), else_=_P[name]) for name in ("plans", "packed")
+        }
+        upsert = insert.on_conflict_do_update(
+            index_elements=["tenant", "key", "features_version"],
+            set_={**kept, "measured_at": self._database.clock},
+        )
+        rows = [
+            {"tenant": tenant, "key": scope.key(workload), "features_version": version, **plans._asdict()}
+            for workload, plans in measured.items()
+        ]
         with self._database.write() as connection:
-            if limit_bytes is not None and record_bytes(connection, tenant) + size_bytes > limit_bytes:
-                return
-            insert = insert_into(self._database, MEASURED_PLANS)
-            renewed = ("features_version", "plans", "packed", "size_bytes", "measured_at")
-            says_more = sa.or_(
-                insert.excluded.features_version != _P.features_version, insert.excluded.plans >= _P.plans
-            )
-            upsert = insert.on_conflict_do_update(
-                index_elements=["tenant", "key"],
-                set_={name: insert.excluded[name] for name in renewed},
-                where=says_more,
-            )
-            for row in rows:
+            for row in sorted(rows, key=lambda row: str(row["key"])):
                 connection.execute(upsert, row)
-            newest = sa.select(_P.key).where(_P.tenant == tenant).order_by(_P.measured_at.desc(), _P.key)
-            kept = newest.limit(MAX_FUNCTIONS).subquery()
-            surplus = sa.and_(_P.tenant == tenant, _P.key.not_in(sa.select(kept.c.key)))
-            connection.execute(sa.delete(MEASURED_PLANS).where(surplus))
+            self._prune(connection, tenant, version)
+
+    def _prune(self, connection: sa.Connection, tenant: Tenant, version: str) -> None:
+        mine = sa.and_(_P.tenant == tenant, _P.features_version == version)
+        newest = sa.select(_P.key).where(mine).order_by(_P.measured_at.desc(), _P.key)
+        kept = newest.limit(MAX_FUNCTIONS).subquery()
+        _delete_free(connection, sa.and_(mine, _P.key.not_in(sa.select(kept.c.key))))
 
     def progress(self, version: str) -> tuple[Progress, ...]:
         """The tenants whose cost model has not seen all of their measurements."""
@@ -95,40 +93,37 @@ class CostModels:
             _M.tenant == _P.tenant, _M.features_version == version, _M.learned_until >= _P.measured_at
         )
         unseen = sa.func.sum(sa.case((sa.exists().where(has_seen), 0), else_=1)).label("unseen")
+        newest_at = sa.func.max(_P.measured_at).label("newest_at")
         query = (
-            sa.select(_P.tenant, sa.func.count().label("functions"), unseen)
+            sa.select(_P.tenant, sa.func.count().label("functions"), unseen, newest_at)
             .where(_P.features_version == version)
             .group_by(_P.tenant)
+            .order_by(_P.tenant)
         )
         with self._database.read() as connection:
             rows = connection.execute(query.having(unseen > 0)).all()
-        return tuple(Progress(row.tenant, row.functions, int(row.unseen)) for row in rows)
+        return tuple(Progress(row.tenant, row.functions, int(row.unseen), row.newest_at) for row in rows)
 
-    def lesson(self, tenant: Tenant, version: str) -> Lesson | None:
-        """What a tenant's next model learns from; None if nothing was measured."""
-        query = sa.select(_P.packed, _P.measured_at).where(
-            _P.tenant == tenant, _P.features_version == version
-        )
+    def training_set(self, tenant: Tenant, version: str) -> TrainingSet:
+        """What a tenant's next model learns from; at least one function must have been measured."""
+        mine = sa.and_(_P.tenant == tenant, _P.features_version == version)
+        query = sa.select(_P.packed, _P.measured_at).where(mine).order_by(_P.key)
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(_P.key)).all()
-        if not rows:
-            return None
-        functions = (MeasuredFunction.model_validate_json(zlib.decompress(row.packed)) for row in rows)
-        return Lesson(tuple(functions), max(row.measured_at for row in rows))
+            rows = connection.execute(query).all()
+        return TrainingSet(tuple(row.packed for row in rows), max(row.measured_at for row in rows))
 
     def put(
         self, tenant: Tenant, version: str, learned: LearnedCostModel, model: bytes, until: datetime
     ) -> None:
-        """Let a model take the place of the tenant's last one."""
-        row = {
-            "tenant": tenant,
-            "features_version": version,
-            "document": learned.model_dump(mode="json"),
-            "model": model,
-            "learned_until": until,
-        }
-        insert = insert_into(self._database, COST_MODELS).values(row)
-        upsert = insert.on_conflict_do_update(index_elements=["tenant"], set_=row)
+        """Let a model take the place of the tenant's last one, unless that has seen later measurements."""
+        values = {"document": learned.model_dump(mode="json"), "model": model, "learned_until": until}
+        insert = insert_into(self._database, COST_MODELS)
+        insert = insert.values(tenant=tenant, features_version=version, **values)
+        upsert = insert.on_conflict_do_update(
+            index_elements=["tenant", "features_version"],
+            set_=values,
+            where=_M.learned_until <= insert.excluded.learned_until,
+        )
         with self._database.write() as connection:
             connection.execute(upsert)
 
@@ -141,7 +136,7 @@ class CostModels:
     def delete_unused(self) -> None:
         """Delete what was measured of functions that have no records, and models without measurements."""
         with self._database.write() as connection:
-            forget_plans(connection, sa.true(), sa.true())
+            forget_plans(connection, None)
 
 
 class TenantCostModel:
@@ -152,32 +147,25 @@ class TenantCostModel:
         self._tenant = tenant
 
     def get(self) -> LearnedCostModel | None:
-        """What the model was trained on, and how well it ranks; None if there is none."""
+        """What the newest model was trained on, and how well it ranks; None if there is none."""
         query = sa.select(_M.document).where(_M.tenant == self._tenant)
         with self._database.read() as connection:
-            document = connection.execute(query).scalar_one_or_none()
+            document = connection.execute(query.order_by(_M.learned_until.desc()).limit(1)).scalar()
         return None if document is None else LearnedCostModel.read(document)
 
 
-def forget_plans(
-    connection: sa.Connection, of_plans: sa.ColumnElement[bool], of_models: sa.ColumnElement[bool]
-) -> None:
-    """Delete what was measured of functions that have no records, and models without measurements."""
+def forget_plans(connection: sa.Connection, tenant: Tenant | None) -> None:
+    """Delete a tenant's plans of functions without records, and models without plans; None: of all."""
     records = TUNING_RECORDS.c
     recorded = sa.exists().where(records.tenant == _P.tenant, records.key == _P.key)
-    connection.execute(sa.delete(MEASURED_PLANS).where(of_plans, ~recorded))
-    measured = sa.exists().where(_P.tenant == _M.tenant)
+    _delete_free(connection, sa.and_(sa.true() if tenant is None else _P.tenant == tenant, ~recorded))
+    measured = sa.exists().where(_P.tenant == _M.tenant, _P.features_version == _M.features_version)
+    of_models = sa.true() if tenant is None else _M.tenant == tenant
     connection.execute(sa.delete(COST_MODELS).where(of_models, ~measured))
 
 
-def _row(tenant: Tenant, scope: SearchScope, version: str, function: MeasuredFunction) -> dict[str, Any]:
-    packed = zlib.compress(function.model_dump_json().encode())
-    return {
-        "tenant": tenant,
-        "key": scope.key(function.source),
-        "features_version": version,
-        "plans": len(function.seconds),
-        "packed": packed,
-        "size_bytes": len(packed),
-        "measured_at": now(),
-    }
+def _delete_free(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> None:
+    """Delete plans that no other transaction changes, so that no writer waits here."""
+    columns = (_P.tenant, _P.key, _P.features_version)
+    free = sa.select(*columns).where(condition).with_for_update(skip_locked=True)
+    connection.execute(sa.delete(MEASURED_PLANS).where(sa.tuple_(*columns).in_(free)))

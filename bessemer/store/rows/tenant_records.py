@@ -22,7 +22,7 @@ from bessemer.contract.records import (
 from bessemer.store.database import Database
 from bessemer.store.rows.cost_models import forget_plans
 from bessemer.store.rows.paging import read_page
-from bessemer.store.rows.tables import COST_MODELS, MEASURED_PLANS, TUNING_RECORDS, TUNING_WORKLOADS
+from bessemer.store.rows.tables import TUNING_RECORDS, TUNING_WORKLOADS
 from bessemer.store.rows.tuning_records import (
     add_records,
     add_workloads,
@@ -143,8 +143,7 @@ class TenantRecords:
             statement = sa.delete(TUNING_RECORDS).where(*self._conditions(wanted))
             deleted: int = connection.execute(statement).rowcount
             delete_unused_workloads(self._database, connection, TUNING_WORKLOADS.c.tenant == self._tenant)
-            mine = (table.c.tenant == self._tenant for table in (MEASURED_PLANS, COST_MODELS))
-            forget_plans(connection, *mine)
+            forget_plans(connection, self._tenant)
         return deleted
 
     def _conditions(self, wanted: RecordFilter) -> Iterator[sa.ColumnElement[bool]]:

@@ -32,7 +32,6 @@ from bessemer.store.rows.tables import (
     JOB_KEYS,
     JOB_TRIALS,
     JOBS,
-    MEASURED_PLANS,
     TUNING_KEYS,
     TUNING_RECORDS,
     TUNING_WORKLOADS,
@@ -302,12 +301,12 @@ def add_workloads(
 
 
 def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
-    """The size of a tenant's records, of their functions' modules, and of what was measured of plans."""
+    """The size of a tenant's records, and of the modules of their functions."""
     sums = (
         sa.select(sa.func.coalesce(sa.func.sum(table.c.size_bytes), 0))
         .where(table.c.tenant == tenant)
         .scalar_subquery()
-        for table in (TUNING_RECORDS, TUNING_WORKLOADS, MEASURED_PLANS)
+        for table in (TUNING_RECORDS, TUNING_WORKLOADS)
     )
     return int(connection.execute(sa.select(sum(sums, sa.literal(0)))).scalar_one())
 

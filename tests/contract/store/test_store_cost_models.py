@@ -7,10 +7,9 @@ import pytest
 from store_samples import A_COST_MODEL, PACKED, SCOPE, a_request, a_trial
 
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.cost_model import MeasuredFunction
+from bessemer.contract.cost_model import MeasuredFunction, packed, unpacked
 from bessemer.contract.records import RecordFilter
 from bessemer.store.rows import cost_models
-from bessemer.store.rows.cost_models import Progress
 from bessemer.store.rows.tuning_records import Batch
 from bessemer.store.store import Store
 from tests.tenant_data import own, started
@@ -33,18 +32,24 @@ def measured(source: str, plans: int = 2) -> MeasuredFunction:
 def add(
     store: Store, *functions: MeasuredFunction, tenant: str = DEFAULT_TENANT, version: str = VERSION
 ) -> None:
-    store.cost_models.add(tenant, SCOPE, version, functions)
+    measured = {each.source: plans for each in functions if (plans := packed(each)) is not None}
+    store.cost_models.add(tenant, SCOPE, version, measured)
 
 
-def sources(store: Store, tenant: str = DEFAULT_TENANT) -> Sequence[tuple[str, int]]:
-    lesson = store.cost_models.lesson(tenant, VERSION)
-    return [] if lesson is None else sorted((each.source, len(each.seconds)) for each in lesson.functions)
+def sources(store: Store, tenant: str = DEFAULT_TENANT, version: str = VERSION) -> Sequence[tuple[str, int]]:
+    if tenant not in [progress.tenant for progress in store.cost_models.progress(version)]:
+        return []
+    functions = map(unpacked, store.cost_models.training_set(tenant, version).packed)
+    return sorted((each.source, len(each.seconds)) for each in functions)
 
 
-def learn(store: Store, tenant: str = DEFAULT_TENANT) -> None:
-    lesson = store.cost_models.lesson(tenant, VERSION)
-    assert lesson is not None
-    store.cost_models.put(tenant, VERSION, A_COST_MODEL, b"model", lesson.until)
+def unseen(store: Store, version: str = VERSION) -> dict[str, tuple[int, int]]:
+    return {each.tenant: (each.functions, each.unseen) for each in store.cost_models.progress(version)}
+
+
+def learn(store: Store, tenant: str = DEFAULT_TENANT, version: str = VERSION) -> None:
+    newest_at = store.cost_models.training_set(tenant, version).newest_at
+    store.cost_models.put(tenant, version, A_COST_MODEL, b"model", newest_at)
 
 
 def record(store: Store, *workloads: str, job: str = "job-00000001") -> None:
@@ -72,11 +77,24 @@ def test_a_function_keeps_what_the_most_plans_say(store: Store) -> None:
     assert sources(store) == [("1", 5), ("2", 4), ("3", 3)]
 
 
-def test_other_features_replace_what_older_ones_say(store: Store) -> None:
+def test_a_function_that_was_measured_again_is_unseen(store: Store) -> None:
+    add(store, measured("1", 5))
+    learn(store)
+    assert unseen(store) == {}
+    add(store, measured("1", 2))
+    assert unseen(store) == {DEFAULT_TENANT: (1, 1)}
+    assert sources(store) == [("1", 5)]
+
+
+def test_releases_with_other_features_do_not_see_each_others(store: Store) -> None:
     add(store, measured("1", 5), version="1.0")
     add(store, measured("1", 2))
+    learn(store)
 
-    assert sources(store) == [("1", 2)]
+    assert sources(store, version="1.0") == [("1", 5)]
+    assert unseen(store) == {}
+    assert unseen(store, "1.0") == {DEFAULT_TENANT: (1, 1)}
+    assert store.cost_models.get(DEFAULT_TENANT, "1.0") is None
 
 
 def test_only_the_functions_that_were_measured_last_are_kept(
@@ -91,33 +109,22 @@ def test_only_the_functions_that_were_measured_last_are_kept(
     assert sources(store, OTHER) == [("9", 2)]
 
 
-def test_what_exceeds_the_quota_of_records_is_left_out(store: Store) -> None:
-    store.cost_models.add(DEFAULT_TENANT, SCOPE, VERSION, [measured("1")], limit_bytes=1 << 20)
-    store.cost_models.add(DEFAULT_TENANT, SCOPE, VERSION, [measured("2")], limit_bytes=10)
-
-    assert sources(store) == [("1", 2)]
-    assert own(store).usage.record_bytes() > 0
-
-
 def test_a_model_has_seen_what_was_measured_before_it(store: Store) -> None:
-    assert store.cost_models.progress(VERSION) == ()
+    assert unseen(store) == {}
     add(store, measured("1"), measured("2"))
     add(store, measured("9"), tenant=OTHER)
-    assert sorted(store.cost_models.progress(VERSION)) == [
-        Progress(OTHER, 1, 1),
-        Progress(DEFAULT_TENANT, 2, 2),
-    ]
+    assert unseen(store) == {OTHER: (1, 1), DEFAULT_TENANT: (2, 2)}
     learn(store)
-    assert store.cost_models.progress(VERSION) == (Progress(OTHER, 1, 1),)
+    assert unseen(store) == {OTHER: (1, 1)}
     add(store, measured("3"))
-    assert Progress(DEFAULT_TENANT, 3, 1) in store.cost_models.progress(VERSION)
-    assert store.cost_models.progress("2.0") == ()
+    assert unseen(store)[DEFAULT_TENANT] == (3, 1)
 
 
-def test_a_later_model_takes_the_place_of_the_last_one(store: Store) -> None:
+def test_a_model_takes_the_place_of_one_that_has_seen_less(store: Store) -> None:
     until = A_COST_MODEL.trained_at
-    for text in (b"first", b"second"):
-        store.cost_models.put(DEFAULT_TENANT, VERSION, A_COST_MODEL, text, until + timedelta(seconds=1))
+    for text, seconds in ((b"first", 1), (b"second", 2), (b"late", 0)):
+        seen = until + timedelta(seconds=seconds)
+        store.cost_models.put(DEFAULT_TENANT, VERSION, A_COST_MODEL, text, seen)
 
     assert store.cost_models.get(DEFAULT_TENANT, VERSION) == b"second"
     assert store.cost_models.get(DEFAULT_TENANT, "2.0") is None
@@ -128,12 +135,12 @@ def test_a_later_model_takes_the_place_of_the_last_one(store: Store) -> None:
 def test_what_was_measured_goes_with_the_records_of_its_function(store: Store) -> None:
     record(store, "1", "2")
     add(store, measured("1"), measured("2"))
-    learn(store)
     store.cost_models.delete_unused()
     assert sources(store) == [("1", 2), ("2", 2)]
 
     own(store).records.delete(RecordFilter(workload="1"))
     assert sources(store) == [("2", 2)]
+    learn(store)
     assert own(store).cost_model.get() == A_COST_MODEL
 
     own(store).records.delete()

@@ -231,6 +231,26 @@ async def test_a_target_without_workers_is_queued_only_without_verification(
 
 
 @pytest.mark.parametrize(
+    ("target", "status"), [("apple-m1", 422), ("host", 202), (["host", "apple-m1"], 202)]
+)
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        ({"benchmark": {"compare": True}}, "benchmark.compare"),
+        ({"tune": {"trials": 8, "publish_early": True}}, "tune.publish_early"),
+    ],
+)
+async def test_what_only_a_workers_processor_measures_needs_a_target_that_it_runs(
+    api: httpx.AsyncClient, model: str, target: object, status: int, option: dict[str, object], field: str
+) -> None:
+    asked = request(target=target, verification="none", **option)
+    answer = await api.post("/v1/compilations", json=asked)
+    assert answer.status_code == status, answer.text
+    if status == 422:
+        assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
     "target", ["", " ", {"mcpu": ""}, {"preset": ""}, {"mcpu": "znver4", "mattr": ["+avx2"]}]
 )
 async def test_an_empty_or_malformed_target_is_refused(

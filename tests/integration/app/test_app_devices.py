@@ -290,10 +290,15 @@ async def test_a_compilation_for_a_platform_waits_until_a_device_of_it_is_live(
 
 @pytest.mark.parametrize(
     ("wanted", "status"),
-    [({"device": "pi"}, 202), ({"device": "../pi"}, 422), ({"device": "pi", "stop_after": "build"}, 422)],
+    [
+        ({"device": "pi"}, 202),
+        ({"device": "../pi"}, 422),
+        ({"device": "pi", "stop_after": "build"}, 422),
+        ({"device": "pi", "benchmark": {"compare": True}}, 422),
+    ],
 )
 async def test_a_request_names_a_device_only_for_a_bundle(
-    api: httpx.AsyncClient, model: str, wanted: dict[str, str], status: int
+    api: httpx.AsyncClient, model: str, wanted: dict[str, Any], status: int
 ) -> None:
     await api.post("/v1/devices", json=BOARD | {"name": "pi"})
     response = await api.post("/v1/compilations", json=request(**wanted))

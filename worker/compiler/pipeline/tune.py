@@ -103,7 +103,7 @@ from worker.compiler.tuning.stored_records import (
     model_of,
     scope_of,
 )
-from worker.compiler.tuning.stored_search import judge_tasks, open_journal, teach_plans, with_near_misses
+from worker.compiler.tuning.stored_search import judge_tasks, open_journal, report_plans, with_near_misses
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
@@ -284,7 +284,7 @@ def _search_and_apply(
     except NoDeviceError:
         ended_by = SearchEnd.DEVICE
     refuse_misfits(tasks)
-    teach_plans(tasks, session)
+    report_plans(tasks, session)
     write_scripts(tasks, context.scratch / "records")
     if not options.force:
         judge_tasks(tasks, (), session)

@@ -61,7 +61,7 @@ def _rebuilt(tuned: Tuned, context: StageContext, error: JobError) -> Built:
     built = build(default, without)
     if context.stored is not None:
         for start in range(0, len(tuned.applied), MAX_TRIALS_AT_ONCE):
-            context.stored.tell(TrialsJudged(judged=tuned.applied[start : start + MAX_TRIALS_AT_ONCE]))
+            context.stored.report(TrialsJudged(judged=tuned.applied[start : start + MAX_TRIALS_AT_ONCE]))
     use = tuned.result.stored and tuned.result.stored.model_copy(update={"dropped": error.detail})
     result = default.result.model_copy(update={"stored": use})
     return replace(built, tuned=replace(default, result=result))

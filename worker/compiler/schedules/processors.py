@@ -26,10 +26,10 @@ MIN_PARALLEL_MULTIPLY_ADDS = 16_384
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
 
 NEAR_BYTES_PER_CYCLE = 28.0
-"""What explains the times of 900 tiles on a Xeon with AVX-512 best, by ``make bench-tiles``."""
+"""Bytes in a cycle from L2: what explains the times of 900 tiles on a Xeon best, by ``make bench-tiles``."""
 FAR_BYTES_PER_CYCLE = 2.5
-"""1.1 to 3.2 for weights of 256 and 512 channels on a Xeon at 3 GHz that others used too, by
-``make bench-convolutions``. ResNet-18, ResNet-50 and VGG-11 on Zen 4 ran faster with what 4 chooses."""
+"""Bytes in a cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a Xeon at 3 GHz that
+others used too, by ``make bench-convolutions``."""
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at once."""
 LARGE_WEIGHTS = 0.25
@@ -65,8 +65,7 @@ class Processor:
         lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
             loads adjacent factors together and keeps them in registers until all are used.
         scalable: whether ``vector_bits`` is the length of SVE's vectors.
-        near_bytes_per_cycle: bytes that the core reads in a cycle from L2 while it multiplies.
-        far_bytes_per_cycle: bytes that it reads in a cycle from beyond L2.
+        far_bytes_per_cycle: bytes that the core reads in a cycle from beyond L2.
     """
 
     vector_bits: int
@@ -79,7 +78,6 @@ class Processor:
     source: str
     lane_factors: bool = False
     scalable: bool = False
-    near_bytes_per_cycle: float = NEAR_BYTES_PER_CYCLE
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
 
 
@@ -104,9 +102,7 @@ _SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by 
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
-_ZEN4 = Processor(
-    *(512, 32, 1, 4, 1, 32, 1024, f"{_AMD_ZEN4}; bytes from beyond L2 by whole models"), far_bytes_per_cycle=4
-)
+_ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, f"{_AMD_ZEN4}; far bytes by ResNet-18", far_bytes_per_cycle=4)
 _ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5)
 _NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True)
 _NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True)
@@ -276,7 +272,6 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         lane_factors=processor.lane_factors,
         dot_features=features & DOT_FEATURES,
         scalable=processor.scalable,
-        near_bytes_per_cycle=processor.near_bytes_per_cycle,
         far_bytes_per_cycle=processor.far_bytes_per_cycle,
     )
 

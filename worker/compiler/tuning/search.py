@@ -260,6 +260,8 @@ class TaskSearch:
         if own:
             candidates = [trial.candidate for trial in own if trial.candidate is not None]
             proposals.restore(candidates, [trial.result for trial in own])
+        if isinstance(proposals, FamilyProposals):
+            self.plan_seconds = proposals.measured
         return proposals
 
     def _open_space(self) -> Proposals:

@@ -63,7 +63,7 @@ from worker.errors import ran_out_of_memory, short_message, without_server_detai
 from worker.measure.records import Records
 from worker.protocol.messages import (
     MAX_FUNCTIONS,
-    MAX_LEARNED_FUNCTIONS,
+    MAX_REPORTED_FUNCTIONS,
     MAX_SIZED_FUNCTIONS,
     NearRecordsRequested,
     PlansMeasured,
@@ -336,12 +336,12 @@ class SearchJournal:
         """Tell which schedules won in the final comparison."""
         every = tuple(judged)
         for start in range(0, len(every), _TRIALS_AT_ONCE):
-            self.stored.tell(TrialsJudged(judged=every[start : start + _TRIALS_AT_ONCE]))
+            self.stored.report(TrialsJudged(judged=every[start : start + _TRIALS_AT_ONCE]))
 
-    def teach(self, functions: Iterable[MeasuredFunction]) -> None:
-        """Tell what was measured of plans, for cost models."""
-        for function in islice(functions, MAX_LEARNED_FUNCTIONS):
-            self.stored.tell(PlansMeasured(function=function))
+    def report_plans(self, functions: Iterable[MeasuredFunction]) -> None:
+        """Report what was measured of plans, for cost models."""
+        for function in islice(functions, MAX_REPORTED_FUNCTIONS):
+            self.stored.report(PlansMeasured(function=function))
 
     def _send(self, trials: tuple[MeasuredTrial, ...], workloads: Mapping[str, str] = _NOTHING) -> None:
         self._told += sum(map(_size, trials)) + sum(map(len, workloads.values()))

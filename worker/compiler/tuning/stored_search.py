@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
+from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.options import STORED_OF_A_FUNCTION, SearchMethod
 from bessemer.contract.report import StoredRecordsUse
 from worker.compiler.spaces.space import RECORDS
 from worker.compiler.tuning.cost_model.measured import measured_function
 from worker.compiler.tuning.near_misses import advice_of, sized_function
 from worker.compiler.tuning.search import TaskSearch
-from worker.compiler.tuning.session import TuningSession
+from worker.compiler.tuning.session import TuningSession, tuning_logger
 from worker.compiler.tuning.stored_records import (
     Function,
     SearchJournal,
@@ -20,6 +21,7 @@ from worker.compiler.tuning.stored_records import (
     records_for,
     restored,
 )
+from worker.errors import ran_out_of_memory, short_message
 
 
 def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredRecordsUse | None:
@@ -72,11 +74,21 @@ def _searches_everything(task: TaskSearch) -> bool:
     return task.wanted is None and task.session.options.search is SearchMethod.BOTH
 
 
-def teach_plans(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
-    """Tell what was measured of the tasks' plans, for cost models."""
+def report_plans(tasks: Sequence[TaskSearch], session: TuningSession) -> None:
+    """Report what was measured of the tasks' plans, for cost models. No failure of this ends a search."""
     if session.journal is not None:
-        measured = (measured_function(task.module, task.plan_seconds, session.target) for task in tasks)
-        session.journal.teach(function for function in measured if function is not None)
+        measured = (_measured(task, session) for task in tasks)
+        session.journal.report_plans(function for function in measured if function is not None)
+
+
+def _measured(task: TaskSearch, session: TuningSession) -> MeasuredFunction | None:
+    try:
+        return measured_function(task.module, task.plan_seconds, session.target)
+    except Exception as error:
+        if ran_out_of_memory(error):
+            raise
+        tuning_logger().warning("%s: its plans are not reported: %s", task.name, short_message(error))
+        return None
 
 
 def judge_tasks(

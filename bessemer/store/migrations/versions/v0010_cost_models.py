@@ -14,10 +14,9 @@ def upgrade() -> None:
         "measured_plans",
         sa.Column("tenant", sa.String(64), primary_key=True),
         sa.Column("key", sa.String(64), primary_key=True),
-        sa.Column("features_version", sa.String(20), nullable=False),
+        sa.Column("features_version", sa.String(20), primary_key=True),
         sa.Column("plans", sa.Integer, nullable=False),
         sa.Column("packed", sa.LargeBinary, nullable=False),
-        sa.Column("size_bytes", sa.Integer, nullable=False),
         sa.Column("measured_at", sa.DateTime(timezone=True), nullable=False),
     )
     columns = ["tenant", "features_version", "measured_at"]
@@ -25,7 +24,7 @@ def upgrade() -> None:
     op.create_table(
         "cost_models",
         sa.Column("tenant", sa.String(64), primary_key=True),
-        sa.Column("features_version", sa.String(20), nullable=False),
+        sa.Column("features_version", sa.String(20), primary_key=True),
         sa.Column("document", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("model", sa.LargeBinary, nullable=False),
         sa.Column("learned_until", sa.DateTime(timezone=True), nullable=False),

@@ -1,30 +1,39 @@
-"""Trains a cost model: reads measured functions, a line of JSON for each, and writes the model.
+"""Trains a cost model: reads measured functions, each packed as it is stored, and writes the model.
 
-It reads numbers and no modules, and imports neither torch nor TVM.
+Each line of standard input is the base64 of one. This process reads numbers and no modules, and imports
+neither torch nor TVM.
 """
 
-import os
 import resource
 import sys
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
 
-from bessemer.contract.cost_model import MeasuredFunction
+from pydantic import ValidationError
+
+from bessemer.contract.cost_model import MeasuredFunction, unpacked
 from worker.compiler.tuning.cost_model.training import train
 from worker.compiler.tuning.cost_model.trees import write_model
 
-NICE = 19
-MEMORY_BYTES = 2 << 30
+MEMORY_BYTES = 1 << 30
+PROCESSOR_SECONDS = 60
 
 
 def main() -> None:
-    """Train with the lowest priority, in limited memory.
-
-    Raises:
-        pydantic.ValidationError: a line is not a measured function.
-    """
-    os.nice(NICE)
+    """Train in limited memory and time."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    functions = [MeasuredFunction.model_validate_json(line) for line in sys.stdin.buffer]
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
+    functions = list(_read(sys.stdin.buffer))
     sys.stdout.buffer.write(write_model(train(functions, source="searches of this service")))
+
+
+def _read(lines: Iterable[bytes]) -> Iterator[MeasuredFunction]:
+    """The functions; those that this release cannot read are left out."""
+    for line in lines:
+        try:
+            yield unpacked(b64decode(line))
+        except ValidationError as error:
+            sys.stderr.write(f"left out a function: {error.errors()[0]['msg']}\n")
 
 
 if __name__ == "__main__":

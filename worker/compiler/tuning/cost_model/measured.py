@@ -31,10 +31,11 @@ def measured_function(
     Returns:
         None if fewer than two plans have times.
     """
-    if gpu_in(target) is not None:
+    if len(seconds) < 2 or gpu_in(target) is not None:
         return None
     known, shapes = ranked_plans(module["main"], target)
-    timed = _sample([plan for plan in sorted(seconds, key=seconds.__getitem__) if plan in known])
+    places = {plan: place for place, plan in enumerate(known)}
+    timed = _sample([plan for plan in sorted(seconds, key=seconds.__getitem__) if plan in places])
     if len(timed) < 2:
         return None
     described = features_of(timed, known, shapes, machine_of(target))
@@ -43,7 +44,7 @@ def measured_function(
         family=family_of(timed[0]),
         kind=kind_of(target),
         features=tuple(map(_rounded, described)),
-        places=tuple(map(known.index, timed)),
+        places=tuple(places[plan] for plan in timed),
         seconds=tuple(seconds[plan] for plan in timed),
     )
 

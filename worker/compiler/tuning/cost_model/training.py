@@ -20,6 +20,7 @@ import numpy as np
 from bessemer.contract.cost_model import Features, Judgement, MeasuredFunction
 from worker.compiler.tuning.cost_model.trees import (
     MAX_FAMILIES,
+    MAX_KINDS,
     MAX_NAMED_FEATURES,
     CostModel,
     FamilyModel,
@@ -84,7 +85,7 @@ def _of_family(family: str, functions: Sequence[MeasuredFunction], seed: int, th
             model = _learned(family, rest, seed, threads)
             unseen += [(each, model.scores(each.features)) for each in held]
     counts = Counter(each.kind for each, _ in unseen)
-    kinds = sorted(kind for kind, _ in counts.most_common(MAX_FAMILIES))
+    kinds = sorted(kind for kind, _ in counts.most_common(MAX_KINDS))
     judged = tuple(_judge(kind, [one for one in unseen if one[0].kind == kind]) for kind in kinds)
     return _learned(family, functions, seed, threads).model_copy(update={"judged": judged})
 
@@ -212,8 +213,5 @@ def _agrees(scores: Sequence[float], times: Sequence[float], one: int, other: in
 
 
 def _digest(functions: Sequence[MeasuredFunction]) -> str:
-    lines = sorted(
-        json.dumps([each.source, each.family, each.kind, each.features, each.seconds], default=dict)
-        for each in functions
-    )
+    lines = sorted(each.model_dump_json() for each in functions)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

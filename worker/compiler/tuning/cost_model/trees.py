@@ -1,7 +1,7 @@
 """The learned model as a file: regression trees for each family, and how well they rank other functions.
 
 The file is JSON, read strictly: trees whose children follow their parents, of finite numbers, within limits.
-So a file of anyone's can order plans badly, and nothing else. This module imports neither torch nor TVM.
+So anyone's file can order plans badly, and nothing else. This module imports neither torch nor TVM.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from worker.compiler.tuning.cost_model.version import FEATURES
 
 MAX_MODEL_BYTES = 1 << 20
 MAX_FAMILIES = 32
+MAX_KINDS = 32
 _MAX_TREES = 500
 _MAX_NODES = 255
 MAX_NAMED_FEATURES = 500
@@ -83,7 +84,7 @@ class FamilyModel(Document):
     prior: dict[FeatureName, FiniteFloat] = Field(max_length=MAX_NAMED_FEATURES)
     features: tuple[FeatureName, ...] = Field(max_length=MAX_NAMED_FEATURES)
     trees: tuple[Tree, ...] = Field(max_length=_MAX_TREES)
-    judged: tuple[Judgement, ...] = Field(max_length=MAX_FAMILIES)
+    judged: tuple[Judgement, ...] = Field(max_length=MAX_KINDS)
 
     @model_validator(mode="after")
     def _knows_its_features(self) -> Self:
