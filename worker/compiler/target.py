@@ -140,7 +140,7 @@ class CompileTarget:
 
     @property
     def is_of_this_platform(self) -> bool:
-        """Whether the target has this machine's architecture and C library, so that its runtime serves both."""
+        """Whether the target has this machine's architecture and C library: the same runtime serves both."""
         return self.platform == platform_of(host_triple())
 
     @property
