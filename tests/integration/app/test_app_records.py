@@ -11,7 +11,8 @@ from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request
 from app.routes.cost_model import COST_MODEL
 from app.service import Service
 from bessemer.contract.access import DEFAULT_TENANT
-from bessemer.contract.records import MAX_DATABASE_BYTES
+from bessemer.contract.cost_model import PackedPlans
+from bessemer.contract.records import MAX_DATABASE_BYTES, SearchScope
 from tests.inspections import inspected
 from tests.tenant_data import own
 
@@ -107,6 +108,9 @@ async def test_the_cost_model_that_learned_is_shown_with_its_accuracy(
     assert "the measured plans of 8 functions" in missing.json()["detail"]
     assert "Cost model" not in (await api.get("/console/records")).text
 
+    await api.post(PATH, json=database(record()))  # without records and plans, a model is swept
+    scope = SearchScope(target="x86_64 znver4", threads=4, compiler="", tvm_target="{}")
+    front.store.cost_models.add(DEFAULT_TENANT, scope, "1.1", {WORKLOAD[0]: PackedPlans(2, b"")})
     front.store.cost_models.put(DEFAULT_TENANT, "1.1", COST_MODEL, b"{}", COST_MODEL.trained_at)
 
     assert (await api.get(COST_MODEL_PATH)).json() == COST_MODEL.model_dump(mode="json")

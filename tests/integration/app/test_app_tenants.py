@@ -23,12 +23,15 @@ from test_app_ir import FRAMES, LISTING
 
 from app import routes
 from app.main import create_app
+from app.routes.cost_model import COST_MODEL
 from app.service import OperatorDep, Service
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
+from bessemer.contract.cost_model import PackedPlans
 from bessemer.contract.device import DeviceTask
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
+from bessemer.contract.records import SearchScope
 from bessemer.store.rows.device_tasks import Wanted, new_task_id
 from tests.inspections import inspected
 from tests.tenant_data import started
@@ -157,6 +160,7 @@ GROUP = "/v1/groups/{group}"
 DEVICE = "/v1/devices/{device}"
 DEVICE_TASK = DEVICE + "/tasks/{task}"
 RECORDS = "/v1/tuning/records"
+COST_MODEL_PATH = "/v1/tuning/cost-model"
 DATABASE = {
     "workloads": '["1844530", "AgAAAAAAAAB7fQ=="]',
     "records": '[0, [[[], []], [1e-5], {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}, []]]',
@@ -216,6 +220,7 @@ ROUTES: dict[str, Hidden | Empty | New | NewExtension | NewDevice | OwnRecords |
     "GET /v1/groups/{group}/report": Hidden(GROUP + "/report"),
     "POST /v1/groups/{group}/cancel": Hidden(GROUP + "/cancel"),
     "DELETE /v1/groups/{group}": Hidden(GROUP),
+    "GET /v1/tuning/cost-model": Hidden(COST_MODEL_PATH),
     "GET /v1/tuning/records": Empty(RECORDS, ({}, {"target": "znver4"}, {"workload": "1844530"})),
     "POST /v1/tuning/records": OwnRecords(RECORDS),
     "DELETE /v1/tuning/records": OwnRecords(RECORDS),
@@ -293,7 +298,7 @@ READ = (
         JOB + "/artifacts",
     ),
     *(JOB + "/report", FAILED + "/ir", FAILED + "/ir/0", JOB + "/invocations", RUN, RUN + "/outputs"),
-    *(JOB + "/artifacts/bundle.tar.zst", GROUP, GROUP + "/report"),
+    *(JOB + "/artifacts/bundle.tar.zst", GROUP, GROUP + "/report", COST_MODEL_PATH),
 )
 
 
@@ -310,6 +315,7 @@ async def world(settings: AppSettings, tmp_path: Path) -> AsyncIterator[World]:
             *(VICTIM, NAME, LABELS["team"]),
             *(getattr(names, each.name) for each in fields(names) if each.name != "cursor"),
             *(artifact.digest for artifact in artifacts),
+            COST_MODEL.version,
         )
         yield World(app, victim, attacker, names, secrets)
 
@@ -345,6 +351,9 @@ async def furnish(
     several = request(target=["host", "aarch64"], labels=LABELS)
     group = (await victim.post("/v1/compilations", json=several)).json()["id"]
     assert (await victim.post(RECORDS, json=DATABASE)).status_code == 201
+    scope = SearchScope(target="x86_64 znver4", threads=4, compiler="", tvm_target="{}")
+    service.store.cost_models.add(VICTIM, scope, "1.1", {"1844530": PackedPlans(2, b"")})
+    service.store.cost_models.put(VICTIM, "1.1", COST_MODEL, b"{}", COST_MODEL.trained_at)
     device = (await victim.post("/v1/devices", json=BOARD)).json()["id"]
     task = furnish_task(service, await submitted(), device)
     cursor = (await victim.get("/v1/compilations", params={"limit": 1})).json()["next"]
