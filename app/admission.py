@@ -259,10 +259,7 @@ def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> 
         for is_given, field, reason in unfit
         if is_given
     )
-    if errors:
-        detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
-        return make_problem(ErrorCode.REQUEST_INVALID, detail, errors=errors)
-    return _dynamic_on_gpu(request, known)
+    return _refused_fields(errors) or _dynamic_on_gpu(request, known)
 
 
 def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
@@ -290,11 +287,17 @@ def _unmeasured_refusal(request: Submission) -> Problem | None:
         (request.benchmark.compare, "benchmark.compare", "other runtimes are timed"),
         (request.tune.publish_early, "tune.publish_early", "early bundles are measured"),
     )
-    errors = tuple(
-        FieldError(field=field, message=f"{what} on the worker's processor only: leave it out")
-        for is_given, field, what in asked
-        if is_given
+    return _refused_fields(
+        tuple(
+            FieldError(field=field, message=f"{what} on the worker's processor only: leave it out")
+            for is_given, field, what in asked
+            if is_given
+        )
     )
+
+
+def _refused_fields(errors: tuple[FieldError, ...]) -> Problem | None:
+    """The problem of all invalid fields; None if there are none."""
     if not errors:
         return None
     detail = "; ".join(f"{error.field}: {error.message}" for error in errors)

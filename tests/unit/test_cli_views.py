@@ -2,10 +2,10 @@
 
 import pytest
 
+from app.routes.cost_model import COST_MODEL
 from bessemer.cli.live_view import compilation_lines, shown_latency
 from bessemer.cli.records import cost_model_lines
 from bessemer.contract.base import now
-from bessemer.contract.cost_model import LearnedCostModel, RankedFamily
 from bessemer.contract.job import Compilation, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import BaselineResult, Latency, Schedules, StoredRecordsUse, TuneVerdict
@@ -28,25 +28,11 @@ def shown(state: JobState, **fields: object) -> list[str]:
 
 
 def test_a_cost_model_is_shown_with_its_accuracy() -> None:
-    ranked = RankedFamily(
-        family="matmul",
-        kind="x86_64 256 parallel",
-        functions=19,
-        pairs=1311,
-        accuracy=0.84,
-        analytic_accuracy=0.71,
-        regret=0.03,
-        analytic_regret=0.05,
-        used=True,
-    )
-    model = LearnedCostModel(
-        version="4ac12b90dd2e", trained_at=now(), functions=31, plans=402, families=(ranked,)
-    )
-    heading, names, row = cost_model_lines(model)
+    heading, names, row = cost_model_lines(COST_MODEL)
     assert heading.startswith("4ac12b90dd2e, trained 2")
     assert heading.endswith(" on 402 plans of 31 functions")
     assert names.split("  ")[0] == "family"
-    cells = ("matmul", "x86_64 256 parallel", "19", "1311", "84.0 %", "71.0 %", "3.0 %", "5.0 %", "yes")
+    cells = ("convolution", "x86_64 256 parallel", "19", "1311", "84.0 %", "71.0 %", "3.0 %", "5.0 %", "yes")
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == list(cells)
 
 
