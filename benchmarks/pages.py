@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.compile_time import page as compile_time
 from benchmarks.cost_model import page as cost_model
@@ -22,6 +22,7 @@ from benchmarks.models.results import (
     ModelResult,
     ModelsResults,
     SideResult,
+    larger_batches,
     mean_ratio,
     mean_ratio_to_best,
     topic,
@@ -43,10 +44,18 @@ INTRODUCTION = (
 )
 
 
-def models_results(kind: ProcessorKind, folder: Path = RESULTS) -> ModelsResults | None:
-    """The newest results of the models benchmark on processors of a kind, if any."""
-    path = newest(folder, topic(kind))
-    return None if path is None else ModelsResults.model_validate_json(path.read_text())
+class ModelsRun(NamedTuple):
+    """A run of the models benchmark, and its file."""
+
+    path: Path
+    results: ModelsResults
+
+
+def models_runs(kind: ProcessorKind, folder: Path = RESULTS) -> Iterator[ModelsRun]:
+    """The newest run on processors of a kind, and the newest without batch 1, as far as there are any."""
+    for path in (newest(folder, topic(kind)), newest(folder, larger_batches(kind))):
+        if path is not None:
+            yield ModelsRun(path, ModelsResults.model_validate_json(path.read_text()))
 
 
 def chart_name(kind: ProcessorKind) -> str:
@@ -62,7 +71,7 @@ def figures_page(folder: Path = RESULTS) -> str:
         *INTRODUCTION,
         *_service(folder),
         *load.section(folder, LOAD_CHART),
-        *(line for kind in ProcessorKind for line in _models(kind, folder)),
+        *(line for kind in ProcessorKind for run in models_runs(kind, folder) for line in _models(kind, run)),
         *searching.section(folder),
         *compile_time.section(folder),
         *programs.section(folder),
@@ -76,8 +85,8 @@ def figures_page(folder: Path = RESULTS) -> str:
 
 def chart_page(kind: ProcessorKind, folder: Path = RESULTS) -> str | None:
     """The chart of the models; None without results."""
-    results = models_results(kind, folder)
-    return None if results is None else models_chart([one for one in results.models if one.batch == 1])
+    models = [model for run in models_runs(kind, folder) for model in run.results.models if model.batch == 1]
+    return models_chart(models) if models else None
 
 
 def load_chart_page(folder: Path = RESULTS) -> str | None:
@@ -87,18 +96,18 @@ def load_chart_page(folder: Path = RESULTS) -> str | None:
 
 def readme_section(folder: Path = RESULTS) -> str:
     """The README's chart and summary; empty without results."""
-    found = {kind: results for kind in ProcessorKind if (results := models_results(kind, folder)) is not None}
+    found = [(kind, run.results) for kind in ProcessorKind for run in models_runs(kind, folder)]
     if not found:
         return ""
     lines = [
-        f"![Latency of the example models relative to other runtimes](docs/{chart_name(next(iter(found)))})",
+        f"![Latency of the example models relative to other runtimes](docs/{chart_name(found[0][0])})",
         "",
         "The geometric mean of Bessemer's latency without tuning (float32), as a share of the fastest other",
         "runtime's on each model, and of torch eager's:",
         "",
         *table(
             ("processor", "batch", "models", "of the fastest other", "of torch eager"),
-            (row for kind, results in found.items() for row in _mean_rows(kind, results)),
+            (row for kind, results in found for row in _mean_rows(kind, results)),
         ),
         "",
         "See [all figures and how they were measured](docs/figures.md).",
@@ -143,25 +152,23 @@ def _service_row(figure: dict[str, Any]) -> tuple[str, ...]:
     return (f"· {name}" if indented else name, figure["unit"], *values, aim)
 
 
-def _models(kind: ProcessorKind, folder: Path) -> list[str]:
-    path = newest(folder, topic(kind))
-    results = models_results(kind, folder)
-    if path is None or results is None:
-        return []
+def _models(kind: ProcessorKind, run: ModelsRun) -> list[str]:
+    results, batches = run.results, " ".join(str(batch) for batch, _ in _by_batch(run.results.models))
+    where = kind.value if results.has_single_samples else f"{kind.value}, with larger batches"
+    chart = f"![Latency by model and runtime, relative to torch eager]({chart_name(kind)})"
     return [
-        f"## The example models, on {kind.value}",
+        f"## The example models, on {where}",
         "",
-        f"Run `make bench-models` to repeat this ({results.minutes:g} minutes). {from_file(path)} "
-        f"{describe_machine(results.machine)}; load {results.load_before:g} before the run. No trials, "
-        f"{results.threads} threads, float32, seeded random weights.",
+        f'Run `make bench-models BATCHES="{batches}"` to repeat this ({results.minutes:g} minutes). '
+        f"{from_file(run.path)} {describe_machine(results.machine)}; load {results.load_before:g} before the "
+        f"run. No trials, {results.threads} threads, float32, seeded random weights.",
         "",
-        f"![Latency by model and runtime, relative to torch eager]({chart_name(kind)})",
-        "",
+        *((chart, "") if results.has_single_samples else ()),
         f"Bessemer is the bundle's library, loaded by `run.py`. {_capital(_means(results.models))}.",
         "",
         *_latency_tables(results),
-        *_operators(kind, results),
-        *_compile_times(kind, results),
+        *_operators(where, results),
+        *(_compile_times(where, results) if results.has_single_samples else ()),
     ]
 
 
@@ -200,7 +207,7 @@ def _mean_row(batch: int, models: list[ModelResult], names: Sequence[str]) -> tu
     return (f"**geometric mean, batch {batch}**", *cells)
 
 
-def _operators(kind: ProcessorKind, results: ModelsResults) -> list[str]:
+def _operators(where: str, results: ModelsResults) -> list[str]:
     sgemm = [
         (f"{one.size}", three_digits(one.torch_gflops), three_digits(one.ours_gflops))
         for one in results.sgemm
@@ -233,7 +240,7 @@ def _operators(kind: ProcessorKind, results: ModelsResults) -> list[str]:
         "of ceiling",
     )
     return [
-        f"### Where the time goes, on {kind.value}",
+        f"### Where the time goes, on {where}",
         "",
         "The ceiling is the fastest float32 matrix product of the same run: "
         f"{results.ceiling_gflops:.0f} GFLOP/s. GFLOP/s are for a function's fastest run.",
@@ -247,7 +254,7 @@ def _operators(kind: ProcessorKind, results: ModelsResults) -> list[str]:
     ]
 
 
-def _compile_times(kind: ProcessorKind, results: ModelsResults) -> list[str]:
+def _compile_times(where: str, results: ModelsResults) -> list[str]:
     models = [
         (model.name, *_seconds({stage: min(times) for stage, times in model.stages.items()}))
         for model in results.models
@@ -256,7 +263,7 @@ def _compile_times(kind: ProcessorKind, results: ModelsResults) -> list[str]:
     chains = [(_chain(one), *_seconds(one.stages)) for one in results.growth]
     columns = (*(stage.value for stage in COMPILING), "total")
     return [
-        f"### Compile time, on {kind.value}",
+        f"### Compile time, on {where}",
         "",
         "Seconds per stage in a warm worker, best of several jobs:",
         "",

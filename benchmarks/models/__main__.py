@@ -37,6 +37,7 @@ from benchmarks.models.results import (
     SideResult,
     State,
     ceiling_of,
+    larger_batches,
     topic,
 )
 from benchmarks.models.runtimes import BESSEMER, PEERS, TORCH_EAGER, Subject, stock_tvm
@@ -231,7 +232,8 @@ def _arguments(known: Mapping[str, Example]) -> argparse.Namespace:
 
 def _results_path(results: ModelsResults, whole: bool) -> Path:
     """The default path, only for a run of the whole suite."""
-    name = f"{results.measured_at:%Y-%m-%d}-{topic(kind_here())}.json"
+    about = topic if results.has_single_samples else larger_batches
+    name = f"{results.measured_at:%Y-%m-%d}-{about(kind_here())}.json"
     return RESULTS / name if whole else Path("bench-models.json")
 
 

@@ -20,6 +20,11 @@ def topic(kind: ProcessorKind) -> str:
     return f"models-{kind.slug}"
 
 
+def larger_batches(kind: ProcessorKind) -> str:
+    """The topic of a run without batch 1."""
+    return f"{topic(kind)}-batches"
+
+
 class State(StrEnum):
     """The outcome of a side."""
 
@@ -128,6 +133,11 @@ class ModelsResults(BaseModel):
     sgemm: list[SgemmResult]
     models: list[ModelResult]
     growth: list[GrowthResult]
+
+    @property
+    def has_single_samples(self) -> bool:
+        """Whether batch 1 is among those measured."""
+        return any(model.batch == 1 for model in self.models)
 
     @property
     def ceiling_gflops(self) -> float:

@@ -283,13 +283,15 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
 
 def _stored_lines(use: StoredRecordsUse | None) -> Iterator[str]:
     """What the service's tuning records did; nothing if there were none."""
-    if use is None or not (use.hits or use.near or use.misfits or use.restored_trials or use.dropped):
+    if use is None or use == StoredRecordsUse(hits=0, misses=use.misses):
         return
     yield f"records     of earlier searches for {use.hits} of {use.hits + use.misses} functions"
     if use.near:
         yield f"            of similar functions for {use.near} others: {use.near_trials} trials"
     if use.misfits:
         yield f"            {use.misfits} records no longer apply and were skipped"
+    if use.passed_over:
+        yield f"            {use.passed_over} candidates that had failed before were passed over"
     if use.restored_trials:
         yield f"            {use.restored_trials} trials were measured by an earlier attempt"
     if use.dropped is not None:

@@ -15,7 +15,7 @@ from bessemer.contract.triple import architecture_of
 MAX_OF_A_KEY = 8
 """How many records that ran are kept of one function for one target, threads and compiler."""
 
-MAX_FAILED_OF_A_KEY = 4
+MAX_FAILED_OF_A_KEY = 16
 MAX_TRACE_CHARACTERS = 1 << 16
 MAX_PACKED_CHARACTERS = 1 << 17
 MAX_WORKLOAD_BYTES = 1 << 23
@@ -119,6 +119,13 @@ class StoredTrial(Document):
     trace: TraceText
     seconds: float
     won: bool = Field(description="Whether it won in a compilation of the same tenant.")
+
+
+class FailedTrial(Document):
+    """A schedule of a function that failed in an earlier search of the same tenant."""
+
+    workload: WorkloadHash
+    digest: Digest
 
 
 class SizedFunction(Document):

@@ -654,6 +654,10 @@ class StoredRecordsUse(Document):
     near_trials: int = Field(
         default=0, description="Candidates that the search measured because of similar functions."
     )
+    passed_over: int = Field(
+        default=0,
+        description="Candidates that the search did not measure because they failed in an earlier search.",
+    )
     restored_trials: int = Field(
         default=0, description="Trials that an earlier attempt at the compilation had measured."
     )

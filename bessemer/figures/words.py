@@ -264,7 +264,12 @@ def records_used(use: StoredRecordsUse) -> str:
         if use.restored_trials
         else ""
     )
-    return " ".join(filter(None, (served, near, misfits, restored)))
+    failed = (
+        f"The search passed over {use.passed_over} candidates that had failed in an earlier search."
+        if use.passed_over
+        else ""
+    )
+    return " ".join(filter(None, (served, near, misfits, failed, restored)))
 
 
 def rankers_used(result: TuneResult) -> str:

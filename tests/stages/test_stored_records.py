@@ -21,6 +21,7 @@ from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import (
+    FailedTrial,
     JudgedTrial,
     MeasuredTrial,
     NearTrial,
@@ -173,6 +174,26 @@ def test_what_a_search_stores_schedules_a_compilation_without_trials(
     assert (later.asked[0].applies, kept.asked[0].applies) == (True, False)
     assert tuned.result.stored is not None
     assert (tuned.result.stored.hits, tuned.result.stored.misses, tuned.result.trials) == (2, 0, 0)
+    check_outputs(server, tuned.module, tmp_path)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_passes_over_what_failed_in_an_earlier_one(
+    search: str, server: CandidateClient, tmp_path: Path
+) -> None:
+    first = KeptHere()
+    run(server, tmp_path / "first", SEARCHES[search], first)
+    failed = {(trial.workload, trial.digest) for trial in first.trials[:4]}
+    answer = RecordsAnswer(
+        failed=tuple(FailedTrial(workload=workload, digest=digest) for workload, digest in failed)
+    )
+    second = KeptHere(answer)
+    tuned = run(server, tmp_path / "second", SEARCHES[search], second)
+    assert not failed & {(trial.workload, trial.digest) for trial in second.trials}
+    assert tuned.result.trials == len(second.trials) == 16
+    assert tuned.result.stored is not None
+    assert tuned.result.stored.passed_over >= len(failed)
     check_outputs(server, tuned.module, tmp_path)
 
 

@@ -139,10 +139,13 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
         ),
         (StoredRecordsUse(hits=2, misses=1), ["records     of earlier searches for 2 of 3 functions"]),
         (
-            StoredRecordsUse(hits=1, misses=0, misfits=2, restored_trials=4, dropped="it was wrong"),
+            StoredRecordsUse(
+                hits=1, misses=0, misfits=2, passed_over=3, restored_trials=4, dropped="it was wrong"
+            ),
             [
                 "records     of earlier searches for 1 of 1 functions",
                 "            2 records no longer apply and were skipped",
+                "            3 candidates that had failed before were passed over",
                 "            4 trials were measured by an earlier attempt",
                 "            not used after all, because compiling with them failed: it was wrong",
             ],

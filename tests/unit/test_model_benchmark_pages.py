@@ -9,7 +9,7 @@ from benchmark_samples import model, suite, write
 from benchmarks import pages
 from benchmarks.machine import ProcessorKind
 from benchmarks.models.chart import models_chart
-from benchmarks.models.results import mean_ratio, mean_ratio_to_best
+from benchmarks.models.results import larger_batches, mean_ratio, mean_ratio_to_best
 from bessemer.figures.words import TIMES
 
 MODELS = [
@@ -57,6 +57,20 @@ def test_each_kind_of_processor_has_its_newest_results(tmp_path: Path) -> None:
     assert "| Intel with AVX-512: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
     assert "| AMD with AVX2: 2 cores of an A9, 4 GiB, Linux 6.1 | 1 | 1 | 2.00 | 0.50 |" in section
     assert "docs/models-intel-avx512.svg" in section
+
+
+def test_a_run_with_larger_batches_stands_beside_the_one_with_single_samples(tmp_path: Path) -> None:
+    kind = ProcessorKind.AMD_AVX2
+    write(tmp_path, "2026-01-02", suite(*MODELS), kind)
+    large = suite(model("mlp x 8", 1.0, torch_eager=4.0))
+    (tmp_path / f"2026-01-03-{larger_batches(kind)}.json").write_text(large.model_dump_json())
+    page = pages.figures_page(tmp_path)
+    assert 'Run `make bench-models BATCHES="1"`' in page
+    assert page.count("### Compile time") == 1
+    assert "## The example models, on AMD with AVX2, with larger batches" in page
+    section = pages.readme_section(tmp_path)
+    assert "Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
+    assert "Linux 6.1 | 8 | 1 | 0.25 | 0.25 |" in section
 
 
 def test_without_results_nothing_is_shown(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.records import (
     MAX_FAILED_OF_A_KEY,
     MAX_OF_A_KEY,
+    FailedTrial,
     JudgedTrial,
     MeasuredTrial,
     NearTrial,
@@ -180,6 +181,20 @@ class TuningRecords:
             for row in chosen
             if row.id in traces
         )
+
+    def find_failed(self, tenant: Tenant, keys: Mapping[Digest, str]) -> tuple[FailedTrial, ...]:
+        """The tenant's records with one of these keys that failed.
+
+        Args:
+            tenant: whose records. Those of others don't count: they could keep good schedules from this one.
+            keys: the functions by key.
+        """
+        rows: list[sa.Row[Any]] = []
+        with self._database.read() as connection:
+            for some in _batches(tuple(keys)):
+                failed = sa.and_(_R.tenant == tenant, _R.key.in_(some), _R.seconds.is_(None))
+                rows += connection.execute(sa.select(_R.key, _R.trace_digest).where(failed)).all()
+        return tuple(FailedTrial(workload=keys[row.key], digest=row.trace_digest) for row in rows)
 
     def find_near(
         self, tenant: Tenant, scope: SearchScope, functions: Sequence[SizedFunction], others: bool

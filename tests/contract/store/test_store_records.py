@@ -89,6 +89,16 @@ def test_the_best_of_each_key_are_kept_and_the_newest_failures(store: Store) -> 
     assert len(own(store).records.page(99).items) == MAX_OF_A_KEY + MAX_FAILED_OF_A_KEY
 
 
+def test_what_failed_is_found_by_its_tenant_until_it_runs(store: Store) -> None:
+    attempt, keys = running(store), {SCOPE.key("1"): "1"}
+    add(store, attempt, a_trial("good", 1.0), a_trial("bad", None))
+    (failed,) = store.records.find_failed(DEFAULT_TENANT, keys)
+    assert (failed.workload, failed.digest) == ("1", a_trial("bad", None).digest)
+    assert store.records.find_failed("other", keys) == ()
+    add(store, attempt, a_trial("bad", 2.0), first=2)
+    assert store.records.find_failed(DEFAULT_TENANT, keys) == ()
+
+
 def test_the_same_schedule_is_one_record_with_its_last_time(store: Store) -> None:
     attempt = running(store)
     add(store, attempt, a_trial("one", 3.0), a_trial("one", 2.0))

@@ -43,6 +43,8 @@ _MIN_UNMEASURED = 32
 _EVOLVED_AT_ONCE = 16
 """Candidates of one evolution, whose time depends on the population and not on how many are taken from it."""
 _MAX_SEED = (1 << 31) - 1
+_UNLIMITED = 1 << 30
+"""MetaSchedule counts a draw as whole even if a round takes a part of it. The search counts its own."""
 
 _CHOICE = 3
 """Points drawn for each that is measured, once the cost model has learned."""
@@ -184,7 +186,7 @@ class StockProposals:
         self._strategy = options.strategy
         with _naming(self._strategy):
             self._context.pre_tuning(
-                max_trials=options.trials,
+                max_trials=_UNLIMITED,
                 num_trials_per_iter=_drawn_at_once(session),
                 database=self._database,
                 cost_model=self._cost_model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -13,8 +13,10 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from bessemer.contract.base import Digest
 from bessemer.contract.options import SearchMethod
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import trace_digest
 from worker.candidates.requests import NO_TIME
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.spaces.registry import space_book
@@ -33,9 +35,11 @@ from worker.compiler.tuning.proposals import (
 )
 from worker.compiler.tuning.ranker import Ranker
 from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
-from worker.compiler.tuning.stored_records import Function, RestoredTrial
+from worker.compiler.tuning.stored_records import Function, RestoredTrial, trace_text
 from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, ROUND_TRIALS, Standing
 from worker.errors import JobError, ran_out_of_memory
+
+_FAILED_BEFORE = RunnerResult(None, "it failed in an earlier search")
 
 
 class Trial(NamedTuple):
@@ -73,6 +77,8 @@ class TaskSearch:
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
+        failed: the digests of this function's schedules that failed in earlier searches.
+        passed_over: the number of candidates that were not measured because of that.
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
@@ -94,6 +100,8 @@ class TaskSearch:
     failure: str | None = None
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
+    failed: Set[Digest] = frozenset()
+    passed_over: int = 0
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
@@ -201,7 +209,8 @@ class TaskSearch:
         """
         ends = time.monotonic() + left_seconds
         limit = self.session.options.max_trials_per_task
-        candidates = self._propose(trials if limit is None else min(trials, limit - len(self.trials)))
+        proposed = self._propose_fresh(trials if limit is None else min(trials, limit - len(self.trials)))
+        candidates = [candidate for candidate in proposed if not self._has_failed(candidate)]
         if not candidates:
             self._exhausted_spaces += 1
             if not self.exhausted:
@@ -225,8 +234,7 @@ class TaskSearch:
             self.session.journal.tell(self.function, self.space, ours, found, self.default_seconds)
         for candidate, result in zip(ours, found, strict=True):
             self._record(self.space, candidate, result)
-        assert self._proposals is not None
-        self._proposals.learn(candidates, results)
+        self._learn(proposed, results)
         if isinstance(self._proposals, FamilyProposals):
             self.plan_seconds = self._proposals.measured
         return len(tried)
@@ -238,6 +246,24 @@ class TaskSearch:
         for trial in own:
             self._record(trial.space, trial.candidate, trial.result)
         self.restored = [trial for trial in own if trial.candidate is not None]
+
+    def _propose_fresh(self, trials: int) -> list[MeasureCandidate]:
+        """Propose candidates until one has not failed in an earlier search; empty if there is none."""
+        while proposed := self._propose(trials):
+            if not all(map(self._has_failed, proposed)):
+                break
+            self._learn(proposed, ())
+        return proposed
+
+    def _has_failed(self, candidate: MeasureCandidate) -> bool:
+        return bool(self.failed) and trace_digest(trace_text(candidate.sch)) in self.failed
+
+    def _learn(self, proposed: list[MeasureCandidate], results: Iterable[RunnerResult]) -> None:
+        """Give the space the results of its proposals, failures where they failed before."""
+        assert self._proposals is not None
+        measured, known = iter(results), [self._has_failed(candidate) for candidate in proposed]
+        self.passed_over += sum(known)
+        self._proposals.learn(proposed, [_FAILED_BEFORE if failed else next(measured) for failed in known])
 
     def _propose(self, trials: int) -> list[MeasureCandidate]:
         try:

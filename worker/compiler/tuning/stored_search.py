@@ -20,6 +20,7 @@ from worker.compiler.tuning.stored_records import (
     judged_record,
     records_for,
     restored,
+    workload_of,
 )
 from worker.errors import ran_out_of_memory, short_message
 
@@ -34,6 +35,9 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
     answer = session.journal.open([Function(task.name, task.module) for task in tasks])
     own = {(trial.workload, trial.trace) for trial in answer.trials if trial.space != RECORDS}
     records = [record for record in answer.records if (record.workload, record.trace) not in own]
+    failed: dict[str, set[str]] = {}
+    for trial in answer.failed:
+        failed.setdefault(trial.workload, set()).add(trial.digest)
     hits, misfits, restored_trials = 0, 0, 0
     for task in tasks:
         found, misfit = records_for(task.module, records, session.target, session.database)
@@ -42,6 +46,8 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         used = fresh[:STORED_OF_A_FUNCTION] if _searches_everything(task) else []
         task.records = (*task.records, *used)
         hits, misfits = hits + bool(used), misfits + misfit
+        if task.wanted is None:
+            task.failed = frozenset(failed.get(workload_of(task.module), ()))
         earlier = list(restored(task.module, answer.trials))
         task.restore(earlier)
         restored_trials += len(earlier)
@@ -52,11 +58,14 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
 
 
 def with_near_misses(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) -> StoredRecordsUse | None:
-    """The use of records after a search, with what it measured because of similar functions."""
+    """The use of records after a search, with what it measured or left out because of them."""
     if use is None:
         return None
     trials = [task.advice.trials for task in tasks]
-    return use.model_copy(update={"near": sum(map(bool, trials)), "near_trials": sum(trials)})
+    passed_over = sum(task.passed_over for task in tasks)
+    return use.model_copy(
+        update={"near": sum(map(bool, trials)), "near_trials": sum(trials), "passed_over": passed_over}
+    )
 
 
 def _advise(tasks: Sequence[TaskSearch], journal: SearchJournal) -> None:
