@@ -12,8 +12,9 @@ from torch import nn
 from bessemer.contract.problem import ErrorCode
 from worker.compiler.frontend.load import inspect_model, load_model
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.frontend.state import NEVER_VIEWS, expose_state
+from worker.compiler.frontend.state import expose_state
 from worker.compiler.pipeline.capture import CALLS
+from worker.compiler.torch_views import NEVER_VIEWS
 from worker.package.document import call_of
 from worker.tensors import as_tensor
 

@@ -64,7 +64,7 @@ def install(package: ModuleType, monkeypatch: pytest.MonkeyPatch, *rules: Rule |
     book = make_rule_book([POINT])
     for module in (registry, importer, decompositions):
         monkeypatch.setattr(module, "rule_book", lambda: book)
-    decompositions.decomposition_table.cache_clear()
+    decompositions.tables.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_custom_operator_works_through_a_rule(
     x = torch.randn(2, 3)
 
     (found,) = run(CUSTOM, (x,))
-    decompositions.decomposition_table.cache_clear()
+    decompositions.tables.cache_clear()
 
     np.testing.assert_allclose(found, x.numpy() * 3 + 1, rtol=1e-6)
 
@@ -194,4 +194,4 @@ def test_a_translation_whose_type_differs_from_torchs_is_refused(
 
     with pytest.raises(TypeError, match="translated to int32, but torch gives float32"):
         run(CUSTOM, (x,))
-    decompositions.decomposition_table.cache_clear()
+    decompositions.tables.cache_clear()

@@ -31,7 +31,7 @@ from worker.compiler.target import (
     known_architectures,
     processors,
 )
-from worker.compiler.translation.decompositions import decomposition_table
+from worker.compiler.translation.decompositions import decomposed
 from worker.compiler.translation.importer import Importer
 from worker.compiler.tuning.strategies import strategy_book
 from worker.measure.gpus import gpus_here
@@ -57,7 +57,7 @@ def warm_up_compiler() -> None:
     function_book()
     strategy_book()
     program = torch.export.export(_SmallModel().eval(), (torch.zeros(1, 1, 4, 4),))
-    program = program.run_decompositions(decomposition_table())
+    program = decomposed(program)
     module = Importer().from_exported_program(program, False, False, False, None)
     target = tvm.target.Target({"kind": "llvm", "mcpu": host_mcpu(), "num-cores": 1})
     with target, tvm.transform.PassContext(opt_level=3):

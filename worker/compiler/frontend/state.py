@@ -20,28 +20,13 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
+from worker.compiler.torch_views import writes_inputs
 from worker.compiler.values import STATE_PREFIX, BufferUse
 from worker.tensors import as_array
-
-_ATEN = torch.ops.aten
-
-NEVER_VIEWS = frozenset(
-    {
-        _ATEN.batch_norm.default,
-        _ATEN.conv1d.default,
-        _ATEN.conv2d.default,
-        _ATEN.conv3d.default,
-        _ATEN.group_norm.default,
-        _ATEN.layer_norm.default,
-        _ATEN.linear.default,
-    }
-)
-"""Composite operators whose result is always memory of its own: ``relu_`` after one changes no input."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +72,7 @@ def expose_state(program: ExportedProgram, shared: frozenset[str] = frozenset())
             them. Buffers that the program only reads return unchanged.
     """
     functional = program
-    if any(map(_writes_inputs, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
+    if any(map(writes_inputs, program.graph.nodes)) or program.graph_signature.buffers_to_mutate:
         _join_shared_memory(program)
         _copy_stored_values(program)
         with linear_torch():
@@ -222,52 +207,6 @@ def _set(owner: nn.Module, leaf: str, held: torch.Tensor | None, value: torch.Te
 
 def _bits(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.dtype, tensor.shape, as_array(tensor).tobytes()
-
-
-def _writes_inputs(node: Node) -> bool:
-    """Whether a call may write to memory of the program's inputs: to one, or to what may be a view of one.
-
-    A program that only fills tensors of its own, such as a mask, has no state.
-    """
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
-        return False
-    arguments = zip(target._schema.arguments, node.args, strict=False)
-    written = [given for argument, given in arguments if _is_written(argument)]
-    written += [
-        node.kwargs[each.name] for each in target._schema.arguments if _is_written_by_name(each, node)
-    ]
-    pending = [part for given in written for part in pytree.tree_leaves(given) if isinstance(part, Node)]
-    seen = set[Node]()
-    while pending:
-        part = pending.pop()
-        if part.op != "call_function":
-            return True
-        if part not in seen and _may_return_view(part.target):
-            pending += part.all_input_nodes
-        seen.add(part)
-    return False
-
-
-def _is_written(argument: torch._C.Argument) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _is_written_by_name(argument: torch._C.Argument, node: Node) -> bool:
-    return argument.name in node.kwargs and _is_written(argument)
-
-
-def _may_return_view(target: object) -> bool:
-    """Whether the result of a call may share memory with an argument.
-
-    Composite operators, such as ``dropout``, may return an argument although their schemas do not say so.
-    """
-    if not isinstance(target, torch._ops.OpOverload):
-        return True
-    if target in NEVER_VIEWS:
-        return False
-    composite = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    return composite or any(each.alias_info is not None for each in target._schema.returns)
 
 
 def _effective_state(program: ExportedProgram) -> tuple[str, ...]:

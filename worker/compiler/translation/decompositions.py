@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -12,6 +12,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.compiler.extensions import cached_book
 from worker.compiler.source_locations import place_of
 from worker.compiler.torch_costs import RECURRENT, linear_torch
+from worker.compiler.translation.call_decompositions import Table, decomposed_by_call, split_table
 from worker.compiler.translation.complex_parts import has_rule, in_parts
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.names import is_complex, operator_name
@@ -60,11 +61,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     if not any(map(is_complex, calls_of(program))):
-        return program.run_decompositions(decomposition_table())
+        return decomposed_by_call(program, tables().parts) or program.run_decompositions(tables().whole)
     core, rules = program.run_decompositions(_table_for_complex()), rule_book().of_complex
     if not all(has_rule(node, rules) for node in calls_of(core)):
         return core
-    return in_parts(core, rules).run_decompositions(decomposition_table())
+    return in_parts(core, rules).run_decompositions(tables().whole)
 
 
 def untranslatable(error: UntranslatableError, place: SourcePlace | None) -> JobError:
@@ -81,8 +82,15 @@ def calls_of(program: ExportedProgram) -> Iterator[Node]:
             yield from (node for node in graph_module.graph.nodes if node.op == "call_function")
 
 
+class Tables(NamedTuple):
+    """The decompositions, as torch takes them and in the parts that tracing needs."""
+
+    whole: dict[Any, Any]
+    parts: Table
+
+
 @cached_book
-def decomposition_table() -> dict[Any, Any]:
+def tables() -> Tables:
     """torch's default decompositions without ``KEPT_WHOLE`` and what extensions translate; the rules' own.
 
     Cached: torch would make the table for every program, which takes longer than decomposing a small model.
@@ -94,13 +102,13 @@ def decomposition_table() -> dict[Any, Any]:
         del table[operator]
     for name, rule in rule_book().decompositions.items():
         table[_overload(name)] = _named(name, rule.compute)
-    return table
+    return Tables(table, split_table(table))
 
 
 @cached_book
 def _table_for_complex() -> dict[Any, Any]:
     """The table, with operators on complex numbers kept whole where these have a rule of their own."""
-    table = dict(decomposition_table())
+    table = dict(tables().whole)
     for name in rule_book().of_complex:
         operator = _overload(name.removesuffix(OF_COMPLEX))
         if operator in table:

@@ -79,6 +79,15 @@ class Postponed:
     slots: Array | None = None
 
 
+def _fixed_type(operand: relax.Expr) -> tuple[tuple[int, ...], str] | None:
+    """The sizes and the dtype of a tensor of fixed sizes; None for others."""
+    if not isinstance(operand.ty, relax.TensorType) or operand.ty.shape is None:
+        return None
+    sizes = tuple(operand.ty.shape)
+    is_fixed = all(isinstance(size, tirx.IntImm) for size in sizes)
+    return (tuple(map(int, sizes)), str(operand.ty.dtype)) if is_fixed else None
+
+
 _NARROWEST_BITS = 32
 _MOST_SPARE = 0.25
 """Of the blocks that channels fill: what elementwise kernels may compute in vain, rather than copy."""
@@ -107,6 +116,7 @@ class BlockedGraph(PyExprMutator):
         self._blocked: dict[relax.Var, Blocked] = {}
         self._postponed: dict[relax.Var, Postponed] = {}
         self._plain: set[relax.Var] = set()
+        self._functions: dict[Any, tuple[Any, Any]] = {}
         self._values: dict[relax.Var, relax.Expr] = {}
         self._name = ""
 
@@ -190,11 +200,18 @@ class BlockedGraph(PyExprMutator):
         *operands: relax.Expr,
         pattern: int = FUSES_OUTPUT,
     ) -> relax.Var:
-        """Emit a call of a kernel."""
+        """Emit a call of a kernel. Calls of the same kernel on tensors of equal types share a function."""
         visited = [self.visit_expr(operand) for operand in operands]
-        call = self.builder_.call_te(
-            kernel, *visited, primfunc_name_hint=name, primfunc_attrs={PATTERN: pattern}
-        )
+        types = tuple(map(_fixed_type, visited))
+        known = self._functions.get((kernel, name, pattern, types)) if None not in types else None
+        if known is None:
+            call = self.builder_.call_te(
+                kernel, *visited, primfunc_name_hint=name, primfunc_attrs={PATTERN: pattern}
+            )
+            self._functions[kernel, name, pattern, types] = (call.args[0], call.ty_args)
+        else:
+            variable, results = known
+            call = relax.call_tir(variable, relax.Tuple(visited), list(results))
         return self.emit(call) if name in _CONVERSIONS else self.emit_result(call)
 
     def emit(self, call: relax.Expr) -> relax.Var:

@@ -15,6 +15,7 @@ schedules in ``worker.compiler.schedules.families`` write the loops.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -99,6 +100,7 @@ def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Te
     return kernel
 
 
+@cache
 def convolution(
     window: Window, groups: int, layer: Layer | None = None
 ) -> Callable[[Tensor, Tensor], Tensor]:
@@ -169,6 +171,7 @@ def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
     return [te.reduce_axis((0, weights.shape[axis]), "channel") for axis in axes]
 
 
+@cache
 def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
     """One window per channel; the weights are ``[C / lanes, *taps, lanes]``."""
 

@@ -14,6 +14,7 @@ blocks * lanes]`` for groups of ``blocks`` output blocks, which is the order in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ def _convolve(pixels: Array, weights: Array, side: int, dtype: str) -> Array:
     return np.asarray(np.array(down.output, dtype) @ sums @ np.array(across.output, dtype).T)
 
 
+@cache
 def winograd(window: Window, side: int, layer: Layer) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of 3 x 3 taps, or 3 of a sequence, stride 1 and no dilation of an image in blocks."""
     tile = tile_of(side, len(window.output))

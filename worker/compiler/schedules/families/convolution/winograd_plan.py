@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil, prod
 
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, direct_cycles
@@ -109,6 +109,7 @@ class WinogradPlan:
     parts: int
 
 
+@lru_cache(maxsize=256)
 def winograd_plans(shape: WinogradShape, machine: Machine) -> tuple[WinogradPlan, ...]:
     """All plans whose sums fit the registers and whose strips fit L2, the fastest first."""
     plans = [
