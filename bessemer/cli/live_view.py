@@ -291,7 +291,7 @@ def _stored_lines(use: StoredRecordsUse | None) -> Iterator[str]:
     if use.misfits:
         yield f"            {use.misfits} records no longer apply and were skipped"
     if use.passed_over:
-        yield f"            {use.passed_over} candidates that had failed before were passed over"
+        yield f"            {use.passed_over} candidates that did not compile before were passed over"
     if use.restored_trials:
         yield f"            {use.restored_trials} trials were measured by an earlier attempt"
     if use.dropped is not None:

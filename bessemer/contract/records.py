@@ -16,6 +16,10 @@ MAX_OF_A_KEY = 8
 """How many records that ran are kept of one function for one target, threads and compiler."""
 
 MAX_FAILED_OF_A_KEY = 16
+
+NOT_COMPILED = "it does not compile: "
+"""How the failure of a schedule begins that the compiler refused, and would refuse again."""
+
 MAX_TRACE_CHARACTERS = 1 << 16
 MAX_PACKED_CHARACTERS = 1 << 17
 MAX_WORKLOAD_BYTES = 1 << 23
@@ -122,7 +126,7 @@ class StoredTrial(Document):
 
 
 class FailedTrial(Document):
-    """A schedule of a function that failed in an earlier search of the same tenant."""
+    """A schedule of a function that did not compile in an earlier search of the same tenant."""
 
     workload: WorkloadHash
     digest: Digest

@@ -243,7 +243,7 @@ class PeerComparison(PeerVerdict):
 
 
 class Estimate(Document):
-    """What one run takes by the model of the processor: for those on which nothing was measured."""
+    """The cost of one run, estimated by the processor model for processors without measurements."""
 
     flops: int = Field(description="Floating-point operations of its matrix products and convolutions.")
     moved_bytes: int = Field(
@@ -428,8 +428,8 @@ class OutputComparison(Document):
     )
     moved_inputs: bool = Field(
         default=False,
-        description="Whether the library agrees with the model's result for inputs that differ by rounding "
-        "(8 units in the last place at most), since the model decides otherwise at the given ones. "
+        description="Whether the library agrees with the model on inputs that differ by rounding (at most 8 "
+        "units in the last place), because the model decides differently on the given inputs. "
         "Only where the number of rows depends on data.",
     )
     rounding: float | None = Field(
@@ -656,7 +656,7 @@ class StoredRecordsUse(Document):
     )
     passed_over: int = Field(
         default=0,
-        description="Candidates that the search did not measure because they failed in an earlier search.",
+        description="Candidates that the search passed over, as they did not compile in an earlier search.",
     )
     restored_trials: int = Field(
         default=0, description="Trials that an earlier attempt at the compilation had measured."

@@ -265,7 +265,7 @@ def records_used(use: StoredRecordsUse) -> str:
         else ""
     )
     failed = (
-        f"The search passed over {use.passed_over} candidates that had failed in an earlier search."
+        f"The search passed over {use.passed_over} candidates that did not compile in an earlier search."
         if use.passed_over
         else ""
     )

@@ -179,7 +179,7 @@ def test_what_a_search_stores_schedules_a_compilation_without_trials(
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_passes_over_what_failed_in_an_earlier_one(
+def test_a_search_passes_over_what_did_not_compile_in_an_earlier_one(
     search: str, server: CandidateClient, tmp_path: Path
 ) -> None:
     first = KeptHere()

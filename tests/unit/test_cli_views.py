@@ -145,7 +145,7 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
             [
                 "records     of earlier searches for 1 of 1 functions",
                 "            2 records no longer apply and were skipped",
-                "            3 candidates that had failed before were passed over",
+                "            3 candidates that did not compile before were passed over",
                 "            4 trials were measured by an earlier attempt",
                 "            not used after all, because compiling with them failed: it was wrong",
             ],

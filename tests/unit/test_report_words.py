@@ -97,7 +97,7 @@ def test_neighboring_float32_values_are_printed_differently() -> None:
             "For 1 of the others, the search began with schedules of similar functions: 2 trials.",
         ),
         (StoredRecordsUse(hits=0, misses=1, misfits=4), "0 of 1 functions. 4 records do not apply"),
-        (StoredRecordsUse(hits=0, misses=1, passed_over=3), "passed over 3 candidates that had failed"),
+        (StoredRecordsUse(hits=0, misses=1, passed_over=3), "passed over 3 candidates that did not compile"),
         (StoredRecordsUse(hits=1, misses=0, restored_trials=8), "8 trials had been measured by an earlier"),
         (StoredRecordsUse(hits=1, misses=0, dropped="it crashed"), "uses the default schedules: with"),
     ],

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import NOT_COMPILED
 from worker.candidates.process import ForkedProcess, fork_process, receive_value, send_value, wait_any
 from worker.candidates.requests import (
     NO_TIME,
@@ -29,7 +30,7 @@ from worker.candidates.requests import (
     CompileOutcome,
     CompileProgress,
 )
-from worker.errors import describe_end, failure_of, short_message
+from worker.errors import describe_end, failure_of, ran_out_of_memory, short_message
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
         calls,
         batch.workers,
         parent,
-        short_message,
+        _build_failure,
         batch.timeout_seconds,
         reuse=True,
         left_seconds=batch.left_seconds,
@@ -209,6 +210,11 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
         BuildOutcome(library=None if error else library, error=error)
         for library, error in zip(libraries, errors, strict=True)
     )
+
+
+def _build_failure(error: Exception) -> str:
+    reason = short_message(error)
+    return reason if ran_out_of_memory(error) else NOT_COMPILED + reason
 
 
 def _build_error(end: CallEnd, timeout_seconds: float) -> str | None:

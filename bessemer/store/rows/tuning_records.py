@@ -17,6 +17,7 @@ from bessemer.contract.base import Digest, JobId, now
 from bessemer.contract.records import (
     MAX_FAILED_OF_A_KEY,
     MAX_OF_A_KEY,
+    NOT_COMPILED,
     FailedTrial,
     JudgedTrial,
     MeasuredTrial,
@@ -140,17 +141,26 @@ class TuningRecords:
             connection.execute(sa.update(TUNING_WORKLOADS).where(named).values(values))
 
     def trials(self, job_id: JobId, attempt: Attempt, scope: SearchScope) -> EarlierTrials:
-        """What the earlier attempts at a job have measured; only trials of this scope can be used."""
-        query = sa.select(JOB_TRIALS).where(JOB_TRIALS.c.job == job_id).order_by(JOB_TRIALS.c.number)
+        """What the earlier attempts at a job have measured; only trials of this scope can be used.
+
+        All together have at most ``MAX_FOUND_CHARACTERS``; later ones are left out.
+        """
+        of_job, columns = JOB_TRIALS.c.job == job_id, JOB_TRIALS.c
+        query = sa.select(JOB_TRIALS).where(of_job).order_by(columns.number)
+        ends = sa.select(sa.func.max(columns.number), sa.func.max(columns.elapsed_seconds)).where(of_job)
+        found: list[MeasuredTrial] = []
+        left = MAX_FOUND_CHARACTERS
         with self._database.read() as connection:
             self._require_owned(connection, job_id, attempt, locks=False)
-            rows = connection.execute(query).all()
-        found = ((row.key, MeasuredTrial.read(row.document)) for row in rows)
-        return EarlierTrials(
-            trials=tuple(trial for key, trial in found if key == scope.key(trial.workload)),
-            elapsed_seconds=max((row.elapsed_seconds for row in rows), default=0.0),
-            count=max((row.number + 1 for row in rows), default=0),
-        )
+            last, elapsed_seconds = connection.execute(ends).one()
+            for row in connection.execute(query.execution_options(yield_per=BATCH)):
+                trial = MeasuredTrial.read(row.document)
+                left -= len(trial.trace) + len(trial.arguments)
+                if left < 0:
+                    break
+                if row.key == scope.key(trial.workload):
+                    found.append(trial)
+        return EarlierTrials(tuple(found), elapsed_seconds or 0.0, 0 if last is None else last + 1)
 
     def find(
         self, tenant: Tenant, keys: Mapping[Digest, str], others: bool, limit: int = MAX_OF_A_KEY
@@ -183,18 +193,24 @@ class TuningRecords:
         )
 
     def find_failed(self, tenant: Tenant, keys: Mapping[Digest, str]) -> tuple[FailedTrial, ...]:
-        """The tenant's records with one of these keys that failed.
+        """The tenant's records with one of these keys that did not compile.
+
+        Other failures, such as a limit of time, may not repeat.
 
         Args:
             tenant: whose records. Those of others don't count: they could keep good schedules from this one.
             keys: the functions by key.
         """
-        rows: list[sa.Row[Any]] = []
+        found: list[FailedTrial] = []
         with self._database.read() as connection:
             for some in _batches(tuple(keys)):
-                failed = sa.and_(_R.tenant == tenant, _R.key.in_(some), _R.seconds.is_(None))
-                rows += connection.execute(sa.select(_R.key, _R.trace_digest).where(failed)).all()
-        return tuple(FailedTrial(workload=keys[row.key], digest=row.trace_digest) for row in rows)
+                failed = sa.and_(_R.seconds.is_(None), _R.failure.startswith(NOT_COMPILED, autoescape=True))
+                mine = sa.and_(_R.tenant == tenant, _R.key.in_(some), failed)
+                found += (
+                    FailedTrial(workload=keys[row.key], digest=row.trace_digest)
+                    for row in connection.execute(sa.select(_R.key, _R.trace_digest).where(mine))
+                )
+        return tuple(found)
 
     def find_near(
         self, tenant: Tenant, scope: SearchScope, functions: Sequence[SizedFunction], others: bool
@@ -354,6 +370,8 @@ def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_b
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store records, each over an earlier one of the same schedule, and keep the best of each key.
 
+    A schedule that ran keeps its time if it fails later, as on a busy machine.
+
     Rows are written in the order of their keys, so that two writers never wait for each other.
     """
     last = {(row["key"], row["trace_digest"]): row for row in rows}
@@ -361,12 +379,14 @@ def add_records(database: Database, connection: sa.Connection, rows: Sequence[Ma
     if not ordered:
         return
     insert = insert_into(database, TUNING_RECORDS)
-    renewed = ("seconds", "failure", "shared", "compilation", "created_at", "size_bytes")
-    known = ("default_seconds", "kind_key", "extents")
+    renewed = ("shared", "compilation", "created_at", "size_bytes")
+    known = ("seconds", "default_seconds", "kind_key", "extents")
+    has_run = sa.func.coalesce(insert.excluded.seconds, _R.seconds).is_not(None)
     upsert = insert.on_conflict_do_update(
         index_elements=["tenant", "key", "trace_digest"],
         set_={name: insert.excluded[name] for name in renewed}
-        | {name: sa.func.coalesce(insert.excluded[name], _R[name]) for name in known},
+        | {name: sa.func.coalesce(insert.excluded[name], _R[name]) for name in known}
+        | {"failure": sa.case((has_run, None), else_=insert.excluded.failure)},
     )
     connection.execute(upsert, ordered)
     _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))

@@ -16,6 +16,7 @@ from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.records import (
     MAX_FAILED_OF_A_KEY,
     MAX_OF_A_KEY,
+    NOT_COMPILED,
     JudgedTrial,
     MeasuredTrial,
     RecordFilter,
@@ -89,14 +90,26 @@ def test_the_best_of_each_key_are_kept_and_the_newest_failures(store: Store) -> 
     assert len(own(store).records.page(99).items) == MAX_OF_A_KEY + MAX_FAILED_OF_A_KEY
 
 
-def test_what_failed_is_found_by_its_tenant_until_it_runs(store: Store) -> None:
+def test_what_did_not_compile_is_found_by_its_tenant_until_it_runs(store: Store) -> None:
     attempt, keys = running(store), {SCOPE.key("1"): "1"}
-    add(store, attempt, a_trial("good", 1.0), a_trial("bad", None))
+    refused = a_trial("bad", None).model_copy(update={"failure": f"{NOT_COMPILED}no such intrinsic"})
+    late = a_trial("late", None).model_copy(update={"failure": "the build took longer than 1 s"})
+    add(store, attempt, a_trial("good", 1.0), refused, late)
     (failed,) = store.records.find_failed(DEFAULT_TENANT, keys)
-    assert (failed.workload, failed.digest) == ("1", a_trial("bad", None).digest)
+    assert (failed.workload, failed.digest) == ("1", refused.digest)
     assert store.records.find_failed("other", keys) == ()
-    add(store, attempt, a_trial("bad", 2.0), first=2)
+    add(store, attempt, a_trial("bad", 2.0), first=3)
     assert store.records.find_failed(DEFAULT_TENANT, keys) == ()
+
+
+def test_a_schedule_that_ran_keeps_its_time_if_it_fails_later(store: Store) -> None:
+    attempt = running(store)
+    add(store, attempt, a_trial("one", 3.0))
+    judge(store, "one")
+    add(store, attempt, a_trial("one", None), first=1)
+    (record,) = own(store).records.page(9).items
+    assert (record.seconds, record.failure, record.won) == (3.0, None, True)
+    assert found(store) == [("one", True)]
 
 
 def test_the_same_schedule_is_one_record_with_its_last_time(store: Store) -> None:

@@ -693,7 +693,8 @@ def _search(
     elapsed = _seconds_since(started)
     course.reach(done, elapsed, standings)
     if early is not None:
-        early.published_ms = milliseconds(course.untuned_seconds) or course.latency_ms
+        untuned_ms = None if done else milliseconds(course.untuned_seconds)
+        early.published_ms = untuned_ms or course.latency_ms
     while True:
         end = _stopped(tasks) or course.end(done, elapsed, standings)
         if end in _OUT_OF_TIME and _compare_best(tasks):
@@ -715,7 +716,8 @@ def _search(
         before, elapsed = elapsed, _seconds_since(started)
         parts = (clock.build_seconds - build, clock.measure_seconds - measure)
         course.rounds.append(Round(measured, elapsed - before, *parts, space))
-        course.reach(done, elapsed, standings)
+        if measured:
+            course.reach(done, elapsed, standings)
         left = 0.0 if _stopped(tasks) else course.search_seconds(standings) - elapsed
         if early is not None and early.is_due(course.latency_ms, elapsed, left):
             early.publish(better)

@@ -55,6 +55,12 @@ _ATTEMPTS = 4
 _SAMPLES = ("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile", "SampleComputeLocation")
 
 
+FAILED_BEFORE = RunnerResult(None, "it did not compile in an earlier search")
+"""The result of a candidate that is not measured."""
+
+_UNMEASURED = (NO_TIME, FAILED_BEFORE.error_msg)
+
+
 class Proposals(Protocol):
     """Proposes a space's candidates in the order of a search."""
 
@@ -107,7 +113,6 @@ class FamilyProposals:
     def next(self, count: int) -> list[MeasureCandidate]:
         """See ``Proposals.next``."""
         self._asked = list(self._chosen(count))
-        self._advice.trials += sum(index in self._near for index in self._asked)
         space = space_of(self._plans, [self._plans[index] for index in self._asked])
         return [
             MeasureCandidate(point, self._arguments) for point in space.generate_design_space(self._module)
@@ -118,6 +123,7 @@ class FamilyProposals:
         for index, result in zip(self._asked, results, strict=True):
             if result.error_msg != NO_TIME:
                 self._seconds[index] = best_of(result.run_secs)
+            self._advice.trials += index in self._near and result.error_msg not in _UNMEASURED
         best = best_plan(self._seconds)
         if best > 0:
             self._session.fast_plans.note(self._workload, self._numbers[best])
@@ -197,7 +203,6 @@ class StockProposals:
         near = self._adapted(count)
         self._is_near = bool(near)
         if near:
-            self._advice.trials += len(near)
             return near
         while not self._left:
             with _naming(self._strategy):
@@ -212,6 +217,7 @@ class StockProposals:
         """See ``Proposals.learn``."""
         self.restore(candidates, results)
         if self._is_near:
+            self._advice.trials += sum(result.error_msg not in _UNMEASURED for result in results)
             return
         with _naming(self._strategy):
             self._context.notify_runner_results(candidates, results)

@@ -27,6 +27,7 @@ from worker.compiler.tuning.cost_model.ranking import in_order, ranker_for
 from worker.compiler.tuning.given_records import RecordProposals
 from worker.compiler.tuning.near_misses import Advice
 from worker.compiler.tuning.proposals import (
+    FAILED_BEFORE,
     FamilyProposals,
     Proposals,
     Refusals,
@@ -38,8 +39,6 @@ from worker.compiler.tuning.session import TuningSession, measure, tuning_logger
 from worker.compiler.tuning.stored_records import Function, RestoredTrial, trace_text
 from worker.compiler.tuning.trial_budget import MEASURED_ROUNDS, ROUND_TRIALS, Standing
 from worker.errors import JobError, ran_out_of_memory
-
-_FAILED_BEFORE = RunnerResult(None, "it failed in an earlier search")
 
 
 class Trial(NamedTuple):
@@ -54,6 +53,10 @@ class Compared(NamedTuple):
 
     record: TuningRecord | None = None
     won: bool = False
+
+
+def _digest_of(candidate: MeasureCandidate) -> Digest:
+    return trace_digest(trace_text(candidate.sch))
 
 
 def spaces_to_search(has_plans: bool, method: SearchMethod) -> tuple[str, ...]:
@@ -78,7 +81,7 @@ class TaskSearch:
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
         failed: the digests of this function's schedules that failed in earlier searches.
-        passed_over: the number of candidates that were not measured because of that.
+        passed_over: those of them that were proposed again, and not measured.
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
@@ -101,7 +104,7 @@ class TaskSearch:
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
     failed: Set[Digest] = frozenset()
-    passed_over: int = 0
+    passed_over: set[Digest] = field(default_factory=set)
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
     restored_layouts: list[RestoredTrial] = field(default_factory=list)
@@ -248,22 +251,30 @@ class TaskSearch:
         self.restored = [trial for trial in own if trial.candidate is not None]
 
     def _propose_fresh(self, trials: int) -> list[MeasureCandidate]:
-        """Propose candidates until one has not failed in an earlier search; empty if there is none."""
+        """Propose candidates until one has not failed in an earlier search.
+
+        Empty if there is none: the space is exhausted, or proposes again what was passed over.
+        """
         while proposed := self._propose(trials):
             if not all(map(self._has_failed, proposed)):
-                break
+                return proposed
+            before = len(self.passed_over)
             self._learn(proposed, ())
-        return proposed
+            if len(self.passed_over) == before:
+                break
+        return []
 
     def _has_failed(self, candidate: MeasureCandidate) -> bool:
-        return bool(self.failed) and trace_digest(trace_text(candidate.sch)) in self.failed
+        return bool(self.failed) and _digest_of(candidate) in self.failed
 
     def _learn(self, proposed: list[MeasureCandidate], results: Iterable[RunnerResult]) -> None:
         """Give the space the results of its proposals, failures where they failed before."""
         assert self._proposals is not None
         measured, known = iter(results), [self._has_failed(candidate) for candidate in proposed]
-        self.passed_over += sum(known)
-        self._proposals.learn(proposed, [_FAILED_BEFORE if failed else next(measured) for failed in known])
+        self.passed_over |= {
+            _digest_of(candidate) for candidate, failed in zip(proposed, known, strict=True) if failed
+        }
+        self._proposals.learn(proposed, [FAILED_BEFORE if failed else next(measured) for failed in known])
 
     def _propose(self, trials: int) -> list[MeasureCandidate]:
         try:

@@ -33,6 +33,7 @@ from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.records import (
     MAX_PACKED_CHARACTERS,
     MAX_TRACE_CHARACTERS,
+    NOT_COMPILED,
     JudgedTrial,
     MeasuredTrial,
     NearTrial,
@@ -455,8 +456,14 @@ def _trial(described: _Described, candidate: MeasureCandidate, result: RunnerRes
         trace=trace,
         arguments=arguments,
         seconds=seconds,
-        failure=None if seconds is not None else reason[-MAX_FAILURE_CHARACTERS:],
+        failure=None if seconds is not None else _end_of(reason),
     )
+
+
+def _end_of(reason: str) -> str:
+    """The end of a reason, which says most, and that it is one of the compiler."""
+    start = NOT_COMPILED if reason.startswith(NOT_COMPILED) else ""
+    return start + reason.removeprefix(start)[-(MAX_FAILURE_CHARACTERS - len(start)) :]
 
 
 def _packed(workload: str, module: tvm.IRModule) -> dict[str, str]:

@@ -62,7 +62,7 @@ def with_near_misses(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) 
     if use is None:
         return None
     trials = [task.advice.trials for task in tasks]
-    passed_over = sum(task.passed_over for task in tasks)
+    passed_over = sum(len(task.passed_over) for task in tasks)
     return use.model_copy(
         update={"near": sum(map(bool, trials)), "near_trials": sum(trials), "passed_over": passed_over}
     )
