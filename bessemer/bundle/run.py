@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import importlib
 import json
+import math
 import mmap
 import os
 import re
@@ -310,6 +311,11 @@ class Comparison:
             return f"DIFFERS: its shape is {self.shape}, the reference's {self.reference_shape}"
         return "matches the reference" if self.matches else f"DIFFERS in {self.mismatches} elements"
 
+    def document(self) -> dict[str, Any]:
+        """The JSON document, where an error that is no finite number is null."""
+        error = self.max_absolute_error
+        return {**asdict(self), "max_absolute_error": error if math.isfinite(error) else None}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -340,7 +346,7 @@ class Outcome:
             "seed": self.seed,
             "threads": self.threads,
             "matches_reference": self.matches_reference,
-            "comparisons": None if compared is None else [asdict(entry) for entry in compared],
+            "comparisons": None if compared is None else [entry.document() for entry in compared],
             **(asdict(self.latency) if self.latency else {}),
         }
 
@@ -775,7 +781,7 @@ class GpuSession:
         """Start a run, and return before it ends.
 
         Args:
-            inputs: contiguous tensors on the GPU, by name.
+            inputs: contiguous tensors on the first GPU, by name.
             outputs: tensors to write, by name; the others are new. With the same tensors every time, a run is
                 one launch of a recorded graph.
             stream: the CUDA stream in whose order it runs, such as ``torch.cuda.Stream().cuda_stream``.
@@ -785,7 +791,7 @@ class GpuSession:
             The outputs by name: yours, or new ones for ``torch.from_dlpack``.
 
         Raises:
-            InputError: a tensor is missing, elsewhere, or has another size or dtype.
+            InputError: a tensor is missing, unknown, not on the first GPU, or has another size or dtype.
             BundleError: the GPU failed.
         """
         start, made = self.bind(inputs, outputs, stream, entry)
@@ -800,8 +806,13 @@ class GpuSession:
         entry: str | None = None,
     ) -> tuple[Callable[[], None], dict[str, Any]]:
         """A function that starts a run on these tensors, and the outputs that it writes; see ``run``."""
-        index, point = self._entries[next(iter(self._entries)) if entry is None else entry]
+        name = next(iter(self._entries)) if entry is None else entry
+        if name not in self._entries:
+            raise InputError(f"unknown entry point '{name}': the library has {', '.join(self._entries)}")
+        index, point = self._entries[name]
         given = outputs or {}
+        _refuse_unknown("input", inputs, point.inputs)
+        _refuse_unknown("output", given, point.outputs)
         passed = [_on_gpu(spec, inputs) for spec in point.inputs]
         written = [
             _on_gpu(spec, given) if spec.name in given else self._new(index, number)
@@ -828,9 +839,17 @@ def _on_gpu(spec: Spec, tensors: Mapping[str, Any]) -> Any:
     tensor = tvm_ffi.from_dlpack(tensors[spec.name])
     found = f"{tensor.dtype}{list(tensor.shape)} on {tensor.device}"
     fits = tuple(tensor.shape) == spec.shape and str(tensor.dtype) == spec.runtime_dtype
-    if not fits or tensor.device.dlpack_device_type() != CUDA_DEVICE or not tensor.is_contiguous():
-        raise InputError(f"'{spec.name}' is {found}; expected a contiguous {spec} on the GPU")
+    place = (tensor.device.dlpack_device_type(), tensor.device.index)
+    if not fits or place != (CUDA_DEVICE, 0) or not tensor.is_contiguous():
+        raise InputError(f"'{spec.name}' is {found}; expected a contiguous {spec} on cuda:0")
     return tensor
+
+
+def _refuse_unknown(kind: str, tensors: Mapping[str, Any], specs: Sequence[Spec]) -> None:
+    names = [spec.name for spec in specs]
+    for name in tensors:
+        if name not in names:
+            raise InputError(f"unknown {kind} '{name}': the model has {', '.join(names)}")
 
 
 def planned_functions(library: ctypes.CDLL, threads: int) -> dict[str, Callable[..., Any]]:
@@ -934,18 +953,18 @@ class Entry:
 
     def initial_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """The state before the first run, by name."""
-        with _using(self._folder):
+        with _reading(self._folder):
             files = {entry["name"]: entry["file"] for entry in self._document.get("state", ())}
             return {name: _read_array(str(_inside(self._folder, file))) for name, file in files.items()}
 
     def reference_inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The inputs of the verification."""
-        with _using(self._folder):
+        with _reading(self._folder):
             return load_arrays(_inside(self._folder, self._document["reference"]["inputs"]))
 
     def compare(self, outputs: Arrays) -> tuple[Comparison, ...]:
         """Compare outputs for the reference inputs with the original model's outputs."""
-        with _using(self._folder):
+        with _reading(self._folder):
             references = load_arrays(_inside(self._folder, self._document["reference"]["outputs"]))
             tolerances = {entry["name"]: entry for entry in self._document.get("tolerances", ())}
             exact = {"relative": 0.0, "absolute": 0.0}
@@ -1517,7 +1536,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = archive.files
             arrays = {name: archive[name] for name in names}
-    except (OSError, OverflowError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged bytes
         raise InputError(f"{path} cannot be read as an .npz file: {error}") from error
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -1563,6 +1582,16 @@ def _using(folder: Path) -> Iterator[None]:
         damage = f"{type(error).__name__}: {error}"
         path = folder / "manifest.json"
         raise BundleError(f"{path} is damaged ({damage}); unpack the bundle again") from error
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Report damaged arrays of the bundle, too."""
+    try:
+        with _using(folder):
+            yield
+    except InputError as error:
+        raise BundleError(f"{error}; unpack the bundle again") from error
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -1889,7 +1918,7 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
 def _read_array(path: str) -> np.ndarray[Any, Any]:
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged bytes
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read {path} as a .npy file: {reason}") from error
     if not isinstance(array, np.ndarray):

@@ -8,7 +8,7 @@ from rich.console import Console
 from bessemer.cli.output import print_lines
 from bessemer.client import Job
 from bessemer.contract.job import Event, EventType
-from bessemer.errors import BundleError
+from bessemer.errors import BundleError, ProblemError, UnreachableError
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,7 @@ class BestBundle:
             self.job.refresh().download(self.output)
         except BundleError:
             return  # it was replaced during the download, and its event follows
+        except (ProblemError, UnreachableError) as error:
+            print_lines(self.console, f"bundle     not downloaded, the search goes on: {error}")
+            return
         print_lines(self.console, f"bundle     {self.output}, the best so far")

@@ -180,9 +180,6 @@ class Expected:
         for name in names:
             label = f"{name}: " if len(names) > 1 else ""
             folder = "" if name == (self.first or names[0]) else f"{name}/"
-            if not self._has(folder):
-                notes.append(f"{label}the outputs were not compared: {self.path} has none for it")
-                continue
             change, note = self._change(job, name, folder)
             changes.update({} if change is None else {name: change})
             notes += [f"{label}{note}"] if note else []
@@ -198,6 +195,8 @@ class Expected:
     def _change(self, job: Job, entry: str, folder: str) -> tuple[OutputChange | None, str]:
         """The change of the outputs of an entry point, if known, and a note, which may be empty."""
         try:
+            if not self._has(folder):
+                return None, f"the outputs were not compared: {self.path} has none for it"
             change = self._compare(job, entry, folder)
             return change, change.note
         except (InvocationFailedError, RequestRefusedError) as error:
@@ -239,8 +238,9 @@ def reference_of(report: Path) -> Path:
 
 
 def keep_reference(job: Job, report: Path) -> None:
-    """Download a job's reference beside its report, and remove an earlier job's."""
+    """Download a job's reference beside its report, in place of an earlier job's."""
     path = reference_of(report)
-    path.unlink(missing_ok=True)
     if any(artifact.name == REFERENCE for artifact in job.document.artifacts):
         job.download_artifact(REFERENCE, path)
+    else:
+        path.unlink(missing_ok=True)

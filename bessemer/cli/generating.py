@@ -68,14 +68,14 @@ def generate(
     bundle: Annotated[
         Path, typer.Argument(metavar="BUNDLE", exists=True, help="A bundle's directory, or a bundle.tar.zst.")
     ],
-    tokens: Annotated[str, typer.Option(metavar="1,2,3", help="The prompt, as the numbers of its tokens.")],
-    steps: Annotated[int, typer.Option(min=1, help="How many tokens to write.")] = 64,
+    tokens: Annotated[str, typer.Option(metavar="1,2,3", help="The prompt, as token ids.")],
+    steps: Annotated[int, typer.Option(min=1, help="Number of tokens to generate.")] = 64,
     json: JsonOption = False,
 ) -> None:
-    """Let a decoder continue a prompt, always with the most likely token, and print tokens per second.
+    """Continue a prompt with a decoder by greedy decoding, and print tokens per second.
 
     The bundle needs an entry point that takes one token, alone or with its position, and keeps its cache as
-    state. Longer entry points read the prompt in pieces of their length.
+    state. Entry points that take more tokens read the prompt in chunks of that many.
     """
     with reporting(), unpacked_bundle(bundle) as folder, bundle_runner() as runner:
         found = write(runner.load(folder), read_tokens(tokens), steps)

@@ -24,6 +24,7 @@ from bessemer.cli.output import (
 from bessemer.cli.timeline import place_line, shown_progress
 from bessemer.cli.waiting import interrupted
 from bessemer.client import Group
+from bessemer.client.outages import Outage
 from bessemer.contract.group import Comparison, TargetResult, shown_target
 from bessemer.contract.group import Group as GroupDocument
 from bessemer.contract.job import Compilation, JobState
@@ -77,7 +78,7 @@ def directory_of(document: Compilation) -> str:
 
 
 def _watch(group: Group, console: Console) -> None:
-    pause_seconds = FIRST_PAUSE_SECONDS
+    pause_seconds, outage = FIRST_PAUSE_SECONDS, Outage()
     ended: set[str] = set()
     with Live(console=console, auto_refresh=False, transient=True) as view:
         while True:
@@ -92,7 +93,8 @@ def _watch(group: Group, console: Console) -> None:
                 view.update(Text("\n".join(map(clean, aligned(rows)))), refresh=True)
             time.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
-            group.refresh()
+            with outage.tolerated():
+                group.refresh()
 
 
 def _progress_row(job: Compilation) -> tuple[str, str]:

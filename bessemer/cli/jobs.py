@@ -52,7 +52,8 @@ MAX_SHOWN_NAMESAKES = 5
 NameArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID|NAME", help="Id of a compilation, a unique prefix of it, or a name that only one has."
+        metavar="ID|NAME",
+        help="Id of a compilation, a unique prefix of an id, or a name that only one compilation has.",
     ),
 ]
 IdArgument = Annotated[
@@ -170,10 +171,15 @@ def cancel(
     url: UrlOption = None,
 ) -> None:
     """Cancel a compilation, a group or an invocation. A running one ends within seconds."""
+    if keep_best and invocation_id is not None:
+        raise typer.BadParameter("--keep-best ends the search of a compilation: name no invocation")
     with connected(url) as client:
         if keep_best:
             kept = client.job(job_id).cancel(keep_best=True).document
-            print_result(kept, [f"{kept.id}: asked to end its search and keep the best so far"], json)
+            is_cancelled = kept.state is JobState.CANCELLED
+            ends = "asked to end its search and keep the best so far"
+            result = "cancelled: it had found nothing yet" if is_cancelled else ends
+            print_result(kept, [f"{kept.id}: {result}"], json)
             return
         document = _cancelled(client, job_id, invocation_id)
         done = document.state is JobState.CANCELLED

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HEADINGS = ("id", "tenant", "scope", "name", "created", "expires", "last used", "state")
 
 keys = typer.Typer(
-    help="Manage API keys. Works on the database, so it needs no server, but the server's packages.",
+    help="Manage API keys in the database. Needs the server's packages, but no running server.",
     no_args_is_help=True,
 )
 

@@ -14,6 +14,7 @@ from bessemer.cli.live_view import StageView, stage_view
 from bessemer.cli.output import TerminatedError, error_lines, errors, interruption_status, print_lines
 from bessemer.cli.timeline import place_line
 from bessemer.client import Client, Job
+from bessemer.client.outages import Outage
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.queue import QueuePlace
 from bessemer.errors import BessemerError, CompilationCancelledError, CompilationFailedError, ConflictError
@@ -83,10 +84,12 @@ def missing_worker(compilation: Compilation) -> str | None:
 
 def _wait_in_queue(job: Job, view: StageView, while_queued: Callable[[QueuePlace], object] | None) -> None:
     """Show a job's position until it leaves the queue; a job that starts at once shows none."""
-    pause_seconds = FIRST_PAUSE_SECONDS
+    pause_seconds, outage = FIRST_PAUSE_SECONDS, Outage()
     while job.state is JobState.QUEUED:
         time.sleep(pause_seconds)
-        place = job.refresh().document.queue
+        with outage.tolerated():
+            job.refresh()
+        place = job.document.queue
         if place is not None and while_queued is not None:
             while_queued(place)
         if place is not None and pause_seconds > SOON_SECONDS:

@@ -52,6 +52,10 @@ class GitHubToken(httpx.Auth):
         yield self._signed(request)
 
     def _keep(self, response: httpx.Response) -> None:
+        if response.is_server_error or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise httpx.RequestError(
+                f"GitHub Actions gave no token: status {response.status_code}", request=response.request
+            )
         try:
             self._token = response.raise_for_status().json()["value"]
             payload = self._token.split(".")[1]

@@ -13,12 +13,12 @@ from httpx_sse import EventSource, ServerSentEvent
 
 from bessemer.client import operations
 from bessemer.client.operations import compilation_path
+from bessemer.client.outages import Outage
 from bessemer.client.steps import Call, Flow, Sleep, check, exchange, parse
 from bessemer.contract.job import LOG, Compilation, Event
-from bessemer.errors import AnswerInvalidError, ServerFailedError, UnreachableError, WaitTimeoutError
+from bessemer.errors import AnswerInvalidError, WaitTimeoutError
 
 READ_TIMEOUT_SECONDS = 45.0
-GIVE_UP_SECONDS = 60.0
 MAX_LINE_BYTES = 1 << 22
 """httpx-sse collects a line of any length."""
 
@@ -44,7 +44,7 @@ class Follower:
     _line_bytes: int = 0
     _losses: int = 0
     _final_document: bool = False
-    _last_contact: float = field(default_factory=time.monotonic)
+    _outage: Outage = field(default_factory=Outage)
 
     def call(self) -> Call:
         """The request for the events after the last one seen."""
@@ -81,7 +81,8 @@ class Follower:
             return
         event = parse(Event, message.data.encode())
         if event.seq > self.after_seq:
-            self.after_seq, self._losses, self._last_contact = event.seq, 0, time.monotonic()
+            self.after_seq, self._losses = event.seq, 0
+            self._outage.end()
             self.done = self.done or event.type.final
             yield event
 
@@ -89,22 +90,18 @@ class Follower:
         """Poll the job between two streams, then wait a little.
 
         Raises:
-            ProblemError, UnreachableError: the error is permanent, or lasted for ``GIVE_UP_SECONDS``.
+            ProblemError, UnreachableError: see ``Outage.tolerated``.
             WaitTimeoutError: the deadline has passed.
         """
         if self.done:
             return
         self._check_deadline()
         self._losses += 1
-        try:
+        with self._outage.tolerated():
             reply = yield from exchange(Call("GET", compilation_path(self.job_id)))
             final = parse(Compilation, reply.body).state.final
             # If the job has ended without its final event, try the stream once more.
             self.done, self._final_document = final and self._final_document, final
-            self._last_contact = time.monotonic()
-        except (ServerFailedError, UnreachableError):
-            if time.monotonic() - self._last_contact > GIVE_UP_SECONDS:
-                raise
         if not self.done:
             yield Sleep(reconnect_delay_seconds(self._losses))
 
@@ -162,28 +159,25 @@ class LogFollower:
         self.done = False
         self._job_id = job_id
         self._reader = LogReader()
-        self._last_contact = time.monotonic()
+        self._outage = Outage()
 
     def poll(self) -> Flow[str]:
         """The output since the last call; empty while the server is unreachable.
 
         Raises:
-            ProblemError, UnreachableError: the error is permanent, or lasted for ``GIVE_UP_SECONDS``.
+            ProblemError, UnreachableError: see ``Outage.tolerated``.
         """
-        try:
+        new = ""
+        with self._outage.tolerated():
             job = yield from operations.get_compilation(self._job_id)
             text = yield from operations.get_logs(self._job_id)
             # if the job ended between the two requests, the text may be the whole log: look again
             ended = not job.state.final and (yield from operations.get_compilation(self._job_id)).state.final
-        except (ServerFailedError, UnreachableError):
-            if time.monotonic() - self._last_contact > GIVE_UP_SECONDS:
-                raise
-            return ""
-        self._last_contact, self.done = time.monotonic(), job.state.final
-        if ended:
-            return ""
-        kept = any(artifact.name == LOG for artifact in job.artifacts)
-        return self._reader.whole(text) if kept else self._reader.end(text)
+            self.done = job.state.final
+            if not ended:
+                kept = any(artifact.name == LOG for artifact in job.artifacts)
+                new = self._reader.whole(text) if kept else self._reader.end(text)
+        return new
 
     def pause(self) -> Flow[None]:
         """Wait between two calls of ``poll()``."""

@@ -12,6 +12,7 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from bessemer.client.operations import compilation_path, download_checked
+from bessemer.client.outages import Outage
 from bessemer.client.sources import Source, file_source, memory_source
 from bessemer.client.steps import Call, Flow, Sleep, Work, fetch
 from bessemer.contract.invocation import Invocation, InvocationPage
@@ -41,11 +42,12 @@ def get(job_id: str, invocation_id: str) -> Flow[Invocation]:
 
 def wait(invocation: Invocation) -> Flow[Invocation]:
     """Wait until an invocation ends, and raise its error unless it succeeded."""
-    wait_seconds = FIRST_POLL_SECONDS
+    wait_seconds, outage = FIRST_POLL_SECONDS, Outage()
     while not invocation.state.final:
         yield Sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LONGEST_POLL_SECONDS)
-        invocation = yield from get(invocation.compilation, invocation.id)
+        with outage.tolerated():
+            invocation = yield from get(invocation.compilation, invocation.id)
     if invocation.state is JobState.CANCELLED:
         raise InvocationCancelledError(invocation)
     if invocation.state is not JobState.SUCCEEDED:

@@ -42,11 +42,11 @@ class Managed(ctypes.Structure):
 class OnGpu:
     """A float32 array as a tensor on a device."""
 
-    def __init__(self, array: np.ndarray[Any, Any], device: int = CUDA) -> None:
-        self.array, self.device = array, device
+    def __init__(self, array: np.ndarray[Any, Any], device: int = CUDA, index: int = 0) -> None:
+        self.array, self.device = array, (device, index)
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         self.strides = (ctypes.c_int64 * array.ndim)(*(each // array.itemsize for each in array.strides))
-        numbers = (array.ctypes.data, device, 0, array.ndim, 2, 32, 1)
+        numbers = (array.ctypes.data, device, index, array.ndim, 2, 32, 1)
         places = (ctypes.addressof(self.shape), ctypes.addressof(self.strides), 0)
         self.managed = Managed(Content(*numbers, *places), None, None)
 
@@ -56,7 +56,7 @@ class OnGpu:
         return make(ctypes.addressof(self.managed), b"dltensor", None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device, 0
+        return self.device
 
 
 def seen(tensor: Any) -> np.ndarray[Any, Any]:
@@ -79,14 +79,19 @@ def main(bundle: Path) -> None:
     for _ in range(3):
         start()
     refused = {}
-    for name, inputs in {
-        "missing": {},
-        "elsewhere": {"input_0": OnGpu(np.ones((1, 16), np.float32), CPU)},
-        "another size": {"input_0": OnGpu(np.ones((2, 16), np.float32))},
-        "not contiguous": {"input_0": OnGpu(np.ones((1, 32), np.float32)[:, ::2])},
+    row = np.ones((1, 16), np.float32)
+    for name, (inputs, *others) in {
+        "missing": [{}],
+        "elsewhere": [{"input_0": OnGpu(row, CPU)}],
+        "another GPU": [{"input_0": OnGpu(row, CUDA, 1)}],
+        "another size": [{"input_0": OnGpu(np.ones((2, 16), np.float32))}],
+        "not contiguous": [{"input_0": OnGpu(np.ones((1, 32), np.float32)[:, ::2])}],
+        "unknown input": [{"input_0": given, "x": given}],
+        "unknown output": [{"input_0": given}, {"y": own}],
+        "unknown entry": [{"input_0": given}, None, 0, "train"],
     }.items():
         try:
-            session.run(inputs)
+            session.run(inputs, *others)
         except run.InputError as error:
             refused[name] = str(error)
     new = next(iter(made.values()))

@@ -116,12 +116,16 @@ def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Pa
     assert shown["new"] == {"shape": [1, 4], "device": "cuda:0"}
     assert shown["is_own"]
     assert shown["first_byte"] > 0  # the driver's kernels add to the first byte
-    expected = "expected a contiguous input_0=1x16:float32 on the GPU"
+    expected = "expected a contiguous input_0=1x16:float32 on cuda:0"
     assert shown["refused"] == {
         "missing": "missing tensor 'input_0'",
         "elsewhere": f"'input_0' is float32[1, 16] on cpu:0; {expected}",
+        "another GPU": f"'input_0' is float32[1, 16] on cuda:1; {expected}",
         "another size": f"'input_0' is float32[2, 16] on cuda:0; {expected}",
         "not contiguous": f"'input_0' is float32[1, 16] on cuda:0; {expected}",
+        "unknown input": "unknown input 'x': the model has input_0",
+        "unknown output": "unknown output 'y': the model has output_0",
+        "unknown entry": "unknown entry point 'train': the library has main",
     }
     calls = log.read_text()
     assert "to_device" in calls.split("cuLaunchKernel")[0]  # the parameters, before the first run

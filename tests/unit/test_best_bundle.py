@@ -11,7 +11,7 @@ from rich.console import Console
 from bessemer.cli.best_bundle import BestBundle
 from bessemer.cli.timeline import event_line
 from bessemer.contract.job import Event, EventType
-from bessemer.errors import BundleError
+from bessemer.errors import BundleError, UnreachableError
 
 
 @dataclass
@@ -19,9 +19,12 @@ class Published:
     """A job whose bundle was replaced during the first ``replaced`` downloads."""
 
     replaced: int = 0
+    is_reachable: bool = True
     downloads: list[Path] = field(default_factory=list)
 
     def refresh(self) -> "Published":
+        if not self.is_reachable:
+            raise UnreachableError("connection refused")
         return self
 
     def download(self, output: Path) -> None:
@@ -53,6 +56,11 @@ def test_a_bundle_that_was_replaced_during_its_download_is_left_to_the_next_even
     job = Published(replaced=1)
     assert followed(job, event(EventType.PUBLISHED)) == ""
     assert "best so far" in followed(job, event(EventType.PUBLISHED))
+
+
+def test_an_outage_of_the_server_ends_neither_the_search_nor_the_command() -> None:
+    shown = followed(Published(is_reachable=False), event(EventType.PUBLISHED))
+    assert shown == "bundle     not downloaded, the search goes on: connection refused\n"
 
 
 def test_a_published_bundle_has_a_line_with_its_latency() -> None:

@@ -1,6 +1,7 @@
 """The runner's pure parts."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ STANDARD = {
     "hashlib",
     "mmap",
     "json",
+    "math",
     "os",
     "re",
     "runpy",
@@ -134,6 +136,30 @@ def test_arrays_of_any_name_are_kept(tmp_path: Path, name: str) -> None:
     array = np.arange(6, dtype=np.int8).reshape(2, 3)
     run.save_arrays(tmp_path / "arrays.npz", {name: array})
     np.testing.assert_array_equal(run.load_arrays(tmp_path / "arrays.npz")[name], array)
+
+
+def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "x.npz", x=np.arange(10_000))
+    content = (tmp_path / "x.npz").read_bytes()
+    middle = len(content) // 2
+    (tmp_path / "bits.npz").write_bytes(content[:middle] + bytes(16) + content[middle + 16 :])
+    (tmp_path / "end.npy").write_bytes(content[:middle])
+    for arguments in ([str(tmp_path / "bits.npz")], [f"x={tmp_path / 'end.npy'}"]):
+        with pytest.raises(run.InputError, match="read"):
+            run.read_inputs(arguments)
+
+
+def test_a_difference_that_is_no_number_is_null_in_json() -> None:
+    compared = run.Comparison("y", False, 1, float("nan"))
+    outcome = run.Outcome((), {}, 1, (compared,), None)
+    assert json.loads(json.dumps(outcome.document(), allow_nan=False))["comparisons"][0] == {
+        "name": "y",
+        "matches": False,
+        "mismatches": 1,
+        "max_absolute_error": None,
+        "shape": None,
+        "reference_shape": None,
+    }
 
 
 def test_inputs_are_named_files_or_one_file(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bessemer.client.events import GIVE_UP_SECONDS, Follower, reconnect_delay_seconds
+from bessemer.client.events import Follower, reconnect_delay_seconds
+from bessemer.client.outages import GIVE_UP_SECONDS, Outage
 from bessemer.client.steps import Call, Flow, Reply, Sleep
 from bessemer.contract.base import now
 from bessemer.contract.job import Compilation, Event, EventType, JobState
@@ -106,7 +107,7 @@ def test_a_lost_server_is_retried_with_growing_pauses() -> None:
     first = drive(follower.pause(), *lost)[-1]
     second = drive(follower.pause(), *lost)[-1]
     assert second > first
-    follower._last_contact = time.monotonic() - GIVE_UP_SECONDS - 1
+    follower._outage = Outage(time.monotonic() - GIVE_UP_SECONDS - 1)
     with pytest.raises(UnreachableError):
         drive(follower.pause(), *lost)
 

@@ -12,7 +12,7 @@ import pytest
 
 from bessemer.client import AsyncClient, Client
 from bessemer.client.ci_token import RENEW_SECONDS
-from bessemer.errors import InvalidArgumentError
+from bessemer.errors import InvalidArgumentError, UnreachableError
 
 KEY = "bsm_00000000000a_" + "a" * 43
 ISSUER = "http://127.0.0.1:9/token?v=1"
@@ -28,12 +28,16 @@ def token(seconds: float) -> str:
 class Server:
     """Answers the server's and GitHub's requests, and keeps them."""
 
-    def __init__(self, token_seconds: float = 300) -> None:
+    def __init__(self, token_seconds: float = 300, refusals: int = 0) -> None:
         self.seen: list[httpx.Request] = []
         self.token = token(token_seconds)
+        self.refusals = refusals
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.seen.append(request)
+        if request.url.path == "/token" and self.refusals:
+            self.refusals -= 1
+            return httpx.Response(502)
         if request.url.path == "/token":
             return httpx.Response(200, json={"value": self.token})
         return httpx.Response(200, json={"items": [], "next": None})
@@ -114,6 +118,15 @@ def test_a_workflow_asks_for_tokens_and_renews_them(seconds: float, asked: int) 
     assert str(asking[0].url) == f"{ISSUER}&audience=bessemer"
     assert asking[0].headers["authorization"] == "Bearer step"
     assert server.keys.count(f"Bearer {server.token}") == 3
+
+
+@pytest.mark.usefixtures("workflow")
+def test_a_token_that_github_does_not_give_at_once_is_asked_for_again() -> None:
+    server = Server(refusals=2)
+    list_models(server)
+    assert server.keys == ["Bearer step"] * 3 + [f"Bearer {server.token}"]
+    with pytest.raises(UnreachableError, match="GitHub Actions gave no token: status 502"):
+        list_models(Server(refusals=9))
 
 
 @pytest.mark.usefixtures("workflow")

@@ -9,7 +9,7 @@ import pytest
 from worker_samples import submit, upload, wait_until
 
 from benchmarks.soak.audit import event_faults
-from bessemer.client import Client, events
+from bessemer.client import Client, outages
 from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.stage import Stage
 from examples.local_service import local_app
@@ -27,7 +27,7 @@ WAIT_FOR_A_WORD = """
 def test_a_job_goes_on_while_the_app_is_dead_and_its_follower_misses_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "GIVE_UP_SECONDS", 600.0)
+    monkeypatch.setattr(outages, "GIVE_UP_SECONDS", 600.0)
     address = {"BESSEMER_PORT": str(free_port())}
     task = submit(rig.store, "followed-job", upload(rig.store, rig.folder, WAIT_FOR_A_WORD))
     seen: list[Event] = []
