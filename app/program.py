@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from app.http.protocol import protocol
 from app.identity.oidc import PolicyError
@@ -64,7 +65,12 @@ def main() -> None:
         app = create_app(settings)
     except CANNOT_START as error:
         sys.exit(f"the app cannot start: {error}")
-    config = uvicorn.Config(
+    Server(server_config(app, settings), app.state.stopping).run()
+
+
+def server_config(app: FastAPI, settings: AppSettings) -> uvicorn.Config:
+    """How uvicorn serves the app. Only a trusted proxy may say for which client it asks."""
+    return uvicorn.Config(
         app,
         http=protocol(settings.request_head_seconds),
         host=settings.host,
@@ -72,10 +78,11 @@ def main() -> None:
         log_config=None,  # uvicorn's loggers use our handler
         access_log=False,  # uvicorn logs query strings; the app has its own access log
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_graceful_shutdown=settings.stop_seconds,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
-    Server(config, app.state.stopping).run()
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

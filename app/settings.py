@@ -65,12 +65,18 @@ class AppSettings(StoreSettings):
     )
     allowed_hosts: Words = Field(
         default=(),
-        description="Host names that the app serves besides addresses and this machine's name, separated by "
-        "commas; `*` serves any. By default, an app that asks for keys serves any name.",
+        description="Host names that the app accepts besides addresses and this machine's name, separated by "
+        "commas; `*` accepts any. By default, an app that asks for keys accepts any name.",
+    )
+    trusted_proxies: Words = Field(
+        default=(),
+        description="Addresses or networks of proxies whose `X-Forwarded-For` names the client, such as "
+        "`127.0.0.1`, separated by commas. They must set that header themselves. Without any, the audit log "
+        "and the limit on failed keys see the proxy's address.",
     )
     allowed_origins: Words = Field(
         default=(),
-        description="Other sites whose pages may send requests that change something, such as "
+        description="Other origins whose pages may send requests that change something, such as "
         "`https://console.example`, separated by commas.",
     )
     console: bool = Field(

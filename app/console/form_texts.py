@@ -26,9 +26,10 @@ Texts = Mapping[str, Sequence[str]]
 """The texts of a form by the names of its fields."""
 
 HOST = "host"
+TARGET_JSON = "target.json"
 OTHER_NAMES = (
-    *("from", "model", "file", "file_name", "target", "target.cores", "target.features", "dimensions"),
-    *("inputs", "input.name", "input.shape", "input.dtype", "input.known", "input.example"),
+    *("from", "model", "file", "file_name", "target", "target.cores", "target.features", "target.json"),
+    *("dimensions", "inputs", "input.name", "input.shape", "input.dtype", "input.known", "input.example"),
     *("constants", "constant.name", "constant.value", "extension", "extension_files", "show"),
 )
 """The names of the form's fields besides the options of the request."""
@@ -86,10 +87,10 @@ def first(texts: Texts, name: str) -> str:
 
 def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
     """The request that a form's texts stand for."""
-    document: dict[str, Any] = {"target": _target(texts)}
     options = [option for group in groups for option in group.fields]
     errors = _unknown_fields(texts, (option.path for option in options))
-    if "target" in texts and not target_words(texts):
+    document: dict[str, Any] = {"target": _target(texts, errors)}
+    if "target" in texts and not target_words(texts) and not first(texts, TARGET_JSON):
         errors.append(FieldError(field="target", message="required: choose a target"))
     for name, found in (("inputs", _inputs(texts, errors)), ("dimensions", _dimensions(texts, errors))):
         if found:
@@ -105,12 +106,7 @@ def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
 
 def texts_of(document: Mapping[str, Any], groups: Iterable[OptionGroup]) -> dict[str, list[str]]:
     """The texts of a form that stand for a request, as JSON has it."""
-    texts: dict[str, list[str]] = {"target": list(_target_names(document.get("target", HOST)))}
-    target = document.get("target")
-    for name in ("cores", "features"):
-        value = target.get(name) if isinstance(target, Mapping) else None
-        if value:
-            texts[f"target.{name}"] = [", ".join(value) if isinstance(value, list) else str(value)]
+    texts = _target_texts(document.get("target", HOST))
     texts["inputs"] = ["\n".join(str(InputSpec.model_validate(each)) for each in document.get("inputs", ()))]
     ranges = document.get("dimensions", {}).items()
     texts["dimensions"] = [
@@ -230,7 +226,30 @@ def _unknown_fields(texts: Texts, paths: Iterable[str]) -> list[FieldError]:
     ]
 
 
-def _target(texts: Texts) -> Any:
+def _target_texts(target: Any) -> dict[str, list[str]]:
+    """The texts of the fields for targets; JSON for a target that the others cannot express."""
+    texts: dict[str, list[str]] = {"target": list(_target_names(target))}
+    for name in ("cores", "features"):
+        value = target.get(name) if isinstance(target, Mapping) else None
+        if value:
+            texts[f"target.{name}"] = [", ".join(value) if isinstance(value, list) else str(value)]
+    is_expressed = _as_documents(_target(texts, [])) == _as_documents(target)
+    return texts if is_expressed else {"target": [], TARGET_JSON: [json.dumps(target)]}
+
+
+def _as_documents(target: Any) -> list[Any]:
+    each = target if isinstance(target, list) else [target]
+    return [{"preset": one} if isinstance(one, str) else dict(one) for one in each]
+
+
+def _target(texts: Texts, errors: list[FieldError]) -> Any:
+    text = first(texts, TARGET_JSON)
+    if text:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            errors.append(FieldError(field=TARGET_JSON, message=f"expected JSON, not {clean(text)[:100]!r}"))
+            return HOST
     names = target_words(texts)
     cores, features = first(texts, "target.cores"), first(texts, "target.features")
     rest: dict[str, Any] = {"cores": _number(cores)} if cores else {}

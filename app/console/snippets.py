@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.target_names import CUDA
 from bessemer.contract.tensor import InputSpec
 
 WIDTH = 78
@@ -150,11 +151,22 @@ def _targets(target: Any) -> Iterator[tuple[str, str]]:
     """The options of the command line for a target or several."""
     targets = target if isinstance(target, list) else [target]
     for each in targets:
-        yield "--target", each if isinstance(each, str) else str(each.get("preset", ""))
+        if name := _target_name(each):
+            yield "--target", name
     first = targets[0] if targets else ""
     if isinstance(first, Mapping):
-        for path, text in _leaves({name: value for name, value in first.items() if name != "preset"}):
+        named = {"preset", "kind", "arch"} if first.get("kind") == CUDA else {"preset", "kind"}
+        for path, text in _leaves({name: value for name, value in first.items() if name not in named}):
             yield "--option", f"target.{path}={text}"
+
+
+def _target_name(target: Any) -> str:
+    """A target's name; empty for a processor that only options describe."""
+    if isinstance(target, str):
+        return target
+    if target.get("kind") == CUDA and "preset" not in target:
+        return f"{CUDA}-{target['arch']}" if target.get("arch") else CUDA
+    return str(target.get("preset", ""))
 
 
 def _entry(name: str, entry: Any) -> str:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from app.admission import offers_refusal, refusal
 from app.console.form_texts import (
+    TARGET_JSON,
     Draft,
     Texts,
     first,
@@ -56,7 +57,9 @@ PREFIX = "/console/submit"
 NO_MODEL = "0" * 64
 PART_OVERHEAD = 64
 """What a part of a form counts for besides its name and its text: less than its headers have."""
-OTHER_PATHS = ("target", "target.cores", "target.features", "inputs", "dimensions", "constants", "model")
+OTHER_PATHS = (
+    *("target", "target.cores", "target.features", TARGET_JSON, "inputs", "dimensions", "constants", "model"),
+)
 DTYPES = tuple(DType)
 TO_FILL_IN = (ErrorCode.INPUTS_MISSING, ErrorCode.CONSTANTS_MISSING)
 """What the form itself asks for, so the form opens without this error."""

@@ -22,14 +22,19 @@ from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import ServiceDep, TenantService
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import JobId
-from bessemer.contract.capability import Needs, lacks, needs_of_library
+from bessemer.contract.capability import Needs, lacks, needs_of, needs_of_library
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState
 from bessemer.contract.listing import Page
 from bessemer.contract.problem import ErrorCode, FieldError
 from bessemer.contract.request import MAIN_ENTRY, EntryName
 from bessemer.store.blobs.hashing import Blob
-from bessemer.store.errors import EmptyUploadError, TooLargeError
+from bessemer.store.errors import (
+    DigestMismatchError,
+    EmptyUploadError,
+    IdempotencyConflictError,
+    TooLargeError,
+)
 from bessemer.telemetry.logs import add_log_fields
 from bessemer.telemetry.traces import current_traceparent
 
@@ -116,11 +121,11 @@ async def invoke_library(
     await run_in_threadpool(_require_able_worker, service, job)
     invocation_id = resource_id(service.id_secret, idempotency_key, service.data.tenant, job.id)
     add_log_fields(invocation=invocation_id)
-    is_new = await run_in_threadpool(service.data.invocations.get, invocation_id) is None
-    if is_new:
+    known = await run_in_threadpool(service.data.invocations.get, invocation_id)
+    if known is None:
         room = partial(require_room, service, more_bytes=declared_bytes(request))
         await run_in_threadpool(room, QUEUED, WORKER, STORED)
-    blob = await _receive(service, request, is_new)
+    blob = await _receive(service, request, known)
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, entry)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     poll_later(response)
@@ -211,15 +216,19 @@ def _require_entry(job: Compilation, entry: str | None) -> None:
         raise RefusalError(invalid_problem((FieldError(field="entry", message=message),)))
 
 
-async def _receive(service: TenantService, request: Request, is_new: bool) -> Blob:
+async def _receive(service: TenantService, request: Request, known: Invocation | None) -> Blob:
+    """Store the inputs. A repeated request must have those of the known invocation; others are not kept."""
+    expected = None if known is None else known.inputs
     max_bytes = service.settings.max_inputs_bytes
     refuse_if_too_large(request, max_bytes, ErrorCode.INPUTS_TOO_LARGE)
     try:
         async with aclosing(request.stream()) as chunks:
-            return await put_within_quota(service, chunks, None, max_bytes, is_new)
+            return await put_within_quota(service, chunks, expected, max_bytes, is_new=known is None)
     except TooLargeError as error:
         detail = f"The inputs exceed {error.max_bytes} bytes."
         raise refuse(ErrorCode.INPUTS_TOO_LARGE, detail) from error
+    except DigestMismatchError as error:
+        raise IdempotencyConflictError("" if known is None else known.id) from error
     except EmptyUploadError as error:
         raise refuse(ErrorCode.INPUTS_UNREADABLE, "The body is empty.") from error
     except ClientDisconnect as error:
@@ -229,7 +238,10 @@ async def _receive(service: TenantService, request: Request, is_new: bool) -> Bl
 
 
 def _needs(job: Compilation) -> Needs | None:
-    return None if job.target is None else needs_of_library(job.target)
+    """What a worker must have. While a search goes on, only the target of the request is known."""
+    if job.target is not None:
+        return needs_of_library(job.target)
+    return needs_of(job.request.target)
 
 
 def _require_able_worker(service: TenantService, job: Compilation) -> None:

@@ -38,7 +38,7 @@ class Audit:
             "resource": _storable(resource, 400),
             "status": status,
             "request_id": request_id,
-            "address": address,
+            "address": None if address is None else _storable(address, 64),
         }
         with self._database.write() as connection:
             connection.execute(sa.insert(AUDIT).values(values))
