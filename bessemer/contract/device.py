@@ -20,7 +20,7 @@ from bessemer.contract.target import MAX_CORES
 from bessemer.contract.tensor import TensorName
 
 DEVICE_ID_PATTERN = r"^[0-9a-f]{1,32}$"
-MAX_OUTPUTS = 256
+MAX_OUTPUTS = 1024
 MAX_TIMES = 1000
 MAX_DETAIL = 2000
 MAX_CANDIDATES = 512

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,8 +113,24 @@ sa.event.listen(sa.Engine, "handle_error", _give_up_connection)  # on every engi
 
 
 def _to_json(value: Any) -> str:
-    """JSON without NaN and infinity, which not every database accepts."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    """JSON without NaN, infinity and NUL, which not every database accepts."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text if _NUL not in text else json.dumps(_without_nul(value), separators=(",", ":"))
+
+
+_NUL = "\\u0000"
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, Mapping):
+        return {_without_nul(key): _without_nul(each) for key, each in value.items()}
+    return [_without_nul(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+_IDLE_SECONDS = 10
+"""After this, the system asks whether a silent server is still there; without an answer, calls fail."""
 
 
 def _server_engine(url: URL) -> sa.Engine:
@@ -124,7 +140,14 @@ def _server_engine(url: URL) -> sa.Engine:
         pool_pre_ping=True,
         pool_size=8,
         max_overflow=8,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "bessemer"},
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "application_name": "bessemer",
+            "keepalives_idle": _IDLE_SECONDS,
+            "keepalives_interval": _IDLE_SECONDS,
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(SILENCE_SECONDS * 1000),
+        },
     )
     # before SQLAlchemy's first queries, which fail on the bytes that SQL_ASCII returns for text
     sa.event.listen(engine, "connect", _require_utf8, insert=True)

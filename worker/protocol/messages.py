@@ -11,7 +11,14 @@ from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_vali
 from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
 from bessemer.contract.base import Document, Readable
 from bessemer.contract.cost_model import MeasuredFunction
-from bessemer.contract.device import MAX_CANDIDATES, MAX_REPEATS, MAX_ROUNDS, DeviceFeature, Platform
+from bessemer.contract.device import (
+    MAX_CANDIDATES,
+    MAX_OUTPUTS,
+    MAX_REPEATS,
+    MAX_ROUNDS,
+    DeviceFeature,
+    Platform,
+)
 from bessemer.contract.job import LOG, BundleCheck, Figures
 from bessemer.contract.model import Inspection
 from bessemer.contract.options import MAX_TRIALS
@@ -30,7 +37,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_CORES, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 
-MAX_LINE_BYTES = 1 << 18
+MAX_LINE_BYTES = 1 << 19
 MAX_COUNT = 1 << 53
 MAX_FILES_AT_ONCE = 256
 LOG_NAME = LOG
@@ -322,7 +329,7 @@ class Invoked(Document):
     kind: Literal["invoked"] = "invoked"
     threads: int = Field(ge=1, le=MAX_CORES)
     latency: Annotated[Latency, AfterValidator(_finite)] | None
-    outputs: Annotated[tuple[TensorSpec, ...], Field(max_length=256)]
+    outputs: Annotated[tuple[TensorSpec, ...], Field(max_length=MAX_OUTPUTS)]
 
 
 Message = Annotated[

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 from worker.errors import MisbehavedError
 from worker.protocol.messages import MAX_LINE_BYTES, MESSAGES, Message
 from worker.supervisor.groups import Group, GroupsFile, kill_group
+from worker.supervisor.watch_threads import run_apart
 
 MAX_MESSAGES_BYTES = 1 << 26
 """All messages of a job together; only a hostile job sends more."""
 
-ANSWER_STEP_SECONDS = 0.02
+ANSWER_STEP_SECONDS = 0.002
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,10 @@ async def open_pipe(messages: FileIO) -> MessagePipe:
 
 async def end_group(group: Group, groups: GroupsFile) -> None:
     """Kill every process of a job, then forget the group."""
-    if not await asyncio.to_thread(kill_group, group):
+    if not await run_apart(kill_group, group):
         log.error("cannot kill all processes of group %d", group.id)
     try:
-        await asyncio.to_thread(groups.remove, group.id)
+        await run_apart(groups.remove, group.id)
     except OSError as error:
         log.warning("cannot forget group %d, which has ended: %s", group.id, error)
 
@@ -128,7 +129,7 @@ class RunningJob:
 
     async def answer(self, line: bytes) -> None:
         """Write a line that the job waits for, as long as the job runs: it may not read it."""
-        left = line
+        left = memoryview(line)
         while left and self.running():
             left = left[self._link.grants.write(left) or 0 :]
             if left:

@@ -15,6 +15,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.settings import Limits
 from worker.supervisor.running_job import RunningJob
 from worker.supervisor.usage import Meter, Usage
+from worker.supervisor.watch_threads import run_apart
 
 INTERVAL_SECONDS = 0.15
 CLOSE_INTERVAL_SECONDS = 0.05
@@ -92,7 +93,7 @@ async def watch(
 
     while job.running():
         started = time.monotonic()
-        sample = asyncio.ensure_future(asyncio.to_thread(meter.read))
+        sample = asyncio.ensure_future(run_apart(meter.read))
         termination = await _wait_within_limits(sample, overdue, SAMPLE_SECONDS)
         if termination is None:
             usage = await sample
