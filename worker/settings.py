@@ -107,8 +107,8 @@ class WorkerSettings(BaseSettings):
     device_wait_seconds: float = Field(
         default=600.0,
         ge=0,
-        description="How long a compilation that only a device can verify waits while no device for it is "
-        "live; then it fails. A search on devices waits as long; then it ends with what it has.",
+        description="How long a compilation that only a device can verify waits for a live device before it "
+        "fails. A search on devices waits as long, and then ends with the results that it has.",
     )
     measuring_lock: Path = Field(
         default_factory=_default_measuring_lock,
@@ -119,12 +119,14 @@ class WorkerSettings(BaseSettings):
     measuring_patience_seconds: float = Field(
         default=900.0,
         gt=0,
-        description="How long a job waits for its turn to measure; then it measures beside the other job.",
+        description="How long a job waits for its turn to measure; after that, it measures at the same time "
+        "as the other job.",
     )
     measuring_turn_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="How long a job may measure alone; then the next turn begins, and both measure.",
+        description="How long a job may measure alone; after that, the next job's turn begins, and both "
+        "measure at the same time.",
     )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."

@@ -320,8 +320,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.GPU_UNSUPPORTED: ErrorText(
         422,
-        "The model needs what no library for a GPU can do",
-        "Compile for a processor, such as `host`, or take out of the model what `detail` names "
+        "The model needs a feature that GPU libraries do not support",
+        "Compile for a processor, such as `host`, or remove what `detail` names from the model "
         "(docs/targets.md).",
     ),
     ErrorCode.FUNCTION_TOO_SLOW: ErrorText(

@@ -384,8 +384,8 @@ class TuneOptions(Document):
     share_records: bool = Field(
         strict=True,
         default=False,
-        description="Share records with the other tenants that do: searches of theirs may measure this "
-        "search's records, and this search may measure theirs.",
+        description="Share tuning records with other tenants that share theirs: their searches may measure "
+        "this search's records, and this search may measure theirs.",
     )
 
     @model_validator(mode="before")
@@ -499,8 +499,9 @@ class BenchmarkOptions(Document):
     compare: bool = Field(
         strict=True,
         default=False,
-        description="Also time torch eager, torch.compile, ONNX Runtime and OpenVINO, as far as the worker "
-        "has them, and report whether the library beats them, by how much, and which functions hold it back. "
+        description="Also time torch eager, torch.compile, ONNX Runtime and OpenVINO, if the worker has "
+        "them. The report says whether the library beats them, by how much, and which functions hold it "
+        "back. "
         "Loading and compiling the model for them can take minutes. Refused if no target is "
         "measured on a worker's processor.",
     )
