@@ -1,10 +1,11 @@
 """The app's settings, read from ``BESSEMER_*``."""
 
 from enum import StrEnum
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 from bessemer.store.blobs.uploads import MinimumRate
@@ -34,6 +35,15 @@ def _split(value: object) -> object:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+def _networks(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        ip_network(word)
+    return words
+
+
+Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_networks)]
 
 
 class AuthMode(StrEnum):
@@ -68,11 +78,11 @@ class AppSettings(StoreSettings):
         description="Host names that the app accepts besides addresses and this machine's name, separated by "
         "commas; `*` accepts any. By default, an app that asks for keys accepts any name.",
     )
-    trusted_proxies: Words = Field(
+    trusted_proxies: Networks = Field(
         default=(),
         description="Addresses or networks of proxies whose `X-Forwarded-For` names the client, such as "
-        "`127.0.0.1`, separated by commas. They must set that header themselves. Without any, the audit log "
-        "and the limit on failed keys see the proxy's address.",
+        "`127.0.0.1` or `10.0.0.0/8`, separated by commas. They must set that header themselves, and "
+        "`X-Forwarded-Proto`. Without any, the audit log and the limit on failed keys see the proxy.",
     )
     allowed_origins: Words = Field(
         default=(),

@@ -52,6 +52,7 @@ ScriptRaisedError             the model itself raised                           
 ScriptConversionError         no way led to an exported program                  torchscript/convert.py
 UnknownOperatorError          no operator computes a node                   torchscript/script_operators.py
 UntranslatableError           a rule does not support these arguments            translation/errors.py
+UnsuitableError               torch must decompose a program          translation/call_decompositions.py
 ```
 The code that catches a foreign exception, and knows what it was doing, converts it to one of these.
 """
@@ -204,7 +205,7 @@ def failure_of(
     """
     if isinstance(error, JobError):
         return error
-    if _met_a_full_disk(error):
+    if met_a_full_disk(error):
         return JobError(ErrorCode.WORKER_DISK_FULL, short_message(error))
     if ran_out_of_memory(error):
         return JobError(ErrorCode.LIMIT_MEMORY, f"an allocation failed: {short_message(error)}")
@@ -246,7 +247,8 @@ def _is_failed_allocation(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in text for sign in _ALLOCATION_FAILED)
 
 
-def _met_a_full_disk(error: BaseException) -> bool:
+def met_a_full_disk(error: BaseException) -> bool:
+    """Whether no space was left on a disk."""
     return any(_DISK_FULL in str(link).lower() for link in _chain(error))
 
 

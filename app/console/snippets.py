@@ -119,6 +119,8 @@ def _path(file: str) -> str:
 
 
 def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
+    if not _has_command(document.get("target")):
+        return "# the command line gives all targets the same options: send the request as JSON"
     parts = [f"bessemer compile {shlex.quote(model.path)}"]
     target = document.get("target")
     for name, value in _targets(target):
@@ -147,17 +149,29 @@ def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
     return _joined(parts)
 
 
+def _has_command(target: Any) -> bool:
+    """Whether options of the command line describe all targets."""
+    if not isinstance(target, list):
+        return True
+    options = [_target_options(each) for each in target]
+    return all(map(_target_name, target)) and all(each == options[0] for each in options)
+
+
+def _target_options(target: Any) -> dict[str, Any]:
+    if isinstance(target, str):
+        return {}
+    named = {"preset", "kind", "arch"} if target.get("kind") == CUDA else {"preset", "kind"}
+    return {name: value for name, value in target.items() if name not in named}
+
+
 def _targets(target: Any) -> Iterator[tuple[str, str]]:
     """The options of the command line for a target or several."""
     targets = target if isinstance(target, list) else [target]
     for each in targets:
         if name := _target_name(each):
             yield "--target", name
-    first = targets[0] if targets else ""
-    if isinstance(first, Mapping):
-        named = {"preset", "kind", "arch"} if first.get("kind") == CUDA else {"preset", "kind"}
-        for path, text in _leaves({name: value for name, value in first.items() if name not in named}):
-            yield "--option", f"target.{path}={text}"
+    for path, text in _leaves(_target_options(targets[0]) if targets else {}):
+        yield "--option", f"target.{path}={text}"
 
 
 def _target_name(target: Any) -> str:

@@ -80,7 +80,10 @@ def show_form(
         texts = {**texts_of(given, option_groups()), "model": [earlier.request.model]}
     elif id:
         missing.append(FieldError(field="from", message="no compilation has this id"))
-    texts |= _query_texts(request)
+    asked = _query_texts(request)
+    if asked.keys() & {"target", "target.cores", "target.features"}:
+        texts.pop(TARGET_JSON, None)
+    texts |= asked
     digest = first(texts, "model")
     if digest and not (is_digest(digest) and service.data.models.get(digest)):
         missing.append(FieldError(field="model", message="no such model is stored: choose a file"))

@@ -966,6 +966,7 @@ class Entry:
         """Compare outputs for the reference inputs with the original model's outputs."""
         with _reading(self._folder):
             references = load_arrays(_inside(self._folder, self._document["reference"]["outputs"]))
+        with _using(self._folder):
             tolerances = {entry["name"]: entry for entry in self._document.get("tolerances", ())}
             exact = {"relative": 0.0, "absolute": 0.0}
             outputs = self._in_order(outputs, references, tolerances)
@@ -1917,7 +1918,8 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
 
 def _read_array(path: str) -> np.ndarray[Any, Any]:
     try:
-        array = np.load(path, allow_pickle=False)
+        with Path(path).open("rb") as file:
+            array = np.load(file, allow_pickle=False)
     except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged bytes
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read {path} as a .npy file: {reason}") from error

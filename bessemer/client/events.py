@@ -81,8 +81,7 @@ class Follower:
             return
         event = parse(Event, message.data.encode())
         if event.seq > self.after_seq:
-            self.after_seq, self._losses = event.seq, 0
-            self._outage.end()
+            self.after_seq, self._losses, self._outage = event.seq, 0, Outage()
             self.done = self.done or event.type.final
             yield event
 

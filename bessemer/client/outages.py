@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bessemer.errors import ServerFailedError, UnreachableError
 
@@ -12,13 +12,9 @@ GIVE_UP_SECONDS = 60.0
 
 @dataclass
 class Outage:
-    """How long the server has not answered."""
+    """Since when calls of the server have failed; None if the last one did not."""
 
-    _last_contact: float = field(default_factory=time.monotonic)
-
-    def end(self) -> None:
-        """The server has answered."""
-        self._last_contact = time.monotonic()
+    since: float | None = None
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
@@ -30,7 +26,8 @@ class Outage:
         try:
             yield
         except (ServerFailedError, UnreachableError):
-            if time.monotonic() - self._last_contact > GIVE_UP_SECONDS:
+            self.since = time.monotonic() if self.since is None else self.since
+            if time.monotonic() - self.since > GIVE_UP_SECONDS:
                 raise
         else:
-            self.end()
+            self.since = None

@@ -20,6 +20,9 @@ MAX_FAILED_OF_A_KEY = 16
 NOT_COMPILED = "it does not compile: "
 """How the failure of a schedule begins that the compiler refused, and would refuse again."""
 
+WRONG_RESULT = "differs from the default schedule's"
+"""What the failure of a schedule says that computed something else."""
+
 MAX_TRACE_CHARACTERS = 1 << 16
 MAX_PACKED_CHARACTERS = 1 << 17
 MAX_WORKLOAD_BYTES = 1 << 23

@@ -11,6 +11,7 @@ import torch
 from stage_samples import Function
 from torch import nn
 from torch.export import Dim, ExportedProgram
+from torch.fx.node import map_arg
 
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.translation.call_decompositions import decomposed_by_call
@@ -63,6 +64,7 @@ def masked(x: torch.Tensor) -> torch.Tensor:
 SUITABLE: dict[str, Callable[[], nn.Module]] = {
     "residual": Residual,
     "a tensor under two names": lambda: of(used_again),
+    "an output that is an input": lambda: of(lambda input: (input, input + 1)),
     "split": lambda: of(lambda x: torch.cat(x.chunk(2, 1)[::-1], 1).flatten(1)),
     "dropout": lambda: of(lambda x: nn.functional.dropout(x, training=False) + 1),
     "a pool by size": lambda: of(lambda x: nn.functional.adaptive_avg_pool2d(x, 1)),
@@ -82,7 +84,17 @@ def exported(model: nn.Module, x: torch.Tensor, **options: Any) -> ExportedProgr
 
 
 def calls(program: ExportedProgram) -> list[Any]:
-    return [(str(node.target), str(node.meta.get("val"))) for node in calls_of(program)]
+    """Each call with its arguments, where nodes are numbered."""
+    places = {node: place for place, node in enumerate(program.graph.nodes)}
+
+    def argument(node: torch.fx.Node) -> str:
+        return f"%{places[node]}"
+
+    return [
+        (str(node.target), str(map_arg((node.args, node.kwargs), argument)), str(node.meta.get("val")))
+        for node in calls_of(program)
+        if node.target is not torch.ops.aten._assert_tensor_metadata.default
+    ]
 
 
 def by_call(program: ExportedProgram) -> ExportedProgram | None:
@@ -100,6 +112,8 @@ def test_the_calls_are_those_that_torch_makes(name: str) -> None:
         expected = program.run_decompositions(tables().whole)
     assert calls(found) == calls(expected)
     assert found.graph_signature.input_specs == expected.graph_signature.input_specs
+    kinds = [spec.kind for spec in found.graph_signature.output_specs]
+    assert kinds == [spec.kind for spec in expected.graph_signature.output_specs]
     assert [node.stack_trace for node in calls_of(found)] == [node.stack_trace for node in calls_of(expected)]
     x = X[0] if "transformer" in name else X
     torch.testing.assert_close(found.module()(x), expected.module()(x))
@@ -150,6 +164,17 @@ def constant_that_gets_an_input(x: torch.Tensor) -> torch.Tensor:
     return x + mask
 
 
+@torch.library.custom_op("samplelib::neg_", mutates_args=("x",))
+def negate(x: torch.Tensor) -> None:
+    x.copy_(-x)
+
+
+def negated(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    negate(y)
+    return y
+
+
 UNSUITABLE: dict[str, Callable[[], ExportedProgram]] = {
     "a view is changed": lambda: exported(of(write_to_a_view), X),
     "a view was taken before": lambda: exported(of(view_before_a_change), X),
@@ -158,6 +183,8 @@ UNSUITABLE: dict[str, Callable[[], ExportedProgram]] = {
     "running statistics": lambda: exported(
         of(lambda x: (mean := x.mean((0, 2, 3))) + nn.functional.batch_norm(x, mean, mean, training=True)), X
     ),
+    "a comparison in place": lambda: exported(of(lambda x: (x * 2).gt_(0.5)), X),
+    "a custom operator in place": lambda: exported(of(negated), X),
     "another type": lambda: exported(of(lambda x: (x * 2).half().copy_(x * 3)), X),
     "open sizes": lambda: exported(
         of(lambda x: torch.relu(x)), X.repeat(2, 1, 1, 1), dynamic_shapes=({0: Dim("n")},)

@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.records import NOT_COMPILED
 from worker.candidates.client import CandidateClient, CandidateServerLostError, LibraryCrashedError, Timeouts
 from worker.candidates.measuring import fill
 from worker.candidates.requests import (
@@ -169,9 +170,13 @@ def test_a_build_that_fails_hangs_or_dies_costs_its_candidate_only(
         pickle.dumps(Runs(os.abort)),
         pickle.dumps(Runs(os._exit, 0)),
         payload_of(doubles),
+        pickle.dumps(Runs(int, "a schedule that the compiler refuses")),
+        pickle.dumps(Runs(open, tmp_path / "not" / "there")),
     ]
     outcomes = build(server, tmp_path, payloads, timeout_seconds=8.0)
-    assert [outcome.library is None for outcome in outcomes] == [True, True, True, True, False]
+    assert [outcome.library is None for outcome in outcomes] == [True, True, True, True, False, True, True]
+    refused = [bool(outcome.error and outcome.error.startswith(NOT_COMPILED)) for outcome in outcomes]
+    assert refused == [True, False, False, False, False, True, False]
     assert "longer than 8 s" in outcomes[1].error
     assert "SIGABRT" in outcomes[2].error
 

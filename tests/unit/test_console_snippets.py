@@ -191,6 +191,13 @@ def test_the_command_line_makes_the_request(case: str) -> None:
     assert in_full(draft.request.model_dump(exclude={"model"}, exclude_unset=True)) == in_full(REQUESTS[case])
 
 
+def test_targets_with_options_of_their_own_have_no_command() -> None:
+    case = REQUESTS["cores of one of several targets"]
+    assert snippets(case, Model("mlp.pt2", ""), URL, False).command.startswith("# the command line gives")
+    plain = snippets(REQUESTS["several targets"], Model("mlp.pt2", ""), URL, False).command
+    assert "--target host" in plain and "--target x86-64-v3" in plain
+
+
 @pytest.mark.parametrize("case", REQUESTS)
 def test_the_python_code_compiles_and_names_what_the_package_has(case: str) -> None:
     text = snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).python

@@ -1,5 +1,7 @@
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -137,6 +139,23 @@ async def test_a_cancelled_job_is_killed_at_the_next_check(
     termination = await watch(job, AMPLE, lambda: next(answers))
     assert termination is not None
     assert (termination.code, job.rests, list(answers)) == (ErrorCode.CANCELLED, -1, [])
+
+
+async def test_a_job_is_watched_while_every_thread_waits_for_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.supervisor.watch.TICK_SECONDS", 0.001)
+    answered, loop = threading.Event(), asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        waiting = loop.run_in_executor(None, answered.wait, 60)
+        try:
+            termination = await asyncio.wait_for(watch(Endless(tmp_path), AMPLE, lambda: True), 30)
+        finally:
+            answered.set()
+            await waiting
+    assert termination is not None
+    assert termination.code is ErrorCode.CANCELLED
 
 
 def test_a_cancel_kills_within_one_poll_and_one_check() -> None:

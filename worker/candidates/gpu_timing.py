@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from bessemer.contract.records import WRONG_RESULT
 from worker.candidates.requests import Evaluation, MeasureCandidate, TensorArgument
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ class GpuTimer:
         for index, own, wanted in zip(outputs, ours, self._results[key], strict=True):
             found = difference(own, wanted, arguments[index].dtype)
             if found is not None:
-                raise WrongResultError(f"argument {index} differs from the default schedule's: {found}")
+                raise WrongResultError(f"argument {index} {WRONG_RESULT}: {found}")
 
     def _run_once(
         self, path: Path, arguments: tuple[TensorArgument, ...], outputs: Sequence[int]

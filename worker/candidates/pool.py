@@ -30,7 +30,7 @@ from worker.candidates.requests import (
     CompileOutcome,
     CompileProgress,
 )
-from worker.errors import describe_end, failure_of, ran_out_of_memory, short_message
+from worker.errors import describe_end, failure_of, met_a_full_disk, ran_out_of_memory, short_message
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,10 @@ def build_batch(batch: BuildBatch, parent: int) -> tuple[BuildOutcome, ...]:
 
 
 def _build_failure(error: Exception) -> str:
+    """Why a build failed; a compiler that refuses a candidate would refuse it again."""
     reason = short_message(error)
-    return reason if ran_out_of_memory(error) else NOT_COMPILED + reason
+    is_refusal = not (isinstance(error, OSError) or ran_out_of_memory(error) or met_a_full_disk(error))
+    return NOT_COMPILED + reason if is_refusal else reason
 
 
 def _build_error(end: CallEnd, timeout_seconds: float) -> str | None:

@@ -18,6 +18,7 @@ from bessemer.contract.records import (
     MAX_FAILED_OF_A_KEY,
     MAX_OF_A_KEY,
     NOT_COMPILED,
+    WRONG_RESULT,
     FailedTrial,
     JudgedTrial,
     MeasuredTrial,
@@ -155,11 +156,12 @@ class TuningRecords:
             last, elapsed_seconds = connection.execute(ends).one()
             for row in connection.execute(query.execution_options(yield_per=BATCH)):
                 trial = MeasuredTrial.read(row.document)
+                if row.key != scope.key(trial.workload):
+                    continue
                 left -= len(trial.trace) + len(trial.arguments)
                 if left < 0:
                     break
-                if row.key == scope.key(trial.workload):
-                    found.append(trial)
+                found.append(trial)
         return EarlierTrials(tuple(found), elapsed_seconds or 0.0, 0 if last is None else last + 1)
 
     def find(
@@ -370,26 +372,36 @@ def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_b
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store records, each over an earlier one of the same schedule, and keep the best of each key.
 
-    A schedule that ran keeps its time if it fails later, as on a busy machine.
+    A schedule that ran keeps its time if it fails later, as on a busy machine, unless it computed something
+    else.
 
     Rows are written in the order of their keys, so that two writers never wait for each other.
     """
-    last = {(row["key"], row["trace_digest"]): row for row in rows}
+    last: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in rows:
+        place = row["key"], row["trace_digest"]
+        if place not in last or row["seconds"] is not None or _is_wrong(row):
+            last[place] = row
     ordered = [last[place] for place in sorted(last)]
     if not ordered:
         return
     insert = insert_into(database, TUNING_RECORDS)
     renewed = ("shared", "compilation", "created_at", "size_bytes")
-    known = ("seconds", "default_seconds", "kind_key", "extents")
-    has_run = sa.func.coalesce(insert.excluded.seconds, _R.seconds).is_not(None)
+    known = ("default_seconds", "kind_key", "extents")
+    is_wrong = sa.and_(insert.excluded.seconds.is_(None), insert.excluded.failure.contains(WRONG_RESULT))
+    seconds = sa.case((is_wrong, None), else_=sa.func.coalesce(insert.excluded.seconds, _R.seconds))
     upsert = insert.on_conflict_do_update(
         index_elements=["tenant", "key", "trace_digest"],
         set_={name: insert.excluded[name] for name in renewed}
         | {name: sa.func.coalesce(insert.excluded[name], _R[name]) for name in known}
-        | {"failure": sa.case((has_run, None), else_=insert.excluded.failure)},
+        | {"seconds": seconds, "failure": sa.case((seconds.is_(None), insert.excluded.failure), else_=None)},
     )
     connection.execute(upsert, ordered)
     _prune(connection, ordered[0]["tenant"], sorted({row["key"] for row in ordered}))
+
+
+def _is_wrong(row: Mapping[str, Any]) -> bool:
+    return WRONG_RESULT in (row["failure"] or "")
 
 
 def delete_unused_workloads(

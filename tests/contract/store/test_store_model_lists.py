@@ -47,6 +47,15 @@ def test_a_list_holds_what_is_all_that_is_asked(
     assert listed(kept, **fields) == expected
 
 
+def test_a_nul_in_an_inspection_spoils_no_list(store: Store, kept: TenantModels) -> None:
+    named = INSPECTION.signature.model_copy(update={"input_names": ("a\0b",)})
+    inspected(store, THIRD, INSPECTION.model_copy(update={"signature": named}))
+    assert listed(kept, format=ModelFormat.PT2) == [THIRD, FIRST]
+    found = kept.get(THIRD)
+    assert found is not None and found.inspection is not None
+    assert found.inspection.signature.input_names == ("a\N{REPLACEMENT CHARACTER}b",)
+
+
 def test_a_list_is_bounded_in_time(kept: TenantModels) -> None:
     middle = kept.get(SECOND)
     assert middle is not None

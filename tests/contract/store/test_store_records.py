@@ -17,6 +17,7 @@ from bessemer.contract.records import (
     MAX_FAILED_OF_A_KEY,
     MAX_OF_A_KEY,
     NOT_COMPILED,
+    WRONG_RESULT,
     JudgedTrial,
     MeasuredTrial,
     RecordFilter,
@@ -102,7 +103,7 @@ def test_what_did_not_compile_is_found_by_its_tenant_until_it_runs(store: Store)
     assert store.records.find_failed(DEFAULT_TENANT, keys) == ()
 
 
-def test_a_schedule_that_ran_keeps_its_time_if_it_fails_later(store: Store) -> None:
+def test_a_schedule_that_ran_keeps_its_time_unless_its_result_is_wrong(store: Store) -> None:
     attempt = running(store)
     add(store, attempt, a_trial("one", 3.0))
     judge(store, "one")
@@ -110,6 +111,9 @@ def test_a_schedule_that_ran_keeps_its_time_if_it_fails_later(store: Store) -> N
     (record,) = own(store).records.page(9).items
     assert (record.seconds, record.failure, record.won) == (3.0, None, True)
     assert found(store) == [("one", True)]
+    wrong = a_trial("one", None).model_copy(update={"failure": f"argument 2 {WRONG_RESULT}: 3 elements"})
+    add(store, attempt, wrong, first=2)
+    assert found(store) == []
 
 
 def test_the_same_schedule_is_one_record_with_its_last_time(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Asking for runs of a compiled library."""
 
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 from app_samples import LATENCY, PlayedWorker, worker
 
 from app.service import Service
+from app.settings import AppSettings
 from app.sweeper import sweep
 from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import OUTPUTS, Invocation
@@ -94,11 +96,15 @@ async def test_a_library_that_no_live_worker_runs_is_refused(
     assert "w1 lacks avx512f" in response.json()["detail"]
 
 
-async def test_the_same_key_and_inputs_give_the_same_run(api: httpx.AsyncClient, compiled: str) -> None:
+async def test_the_same_key_and_inputs_give_the_same_run(
+    api: httpx.AsyncClient, settings: AppSettings, compiled: str
+) -> None:
     answers = [await api.post(compiled, content=INPUTS, headers=KEY) for _ in range(2)]
     assert len({answer.json()["id"] for answer in answers}) == 1
     other = await api.post(compiled, content=b"others", headers=KEY)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency-conflict")
+    others = sha256(b"others").hexdigest()
+    assert not [path for path in settings.folder.rglob("*") if others in path.name]
     listed = (await api.get(compiled)).json()
     assert [item["id"] for item in listed["items"]] == [answers[0].json()["id"]]
 

@@ -156,6 +156,17 @@ def test_the_answer_to_head_has_no_body(shared_server: ServerProcess) -> None:
             assert int(response.headers["Content-Length"]) > 0
 
 
+@pytest.mark.parametrize(("trusted", "seen"), [("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")])
+def test_only_a_trusted_proxy_names_the_client(tmp_path: Path, trusted: str, seen: str) -> None:
+    admin = "bsm_00000000000a_" + "a" * 43
+    settings = {"BESSEMER_ADMIN_KEY": admin, "BESSEMER_TRUSTED_PROXIES": trusted}
+    with running_app(tmp_path, settings=settings) as server:
+        headers = {"Authorization": f"Bearer {admin}", "X-Forwarded-For": "192.0.2.7"}
+        api = httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS, headers=headers)
+        api.post("/v1/models", content=MODEL_BYTES).raise_for_status()
+        assert {entry["address"] for entry in api.get("/v1/audit").json()["items"]} == {seen}
+
+
 def test_settings_that_are_not_valid_are_named_in_a_line_each(tmp_path: Path) -> None:
     wrong = {"BESSEMER_DATABASE_URL": "mysql://user:secret@host/name", "BESSEMER_PORT": "many"}
     environment = {**os.environ, "BESSEMER_DATA": str(tmp_path), **wrong}

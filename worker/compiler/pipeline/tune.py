@@ -103,7 +103,12 @@ from worker.compiler.tuning.stored_records import (
     model_of,
     scope_of,
 )
-from worker.compiler.tuning.stored_search import judge_tasks, open_journal, report_plans, with_near_misses
+from worker.compiler.tuning.stored_search import (
+    judge_tasks,
+    open_journal,
+    report_plans,
+    with_search_figures,
+)
 from worker.compiler.tuning.trace_scripts import write_scripts
 from worker.compiler.tuning.trial_budget import (
     ROUND_TRIALS,
@@ -302,7 +307,7 @@ def _search_and_apply(
         "ended_by": ended_by,
         "records": len(advice),
         "unused_records": unused,
-        "stored": with_near_misses(_with_restored(stored, model), tasks),
+        "stored": with_search_figures(_with_restored(stored, model), tasks),
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),

@@ -74,7 +74,7 @@ def split_table(table: Mapping[Any, Any]) -> Table:
     return Table(*_split_decomp_table_to_cia_and_python_decomp(dict(table)))
 
 
-class _UnsuitableError(Exception):
+class UnsuitableError(Exception):
     """The program must be decomposed by torch."""
 
 
@@ -86,8 +86,9 @@ def decomposed_by_call(program: ExportedProgram, table: Table) -> ExportedProgra
         table: the decompositions.
 
     Returns:
-        None for programs that torch must decompose: of open sizes, with branches or loops, or that change
-        what they are given, or a tensor of which they may have another view.
+        The program; its module calls are those of the given one. None for programs that torch must
+        decompose: of open sizes, with branches or loops, or that change what they are given, or a tensor of
+        which they may have another view.
     """
     mode = _detect_fake_mode_from_gm(program.graph_module)
     if mode is None or not _is_plain(program):
@@ -103,7 +104,7 @@ def decomposed_by_call(program: ExportedProgram, table: Table) -> ExportedProgra
             for node in calls:
                 if node not in known:
                     writer.write(node)
-    except _UnsuitableError:
+    except UnsuitableError:
         return None
     writer.graph.eliminate_dead_code()
     module = torch.fx.GraphModule(program.graph_module, writer.graph)
@@ -210,13 +211,15 @@ class _Writer:
         """A call that changes its first argument: the result stands for that tensor from here on."""
         same = self._same.setdefault(node.args[0], [node.args[0]])
         self._require_unshared(same, node)
-        self._write_call(node, _functional(function))
+        functional = _functional(function)
+        _require_same_type(node, functional)
+        self._write_call(node, functional)
         same.append(node)
         self._same[node] = same
         self.values |= dict.fromkeys(same, self.values[node])
 
     def _require_unshared(self, same: list[Node], node: Node) -> None:
-        """Refuse a change of a tensor that another node may share, or whose type the change does not give.
+        """Refuse a change of a tensor that another node may share.
 
         Args:
             same: the nodes that are the tensor, the one that made it first.
@@ -224,9 +227,8 @@ class _Writer:
         """
         before = [user for one in same for user in one.users if user in self.values and user not in same]
         functions = [self._functions.get(each, each.target) for each in (same[0], *before)]
-        types = {leaf.dtype for leaf in pytree.tree_leaves(_given(node)) if isinstance(leaf, torch.Tensor)}
-        if node.kwargs or len(types) > 1 or any(map(may_return_view, functions)):
-            raise _UnsuitableError
+        if node.kwargs or any(map(may_return_view, functions)):
+            raise UnsuitableError
 
     def _write_call(self, node: Node, function: torch._ops.OpOverload) -> None:
         self._functions[node] = function
@@ -275,13 +277,13 @@ class _Writer:
         inputs = [_like(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
         trace = make_fx(call, decomposition_table=dict(self.table.others))(*inputs).graph
         if any(map(writes_inputs, trace.nodes)):
-            raise _UnsuitableError  # as a batch norm does that still learns
+            raise UnsuitableError  # as a batch norm does that still learns
         if any(map(_changes, trace.nodes)):
             trace = make_fx(dispatch_functionalize(call), decomposition_table=dict(self.table.others))(
                 *inputs
             ).graph
         if not all(map(_may_be_inlined, trace.nodes)):
-            raise _UnsuitableError
+            raise UnsuitableError
         return trace
 
 
@@ -293,12 +295,22 @@ def _given(node: Node) -> tuple[Any, Any]:
 def _functional(function: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The operator that returns what another one writes into its first argument."""
     name = function._schema.name.partition("::")[2]
+    if function.namespace != "aten":
+        raise UnsuitableError
     found = getattr(getattr(_aten, name.removesuffix("_"), None), function._overloadname, None)
     if not name.endswith("_") or found is None:
-        raise _UnsuitableError
-    if any(value.alias_info is not None for value in found._schema.returns):
-        raise _UnsuitableError
+        raise UnsuitableError
+    if found._schema.is_mutable or any(value.alias_info is not None for value in found._schema.returns):
+        raise UnsuitableError
     return found
+
+
+def _require_same_type(node: Node, functional: torch._ops.OpOverload) -> None:
+    """Refuse a functional operator whose result is another kind of tensor than the one that is changed."""
+    args, kwargs = _given(node)
+    result, changed = functional(*args, **kwargs), args[0]
+    if not isinstance(result, torch.Tensor) or (result.dtype, result.shape) != (changed.dtype, changed.shape):
+        raise UnsuitableError
 
 
 def _described(leaf: Any) -> Any:

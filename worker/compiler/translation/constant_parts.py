@@ -8,6 +8,8 @@ import torch
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from worker.compiler.torch_views import writes_inputs
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
@@ -31,6 +33,8 @@ def evaluated(program: ExportedProgram) -> dict[Node, torch.Tensor]:
         Nothing if no such node changes a tensor in place, or if one changes after another node has read it,
         or to something that is not known.
     """
+    if not any(map(_changes, program.graph.nodes)):
+        return {}
     names = program.graph_signature.inputs_to_lifted_tensor_constants
     values: dict[Node, torch.Tensor] = {}
     read: dict[Node, int] = {}
@@ -67,12 +71,11 @@ def _value_of(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | No
     is_random = torch.Tag.nondeterministic_seeded in function.tags
     if own.numel() > MAX_ELEMENTS or is_random or own.device.type != "cpu":
         return None
-    sources = node.all_input_nodes
     of_any = function in _OF_ANY_TENSOR
-    if not sources or not (of_any or all(source in values for source in sources)):
+    if not of_any and any(source not in values for source in node.all_input_nodes):
         return None
-    if _changes(node) and sources[0].op == "placeholder":
-        return None  # it would change the program
+    if writes_inputs(node):
+        return None  # it would change the program's own constants
 
     def given(source: Node) -> Any:
         return torch.empty(0, dtype=source.meta["val"].dtype) if of_any else values[source]

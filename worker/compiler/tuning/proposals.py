@@ -192,7 +192,7 @@ class StockProposals:
         self._strategy = options.strategy
         with _naming(self._strategy):
             self._context.pre_tuning(
-                max_trials=_UNLIMITED,
+                max_trials=options.trials if _evolves(options) else _UNLIMITED,
                 num_trials_per_iter=_drawn_at_once(session),
                 database=self._database,
                 cost_model=self._cost_model,

@@ -55,6 +55,10 @@ class Compared(NamedTuple):
     won: bool = False
 
 
+_REPEATS = 4
+"""How often a replay may draw nothing but schedules that it has drawn before."""
+
+
 def _digest_of(candidate: MeasureCandidate) -> Digest:
     return trace_digest(trace_text(candidate.sch))
 
@@ -80,7 +84,7 @@ class TaskSearch:
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
-        failed: the digests of this function's schedules that failed in earlier searches.
+        not_compiled: the digests of this function's schedules that did not compile in earlier searches.
         passed_over: those of them that were proposed again, and not measured.
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
@@ -103,7 +107,7 @@ class TaskSearch:
     failure: str | None = None
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
-    failed: Set[Digest] = frozenset()
+    not_compiled: Set[Digest] = frozenset()
     passed_over: set[Digest] = field(default_factory=set)
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
@@ -213,7 +217,7 @@ class TaskSearch:
         ends = time.monotonic() + left_seconds
         limit = self.session.options.max_trials_per_task
         proposed = self._propose_fresh(trials if limit is None else min(trials, limit - len(self.trials)))
-        candidates = [candidate for candidate in proposed if not self._has_failed(candidate)]
+        candidates = [candidate for candidate in proposed if not self._is_known(candidate)]
         if not candidates:
             self._exhausted_spaces += 1
             if not self.exhausted:
@@ -251,26 +255,22 @@ class TaskSearch:
         self.restored = [trial for trial in own if trial.candidate is not None]
 
     def _propose_fresh(self, trials: int) -> list[MeasureCandidate]:
-        """Propose candidates until one has not failed in an earlier search.
-
-        Empty if there is none: the space is exhausted, or proposes again what was passed over.
-        """
-        while proposed := self._propose(trials):
-            if not all(map(self._has_failed, proposed)):
+        """Propose candidates until one is not known not to compile; empty if the space has no more."""
+        for _ in range(len(self.not_compiled) + _REPEATS):
+            proposed = self._propose(trials)
+            if not proposed or not all(map(self._is_known, proposed)):
                 return proposed
-            before = len(self.passed_over)
             self._learn(proposed, ())
-            if len(self.passed_over) == before:
-                break
         return []
 
-    def _has_failed(self, candidate: MeasureCandidate) -> bool:
-        return bool(self.failed) and _digest_of(candidate) in self.failed
+    def _is_known(self, candidate: MeasureCandidate) -> bool:
+        """Whether the candidate did not compile in an earlier search."""
+        return bool(self.not_compiled) and _digest_of(candidate) in self.not_compiled
 
     def _learn(self, proposed: list[MeasureCandidate], results: Iterable[RunnerResult]) -> None:
-        """Give the space the results of its proposals, failures where they failed before."""
+        """Give the space the results of its proposals, failures where they did not compile before."""
         assert self._proposals is not None
-        measured, known = iter(results), [self._has_failed(candidate) for candidate in proposed]
+        measured, known = iter(results), [self._is_known(candidate) for candidate in proposed]
         self.passed_over |= {
             _digest_of(candidate) for candidate, failed in zip(proposed, known, strict=True) if failed
         }

@@ -47,7 +47,7 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         task.records = (*task.records, *used)
         hits, misfits = hits + bool(used), misfits + misfit
         if task.wanted is None:
-            task.failed = frozenset(failed.get(workload_of(task.module), ()))
+            task.not_compiled = frozenset(failed.get(workload_of(task.module), ()))
         earlier = list(restored(task.module, answer.trials))
         task.restore(earlier)
         restored_trials += len(earlier)
@@ -57,7 +57,7 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
     )
 
 
-def with_near_misses(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) -> StoredRecordsUse | None:
+def with_search_figures(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch]) -> StoredRecordsUse | None:
     """The use of records after a search, with what it measured or left out because of them."""
     if use is None:
         return None
