@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,20 +113,8 @@ sa.event.listen(sa.Engine, "handle_error", _give_up_connection)  # on every engi
 
 
 def _to_json(value: Any) -> str:
-    """JSON without NaN, infinity and NUL, which not every database accepts."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text if _NUL not in text else json.dumps(_without_nul(value), separators=(",", ":"))
-
-
-_NUL = "\\u0000"
-
-
-def _without_nul(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if isinstance(value, Mapping):
-        return {_without_nul(key): _without_nul(each) for key, each in value.items()}
-    return [_without_nul(each) for each in value] if isinstance(value, list | tuple) else value
+    """JSON without NaN and infinity, which not every database accepts."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 _IDLE_SECONDS = 10

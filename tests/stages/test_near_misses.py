@@ -113,6 +113,8 @@ def test_the_first_plan_of_a_search_is_the_one_that_a_similar_function_is_fast_w
     proposals = FamilyProposals(module, plans, 1e-3, session(), advice=advice)
 
     first, *others = proposals.next(4)
+    assert advice.trials == 0
+    proposals.learn([first, *others], same([first, *others]))
 
     assert noted_plan(first.sch.mod["main"]) == numbers_of(plans[-1])
     assert (len(others), advice.trials) == (3, 1)

@@ -1,5 +1,7 @@
 """Inspections of uploaded models, as workers write them."""
 
+from typing import Any
+
 from bessemer.contract.base import Digest
 from bessemer.contract.model import Inspection, ModelState
 from bessemer.contract.problem import Problem
@@ -20,6 +22,15 @@ class Models(Rows):
         """Make a model ready, or reject it."""
         document = found.model_dump(mode="json")
         if isinstance(found, Inspection):
-            self._finish(model_id, attempt, ModelState.READY.value, {"inspection": document})
+            self._finish(model_id, attempt, ModelState.READY.value, {"inspection": _without_nul(document)})
         else:
             self._finish(model_id, attempt, ModelState.REJECTED.value, {"problem": document})
+
+
+def _without_nul(value: Any) -> Any:
+    """A document in which PostgreSQL can look for a field: it refuses every document with a NUL."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, dict):
+        return {_without_nul(key): _without_nul(each) for key, each in value.items()}
+    return [_without_nul(each) for each in value] if isinstance(value, list) else value

@@ -21,7 +21,7 @@ from app.service import Service
 from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.capability import Capability
-from bessemer.contract.device import MAX_TIMES, DeviceTask
+from bessemer.contract.device import MAX_OUTPUTS, MAX_TIMES, DeviceTask
 from bessemer.store.rows.device_tasks import DeviceTaskState, Wanted, new_task_id
 from tests.tenant_data import own, started
 
@@ -185,7 +185,7 @@ def output(**wrong: Any) -> dict[str, Any]:
         entry(times_ms=["fast"]),
         entry(first_ms=1e300),
         entry(name="Main; DROP TABLE"),
-        entry(outputs=[OUTPUT] * 257),
+        entry(outputs=[OUTPUT] * (MAX_OUTPUTS + 1)),
         output(mismatches=-1),
         output(elements=1 << 60),
         output(name="<script>"),

@@ -160,9 +160,11 @@ def test_the_answer_to_head_has_no_body(shared_server: ServerProcess) -> None:
 def test_only_a_trusted_proxy_names_the_client(tmp_path: Path, trusted: str, seen: str) -> None:
     admin = "bsm_00000000000a_" + "a" * 43
     settings = {"BESSEMER_ADMIN_KEY": admin, "BESSEMER_TRUSTED_PROXIES": trusted}
-    with running_app(tmp_path, settings=settings) as server:
-        headers = {"Authorization": f"Bearer {admin}", "X-Forwarded-For": "192.0.2.7"}
-        api = httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS, headers=headers)
+    headers = {"Authorization": f"Bearer {admin}", "X-Forwarded-For": "192.0.2.7"}
+    with (
+        running_app(tmp_path, settings=settings) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_SECONDS, headers=headers) as api,
+    ):
         api.post("/v1/models", content=MODEL_BYTES).raise_for_status()
         assert {entry["address"] for entry in api.get("/v1/audit").json()["items"]} == {seen}
 
