@@ -694,12 +694,12 @@ def _search(
     total = 0 if options.is_without_trials else options.trials
     note = scope
     standings = [task.standing for task in tasks]
-    done = course.laid_out_trials + sum(standing.trials for standing in standings)
+    resumed = sum(standing.trials for standing in standings)
+    done = course.laid_out_trials + resumed
     elapsed = _seconds_since(started)
     course.reach(done, elapsed, standings)
     if early is not None:
-        untuned_ms = None if done else milliseconds(course.untuned_seconds)
-        early.published_ms = untuned_ms or course.latency_ms
+        early.published_ms = _published_ms(course, is_resumed=resumed > 0)
     while True:
         end = _stopped(tasks) or course.end(done, elapsed, standings)
         if end in _OUT_OF_TIME and _compare_best(tasks):
@@ -732,6 +732,12 @@ def _search(
     last = done if end is SearchEnd.TRIALS else 0
     context.observer.progress(Stage.TUNE, done, last, course.shown(elapsed, note), course.estimate)
     return end
+
+
+def _published_ms(course: Course, is_resumed: bool) -> float | None:
+    """What the model takes in the bundle that is published when a search begins, or goes on."""
+    untuned_ms = None if is_resumed else milliseconds(course.untuned_seconds)
+    return untuned_ms or course.latency_ms
 
 
 def _compare_best(tasks: Sequence[TaskSearch]) -> bool:
