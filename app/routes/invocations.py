@@ -21,7 +21,7 @@ from app.routes.artifacts import ARTIFACT_PROBLEMS, DOWNLOAD, NOT_MODIFIED
 from app.routes.lookup import CompilationDep, hint, look_up
 from app.service import ServiceDep, TenantService
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.base import JobId
+from bessemer.contract.base import Digest, JobId
 from bessemer.contract.capability import Needs, lacks, needs_of, needs_of_library
 from bessemer.contract.invocation import DEFAULT_RUNS, MAX_RUNS, OUTPUTS, Invocation, InvocationPage
 from bessemer.contract.job import Artifact, Compilation, JobState
@@ -125,7 +125,10 @@ async def invoke_library(
     if known is None:
         room = partial(require_room, service, more_bytes=declared_bytes(request))
         await run_in_threadpool(room, QUEUED, WORKER, STORED)
-    blob = await _receive(service, request, known)
+    try:
+        blob = await _receive(service, request, None if known is None else known.inputs)
+    except DigestMismatchError as error:
+        raise IdempotencyConflictError(invocation_id) from error
     invocation = await run_in_threadpool(_submit, service, invocation_id, job, blob, runs, entry)
     response.headers["Location"] = f"/v1/compilations/{job.id}/invocations/{invocation.id}"
     poll_later(response)
@@ -216,19 +219,16 @@ def _require_entry(job: Compilation, entry: str | None) -> None:
         raise RefusalError(invalid_problem((FieldError(field="entry", message=message),)))
 
 
-async def _receive(service: TenantService, request: Request, known: Invocation | None) -> Blob:
-    """Store the inputs. A repeated request must have those of the known invocation; others are not kept."""
-    expected = None if known is None else known.inputs
+async def _receive(service: TenantService, request: Request, expected: Digest | None) -> Blob:
+    """Store the inputs; a repeated request must have those that are expected, and others are not kept."""
     max_bytes = service.settings.max_inputs_bytes
     refuse_if_too_large(request, max_bytes, ErrorCode.INPUTS_TOO_LARGE)
     try:
         async with aclosing(request.stream()) as chunks:
-            return await put_within_quota(service, chunks, expected, max_bytes, is_new=known is None)
+            return await put_within_quota(service, chunks, expected, max_bytes, is_new=expected is None)
     except TooLargeError as error:
         detail = f"The inputs exceed {error.max_bytes} bytes."
         raise refuse(ErrorCode.INPUTS_TOO_LARGE, detail) from error
-    except DigestMismatchError as error:
-        raise IdempotencyConflictError("" if known is None else known.id) from error
     except EmptyUploadError as error:
         raise refuse(ErrorCode.INPUTS_UNREADABLE, "The body is empty.") from error
     except ClientDisconnect as error:

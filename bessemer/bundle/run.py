@@ -312,7 +312,7 @@ class Comparison:
         return "matches the reference" if self.matches else f"DIFFERS in {self.mismatches} elements"
 
     def document(self) -> dict[str, Any]:
-        """The JSON document, where an error that is no finite number is null."""
+        """The JSON document, with null for an error that is not finite."""
         error = self.max_absolute_error
         return {**asdict(self), "max_absolute_error": error if math.isfinite(error) else None}
 

@@ -128,7 +128,7 @@ class StoredTrial(Document):
     won: bool = Field(description="Whether it won in a compilation of the same tenant.")
 
 
-class FailedTrial(Document):
+class UncompiledTrial(Document):
     """A schedule of a function that did not compile in an earlier search of the same tenant."""
 
     workload: WorkloadHash

@@ -21,12 +21,12 @@ from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.options import REPLAY_TRACE, BenchmarkOptions, SearchEnd, SearchMethod, TuneOptions
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.records import (
-    FailedTrial,
     JudgedTrial,
     MeasuredTrial,
     NearTrial,
     SizedFunction,
     StoredTrial,
+    UncompiledTrial,
     trace_digest,
 )
 from worker.candidates.client import CandidateClient
@@ -156,6 +156,12 @@ SEARCHES = {
 }
 
 
+def first_search(search: str, server: CandidateClient, folder: Path) -> KeptHere:
+    kept = KeptHere()
+    run(server, folder / "first", SEARCHES[search], kept)
+    return kept
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("search", SEARCHES)
 def test_what_a_search_stores_schedules_a_compilation_without_trials(
@@ -182,11 +188,10 @@ def test_what_a_search_stores_schedules_a_compilation_without_trials(
 def test_a_search_passes_over_what_did_not_compile_in_an_earlier_one(
     search: str, server: CandidateClient, tmp_path: Path
 ) -> None:
-    first = KeptHere()
-    run(server, tmp_path / "first", SEARCHES[search], first)
+    first = first_search(search, server, tmp_path)
     failed = {(trial.workload, trial.digest) for trial in first.trials[:4]}
     answer = RecordsAnswer(
-        failed=tuple(FailedTrial(workload=workload, digest=digest) for workload, digest in failed)
+        uncompiled=tuple(UncompiledTrial(workload=workload, digest=digest) for workload, digest in failed)
     )
     second = KeptHere(answer)
     tuned = run(server, tmp_path / "second", SEARCHES[search], second)
@@ -229,8 +234,7 @@ def test_a_request_may_refuse_records(server: CandidateClient, tmp_path: Path) -
 def test_a_search_goes_on_after_the_trials_of_an_earlier_attempt(
     search: str, server: CandidateClient, tmp_path: Path
 ) -> None:
-    first = KeptHere()
-    run(server, tmp_path / "first", SEARCHES[search], first)
+    first = first_search(search, server, tmp_path)
     earlier = tuple(first.trials[:8])
     second = KeptHere(RecordsAnswer(trials=earlier, count=8, elapsed_seconds=1.0))
     tuned = run(server, tmp_path / "second", SEARCHES[search], second)

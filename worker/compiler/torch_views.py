@@ -39,14 +39,20 @@ def may_return_view(target: object) -> bool:
     return is_composite(target) or any(each.alias_info is not None for each in target._schema.returns)
 
 
+def changes_argument(node: Node) -> bool:
+    """Whether a call writes to one of its arguments, as its schema says."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def writes_inputs(node: Node) -> bool:
     """Whether a call may write to memory of the program's inputs: to one, or to what may be a view of one.
 
     A program that only fills tensors of its own, such as a mask, has no state.
     """
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+    if not changes_argument(node):
         return False
+    target = node.target
+    assert isinstance(target, torch._ops.OpOverload)
     arguments = zip(target._schema.arguments, node.args, strict=False)
     written = [given for argument, given in arguments if _is_written(argument)]
     written += [

@@ -13,7 +13,7 @@ from bessemer.contract.capability import Capability
 from bessemer.contract.invocation import MAX_RUNS
 from bessemer.contract.offers import Offers
 from bessemer.contract.options import Float32Products, VerifyOptions
-from bessemer.contract.records import FailedTrial, MeasuredTrial, NearTrial, StoredTrial
+from bessemer.contract.records import MeasuredTrial, NearTrial, StoredTrial, UncompiledTrial
 from bessemer.contract.report import DeviceRun, SearchDevice
 from bessemer.contract.request import CompilationRequest, EntryName
 from bessemer.contract.sandbox import SandboxMode
@@ -158,14 +158,14 @@ class RecordsAnswer(Document):
     """The answer to ``RecordsRequested``, ``NearRecordsRequested`` and ``TrialsMeasured``.
 
     ``stop`` says that the user wants the best so far. ``near`` answers the second only, the most similar
-    first. The other fields answer the first only: ``records`` of the job's functions, and those that
-    ``failed``; ``trials`` of its earlier attempts, which took ``elapsed_seconds``; ``count`` includes those
-    that are about another target.
+    first. The other fields answer the first only: ``records`` of the job's functions, and those that are
+    ``uncompiled``; ``trials`` of its earlier attempts, which took ``elapsed_seconds``; ``count`` includes
+    those that are about another target.
     """
 
     stop: bool = False
     records: tuple[StoredTrial, ...] = ()
-    failed: tuple[FailedTrial, ...] = ()
+    uncompiled: tuple[UncompiledTrial, ...] = ()
     near: tuple[NearTrial, ...] = ()
     trials: tuple[MeasuredTrial, ...] = ()
     count: int = 0

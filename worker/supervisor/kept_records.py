@@ -109,12 +109,12 @@ class JobRecords:
             else ()
         )
         searches = options.from_records and not message.applies
-        failed = records.find_failed(self.attempt.tenant, keys) if searches else ()
+        uncompiled = records.find_uncompiled(self.attempt.tenant, keys) if searches else ()
         earlier = records.trials(*job, message.scope)
         return RecordsAnswer(
             stop=self._is_stopped(),
             records=found,
-            failed=failed,
+            uncompiled=uncompiled,
             trials=earlier.trials,
             count=earlier.count,
             elapsed_seconds=earlier.elapsed_seconds,

@@ -19,13 +19,13 @@ from bessemer.contract.records import (
     MAX_OF_A_KEY,
     NOT_COMPILED,
     WRONG_RESULT,
-    FailedTrial,
     JudgedTrial,
     MeasuredTrial,
     NearTrial,
     SearchScope,
     SizedFunction,
     StoredTrial,
+    UncompiledTrial,
 )
 from bessemer.store.database import Database
 from bessemer.store.errors import FencedError
@@ -194,7 +194,7 @@ class TuningRecords:
             if row.id in traces
         )
 
-    def find_failed(self, tenant: Tenant, keys: Mapping[Digest, str]) -> tuple[FailedTrial, ...]:
+    def find_uncompiled(self, tenant: Tenant, keys: Mapping[Digest, str]) -> tuple[UncompiledTrial, ...]:
         """The tenant's records with one of these keys that did not compile.
 
         Other failures, such as a limit of time, may not repeat.
@@ -203,13 +203,13 @@ class TuningRecords:
             tenant: whose records. Those of others don't count: they could keep good schedules from this one.
             keys: the functions by key.
         """
-        found: list[FailedTrial] = []
+        found: list[UncompiledTrial] = []
         with self._database.read() as connection:
             for some in _batches(tuple(keys)):
                 failed = sa.and_(_R.seconds.is_(None), _R.failure.startswith(NOT_COMPILED, autoescape=True))
                 mine = sa.and_(_R.tenant == tenant, _R.key.in_(some), failed)
                 found += (
-                    FailedTrial(workload=keys[row.key], digest=row.trace_digest)
+                    UncompiledTrial(workload=keys[row.key], digest=row.trace_digest)
                     for row in connection.execute(sa.select(_R.key, _R.trace_digest).where(mine))
                 )
         return tuple(found)

@@ -96,11 +96,11 @@ def test_what_did_not_compile_is_found_by_its_tenant_until_it_runs(store: Store)
     refused = a_trial("bad", None).model_copy(update={"failure": f"{NOT_COMPILED}no such intrinsic"})
     late = a_trial("late", None).model_copy(update={"failure": "the build took longer than 1 s"})
     add(store, attempt, a_trial("good", 1.0), refused, late)
-    (failed,) = store.records.find_failed(DEFAULT_TENANT, keys)
+    (failed,) = store.records.find_uncompiled(DEFAULT_TENANT, keys)
     assert (failed.workload, failed.digest) == ("1", refused.digest)
-    assert store.records.find_failed("other", keys) == ()
+    assert store.records.find_uncompiled("other", keys) == ()
     add(store, attempt, a_trial("bad", 2.0), first=3)
-    assert store.records.find_failed(DEFAULT_TENANT, keys) == ()
+    assert store.records.find_uncompiled(DEFAULT_TENANT, keys) == ()
 
 
 def test_a_schedule_that_ran_keeps_its_time_unless_its_result_is_wrong(store: Store) -> None:

@@ -38,7 +38,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from worker.compiler.torch_views import is_composite, may_return_view, writes_inputs
+from worker.compiler.torch_views import (
+    changes_argument,
+    is_composite,
+    may_return_view,
+    writes_inputs,
+)
 from worker.compiler.translation.constant_parts import evaluated
 
 if TYPE_CHECKING:
@@ -275,13 +280,12 @@ class _Writer:
             return function(*args, **kwargs)
 
         inputs = [_like(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        trace = make_fx(call, decomposition_table=dict(self.table.others))(*inputs).graph
+        table = dict(self.table.others)
+        trace = make_fx(call, decomposition_table=table)(*inputs).graph
         if any(map(writes_inputs, trace.nodes)):
             raise UnsuitableError  # as a batch norm does that still learns
-        if any(map(_changes, trace.nodes)):
-            trace = make_fx(dispatch_functionalize(call), decomposition_table=dict(self.table.others))(
-                *inputs
-            ).graph
+        if any(map(changes_argument, trace.nodes)):
+            trace = make_fx(dispatch_functionalize(call), decomposition_table=table)(*inputs).graph
         if not all(map(_may_be_inlined, trace.nodes)):
             raise UnsuitableError
         return trace
@@ -324,14 +328,10 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _changes(step: Node) -> bool:
-    return isinstance(step.target, torch._ops.OpOverload) and step.target._schema.is_mutable
-
-
 def _may_be_inlined(step: Node) -> bool:
     if step.op in ("placeholder", "output"):
         return True
-    return step.op == "call_function" and not _changes(step) and _is_plain_node(step)
+    return step.op == "call_function" and not changes_argument(step) and _is_plain_node(step)
 
 
 def _signature(

@@ -8,7 +8,7 @@ import torch
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from worker.compiler.torch_views import writes_inputs
+from worker.compiler.torch_views import changes_argument, writes_inputs
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -33,7 +33,7 @@ def evaluated(program: ExportedProgram) -> dict[Node, torch.Tensor]:
         Nothing if no such node changes a tensor in place, or if one changes after another node has read it,
         or to something that is not known.
     """
-    if not any(map(_changes, program.graph.nodes)):
+    if not any(map(changes_argument, program.graph.nodes)):
         return {}
     names = program.graph_signature.inputs_to_lifted_tensor_constants
     values: dict[Node, torch.Tensor] = {}
@@ -44,10 +44,10 @@ def evaluated(program: ExportedProgram) -> dict[Node, torch.Tensor]:
             values[node] = program.constants[names[node.name]]
         elif (found := _value_of(node, values)) is not None:
             values[node] = found
-            changes = changes or _changes(node)
+            changes = changes or changes_argument(node)
         else:
             sources = [source for source in node.all_input_nodes if source in values]
-            if sources and _changes(node):
+            if sources and changes_argument(node):
                 return {}
             read |= {
                 each: read.get(each, values[each]._version) for each in sources if each.op != "placeholder"
@@ -57,10 +57,6 @@ def evaluated(program: ExportedProgram) -> dict[Node, torch.Tensor]:
     if not changes or not is_stable or is_output:
         return {}
     return {node: value for node, value in values.items() if node.op != "placeholder"}
-
-
-def _changes(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _value_of(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None:

@@ -84,7 +84,7 @@ class TaskSearch:
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
         records: those of the function that the request gives, the fastest first; then the service's.
-        not_compiled: the digests of this function's schedules that did not compile in earlier searches.
+        uncompiled: the digests of this function's schedules that did not compile in earlier searches.
         passed_over: those of them that were proposed again, and not measured.
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
@@ -107,7 +107,7 @@ class TaskSearch:
     failure: str | None = None
     misfit: JobError | None = None
     records: Sequence[TuningRecord] = ()
-    not_compiled: Set[Digest] = frozenset()
+    uncompiled: Set[Digest] = frozenset()
     passed_over: set[Digest] = field(default_factory=set)
     advice: Advice = field(default_factory=Advice)
     restored: list[RestoredTrial] = field(default_factory=list)
@@ -256,7 +256,7 @@ class TaskSearch:
 
     def _propose_fresh(self, trials: int) -> list[MeasureCandidate]:
         """Propose candidates until one is not known not to compile; empty if the space has no more."""
-        for _ in range(len(self.not_compiled) + _REPEATS):
+        for _ in range(len(self.uncompiled) + _REPEATS):
             proposed = self._propose(trials)
             if not proposed or not all(map(self._is_known, proposed)):
                 return proposed
@@ -265,7 +265,7 @@ class TaskSearch:
 
     def _is_known(self, candidate: MeasureCandidate) -> bool:
         """Whether the candidate did not compile in an earlier search."""
-        return bool(self.not_compiled) and _digest_of(candidate) in self.not_compiled
+        return bool(self.uncompiled) and _digest_of(candidate) in self.uncompiled
 
     def _learn(self, proposed: list[MeasureCandidate], results: Iterable[RunnerResult]) -> None:
         """Give the space the results of its proposals, failures where they did not compile before."""

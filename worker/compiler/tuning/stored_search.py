@@ -35,9 +35,9 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
     answer = session.journal.open([Function(task.name, task.module) for task in tasks])
     own = {(trial.workload, trial.trace) for trial in answer.trials if trial.space != RECORDS}
     records = [record for record in answer.records if (record.workload, record.trace) not in own]
-    failed: dict[str, set[str]] = {}
-    for trial in answer.failed:
-        failed.setdefault(trial.workload, set()).add(trial.digest)
+    uncompiled: dict[str, set[str]] = {}
+    for trial in answer.uncompiled:
+        uncompiled.setdefault(trial.workload, set()).add(trial.digest)
     hits, misfits, restored_trials = 0, 0, 0
     for task in tasks:
         found, misfit = records_for(task.module, records, session.target, session.database)
@@ -47,7 +47,7 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         task.records = (*task.records, *used)
         hits, misfits = hits + bool(used), misfits + misfit
         if task.wanted is None:
-            task.not_compiled = frozenset(failed.get(workload_of(task.module), ()))
+            task.uncompiled = frozenset(uncompiled.get(workload_of(task.module), ()))
         earlier = list(restored(task.module, answer.trials))
         task.restore(earlier)
         restored_trials += len(earlier)
