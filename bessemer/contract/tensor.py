@@ -66,7 +66,8 @@ class DType(GrowingEnum):
 
 _PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 
-TENSOR_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]{0,127}$"
+MAX_TENSOR_NAME = 128
+TENSOR_NAME_PATTERN = rf"^[A-Za-z_][A-Za-z0-9_.]{{0,{MAX_TENSOR_NAME - 1}}}$"
 DIMENSION_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 TensorName = Annotated[str, StringConstraints(pattern=TENSOR_NAME_PATTERN)]
@@ -74,6 +75,7 @@ Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 KnownSize = Annotated[int, Field(strict=True, ge=0, le=MAX_DIMENSION)]
 DimensionName = Annotated[str, StringConstraints(pattern=DIMENSION_NAME_PATTERN)]
 
+TENSOR_NAME = re.compile(TENSOR_NAME_PATTERN, re.ASCII)
 _NAME = re.compile(DIMENSION_NAME_PATTERN, re.ASCII)
 _NAME_WORDS = "a dimension's name: up to 64 letters, digits and '_', not starting with a digit"
 # a size; a name without an x; or any name in brackets

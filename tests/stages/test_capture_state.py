@@ -1,5 +1,6 @@
 """Models that keep state, and arguments that are not tensors."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -232,6 +233,46 @@ class Twins(nn.Module):
 def test_a_buffer_of_two_names_is_one_state(tmp_path: Path) -> None:
     captured = capture_file(scripted(Twins().eval(), tmp_path / "model"), "x=2x4")
     assert list(captured.initial_state) == ["state.state"]
+
+
+class Keyed(nn.Module):
+    """Sums that are kept by keys which are no names of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = nn.ModuleDict({key: Adding() for key in ("conv-1", "conv_1", "x" * 200)})
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"y{number}": kept(x + number) for number, kept in enumerate(self.kept.values())}
+
+
+def test_a_state_has_a_name_whatever_the_key_of_its_module(tmp_path: Path) -> None:
+    captured = capture_file(exported(Keyed(), tmp_path / "model"), "x=2x4")
+    assert captured.state_buffers == ("kept.conv-1.state", "kept.conv_1.state", f"kept.{'x' * 200}.state")
+    dashed, plain, long = captured.initial_state
+    assert plain == "state.kept.conv_1.state"
+    assert re.fullmatch(r"state\.kept\.conv_1\.state_[0-9a-f]{8}", dashed)
+    assert re.fullmatch(r"state\.kept\.x{108}_[0-9a-f]{8}", long)
+
+
+class TakesItsState(nn.Module):
+    """Has an argument whose tensor is named as its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        self.kept.add_(x)
+        return self.kept + state["kept"]
+
+
+def test_an_input_with_the_name_of_a_state_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(TakesItsState(), (X, {"kept": X}))
+    torch.export.save(program, tmp_path / "model")
+    error = refusal(tmp_path / "model")
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    assert "named 'state.kept', as is the state that the model keeps in 'kept'" in error.detail
 
 
 def test_a_file_that_stores_a_state_twice_is_refused(tmp_path: Path) -> None:

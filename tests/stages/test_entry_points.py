@@ -596,7 +596,7 @@ def _results(verified: Verified) -> tuple[BenchmarkResult, tuple[BenchmarkResult
             lambda path: programs(path, Cached(first=1.0).eval()),
             PREFILL_AND_DECODE,
             ErrorCode.MODEL_STATEFUL,
-            "entry 'decode': the state 'state.cache' begins as float32[16, 32] with other values",
+            "entry 'decode': the state 'cache' begins as float32[16, 32] with other values",
         ),
     ],
 )

@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
     Arrays = tuple[np.ndarray, ...]
 
-STATE_PREFIX = "state."
-"""The names of the inputs and outputs that hold a model's state begin so."""
-
 Value = TypeVar("Value")
 
 
@@ -212,9 +209,9 @@ class Captured:
     Inputs and outputs with ``complex_names`` are complex in the model. Here they are real, with a last axis
     of two for the parts.
 
-    The last ``states`` inputs are the model's state before the run, and the last ``states`` outputs are the
-    same after it. The input before them may be the ``seed`` of the model's random numbers, which the original
-    does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
+    The last inputs are the model's state before the run, one for each of ``state_buffers``, and the last
+    outputs are the same after it. The input before them may be the ``seed`` of the model's random numbers,
+    which the original does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
     outputs. The first of several entry points has the ``others``, and ``turns``: a sequence of calls in which
     the originals share their state.
     """
@@ -231,7 +228,7 @@ class Captured:
     samples: tuple[Sample, ...] = ()
     method: MethodName | None = None
     other_methods: tuple[str, ...] = ()
-    states: int = 0
+    state_buffers: tuple[str, ...] = ()
     call: CallStructure = field(default_factory=CallStructure)
     buffers: BufferUse = field(default_factory=BufferUse)
     complex_names: frozenset[str] = frozenset()
@@ -268,11 +265,20 @@ class Captured:
         return self.program
 
     @property
+    def states(self) -> int:
+        """The number of inputs, and of outputs, that hold the state."""
+        return len(self.state_buffers)
+
+    @property
     def initial_state(self) -> dict[str, np.ndarray]:
-        """The state before the first run, by name."""
-        whole = self.with_complex
-        names = (spec.name for spec in whole.input_specs[self.own_inputs :])
-        return dict(zip(names, whole.inputs[self.own_inputs :], strict=True))
+        """The state before the first run, by the names of the inputs."""
+        names = (spec.name for spec in self.input_specs[self.own_inputs :])
+        return dict(zip(names, self.initial_buffers.values(), strict=True))
+
+    @property
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        """The state before the first run, by the names of the buffers in the user's model."""
+        return dict(zip(self.state_buffers, self.with_complex.inputs[self.own_inputs :], strict=True))
 
     @property
     def own_inputs(self) -> int:

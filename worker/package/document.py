@@ -25,7 +25,6 @@ from bessemer.contract.structure import (
     TensorLeaf,
 )
 from worker.compiler.values import (
-    STATE_PREFIX,
     Benchmarked,
     Built,
     Captured,
@@ -201,7 +200,7 @@ def call_of(entry: Captured) -> CallStructure:
         return entry.call
     state = Container(
         container=ContainerKind.DICT,
-        keys=tuple(spec.name.removeprefix(STATE_PREFIX) for spec in specs),
+        keys=entry.state_buffers,
         items=tuple(TensorLeaf(tensor=spec.name) for spec in specs),
     )
     known = {argument.name for argument in entry.call.arguments}

@@ -10,10 +10,12 @@ an input and that result an output::
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import sha256
 
 import torch
 from torch import nn
@@ -21,12 +23,30 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Node
 
+from bessemer.contract.tensor import MAX_TENSOR_NAME, TENSOR_NAME
 from worker.compiler.frontend.program_edits import with_signature
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.torch_costs import linear_torch
 from worker.compiler.torch_views import writes_inputs
-from worker.compiler.values import STATE_PREFIX, BufferUse
+from worker.compiler.values import BufferUse
 from worker.tensors import as_array
+
+_PREFIX = "state."
+_DIGEST_CHARACTERS = 8
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]", re.ASCII)
+
+
+def state_name(buffer: str) -> str:
+    """The name of the input and the output that hold a buffer.
+
+    Names of buffers can be longer than those of tensors, and have other characters: a key of an
+    ``nn.ModuleDict`` may be ``conv-1``. Such a name ends with a digest, since others may differ only there.
+    """
+    name = _PREFIX + buffer
+    if TENSOR_NAME.fullmatch(name):
+        return name
+    digest = sha256(buffer.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{_NOT_IN_NAMES.sub('_', name)[: MAX_TENSOR_NAME - 1 - len(digest)]}_{digest}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +60,7 @@ class StatefulProgram:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs and outputs that hold the state."""
-        return tuple(STATE_PREFIX + name for name in self.buffers)
+        return tuple(map(state_name, self.buffers))
 
     def initial(self, fresh: nn.Module) -> tuple[torch.Tensor, ...]:
         """The state before the first run.

@@ -60,7 +60,6 @@ from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.pipeline.capture_module import capture_module
 from worker.compiler.values import (
-    STATE_PREFIX,
     Captured,
     MethodName,
     RelaxProgram,
@@ -118,7 +117,7 @@ def _held(entry: Captured) -> dict[str, torch.Tensor]:
         return {name: as_tensor(array) for name, array in entry.program.weights.items()}
     return {
         **entry.program.state_dict,
-        **{name: as_tensor(value) for name, value in entry.initial_state.items()},
+        **{name: as_tensor(value) for name, value in entry.initial_buffers.items()},
     }
 
 
@@ -132,7 +131,7 @@ def _turns(entries: Sequence[Captured]) -> Iterator[Turn]:
     if len(players) < 2 or not any(entry.buffers.writes for entry in entries):
         return
     models = {entry.name: _loaded_anew(entry) for entry in players}
-    names = {name.removeprefix(STATE_PREFIX) for entry in players for name in entry.initial_state}
+    names = {name for entry in players for name in entry.state_buffers}
     shared = SharedTensors([model.original for model in models.values()], names)
     for number in range(-(-CALLS // len(players))):
         for entry in players[:: -1 if number % 2 else 1]:
@@ -155,8 +154,8 @@ def _after_others(entry: Captured, model: LoadedModel, sample: Sample) -> Sample
 
 def _state(entry: Captured, model: LoadedModel) -> tuple[np.ndarray, ...]:
     return tuple(
-        as_array(held_or_zeros(model.original, name.removeprefix(STATE_PREFIX), as_tensor(first)))
-        for name, first in entry.initial_state.items()
+        as_array(held_or_zeros(model.original, name, as_tensor(first)))
+        for name, first in entry.initial_buffers.items()
     )
 
 
@@ -170,7 +169,7 @@ def _with_shared_state(
     """The entry points, each with the state that it shares with another, even if it only reads or sets it."""
     entries = [_named(upload, context, graphs=graphs) for upload in uploads]
     shared = shared_state([entry.buffers for entry in entries])
-    known = {name: value for entry in entries for name, value in entry.initial_state.items()}
+    known = {name: value for entry in entries for name, value in entry.initial_buffers.items()}
     return [
         _sharing(upload, context, entry, shared, known)
         for upload, entry in zip(uploads, entries, strict=True)
@@ -189,14 +188,14 @@ def _sharing(
     A buffer that it only reads, and that begins with other values, is another model's of the same name.
     """
     names = shared & (entry.buffers.reads | entry.buffers.writes)
-    if names <= {name.removeprefix(STATE_PREFIX) for name in entry.initial_state}:
+    if names.issubset(entry.state_buffers):
         return entry
     sharing = _named(upload, context, names)
-    only_read = {STATE_PREFIX + name for name in names - entry.buffers.writes}
+    only_read, begins = names - entry.buffers.writes, sharing.initial_buffers
     same = (
-        _same_value(value, sharing.initial_state[name])
+        _same_value(value, begins[name])
         for name, value in known.items()
-        if name in only_read and name in sharing.initial_state
+        if name in only_read and name in begins
     )
     return sharing if all(same) else entry
 
@@ -209,7 +208,7 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
     """
     known: dict[str, np.ndarray] = {}
     for entry in entries:
-        for name, value in entry.initial_state.items():
+        for name, value in entry.initial_buffers.items():
             shared = known.setdefault(name, value)
             if not _same_value(shared, value):
                 detail = (
@@ -353,8 +352,10 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     """Load the original again, and run it beside the program with exposed state.
 
     Raises:
-        JobError: ``model-stateful``: the program does not do in every call what the original does.
+        JobError: ``model-stateful``: the program does not do in every call what the original does, or one of
+            its tensors has the name of a state.
     """
+    _refuse_names_of_states(captured, stateful)
     model = _loaded_anew(captured)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
@@ -379,8 +380,19 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         inputs=samples[0].inputs,
         references=samples[0].references,
         samples=tuple(samples[1:]),
-        states=len(specs),
+        state_buffers=stateful.buffers,
     )
+
+
+def _refuse_names_of_states(captured: Captured, stateful: StatefulProgram) -> None:
+    taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
+    for buffer, name in zip(stateful.buffers, stateful.names, strict=True):
+        if name in taken:
+            detail = (
+                f"an input or output is named '{name}', as is the state that the model keeps in '{buffer}'; "
+                "rename the argument or the key of the result"
+            )
+            raise JobError(ErrorCode.MODEL_STATEFUL, detail)
 
 
 def _with_seed(captured: Captured) -> Captured:

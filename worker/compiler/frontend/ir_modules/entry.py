@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from bessemer.contract.dynamic import EXAMPLE_SIZE
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.structure import ArgumentStructure, Container, ContainerKind, Structure, TensorLeaf
-from bessemer.contract.tensor import MAX_DIMENSION, TENSOR_NAME_PATTERN, DType, TensorSpec
+from bessemer.contract.tensor import MAX_DIMENSION, TENSOR_NAME, DType, TensorSpec
 from worker.candidates.library import MAIN
 from worker.compiler.frontend.dynamic_shapes import AffineSize, SymbolicAxis
 from worker.compiler.frontend.ir_modules.buffers import buffer_roles, with_relax_function
@@ -240,7 +240,7 @@ def _leaves(name: str, ty: Any) -> list[relax.Var]:
 
 
 def _checked_name(name: str) -> str:
-    if re.fullmatch(TENSOR_NAME_PATTERN, name) is None:
+    if TENSOR_NAME.fullmatch(name) is None:
         detail = (
             f"the argument {name[:128]!r} has a name that no tensor can have; use letters, digits and '_'"
         )
