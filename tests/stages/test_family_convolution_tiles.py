@@ -36,7 +36,11 @@ from worker.compiler.layout.blocked.weight_packing import (
 )
 from worker.compiler.layout.images import Window
 from worker.compiler.schedules.default import default_schedule, schedule_rest
-from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape, rank_convolution_tiles
+from worker.compiler.schedules.families.convolution.conv2d import (
+    ConvolutionShape,
+    convolution_plans,
+    rank_convolution_tiles,
+)
 from worker.compiler.schedules.families.convolution.depthwise import choose_band, choose_columns
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.target import compile_target, host_instruction_sets
@@ -46,6 +50,7 @@ NEEDS_AVX512 = pytest.mark.skipif(
 )
 AVX2 = Machine(vector_bits=256, registers=16, threads=2)
 AVX512 = Machine(vector_bits=512, registers=32, threads=2)
+ONE_PORT = replace(AVX512, fma_ports=1, loads_per_cycle=1)
 NEON = Machine(vector_bits=128, registers=32, threads=2, lane_factors=True)
 IN_ORDER = replace(NEON, fma_ports=1, loads_per_cycle=0.5)
 
@@ -77,6 +82,8 @@ def shape(blocks: int, rows: int, columns: int, **fields: Any) -> ConvolutionSha
         (AVX512, shape(32, 7, 7), (4, 5, 7)),
         (AVX512, shape(128, 7, 7, taps=512, contiguous=True), (2, 14, 7)),
         (AVX512, shape(64, 14, 14, taps=256, contiguous=True), (2, 14, 14)),
+        (ONE_PORT, shape(128, 7, 7, taps=512, contiguous=True), (4, 5, 7)),
+        (ONE_PORT, shape(64, 14, 14, taps=256, contiguous=True), (4, 6, 14)),
         (NEON, shape(16, 56, 56), (4, 4, 1)),
         (IN_ORDER, shape(64, 7, 7), (4, 5, 7)),
     ],
@@ -87,6 +94,12 @@ def test_a_convolutions_tile_fits_the_registers_and_hides_latency(
     tile = rank_convolution_tiles(asked, machine)[0]
 
     assert (tile.blocks, tile.columns, tile.joined) == expected
+
+
+@pytest.mark.parametrize(("machine", "unrolls"), [(AVX512, True), (ONE_PORT, False)])
+def test_lanes_are_unrolled_where_the_loop_would_take_time(machine: Machine, unrolls: bool) -> None:
+    plan = convolution_plans(shape(32, 7, 7), machine)[0]
+    assert plan.unrolls is unrolls
 
 
 def test_all_ranked_tiles_fit_and_are_different() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import ceil
 
 import pytest
 
@@ -9,6 +10,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     panels,
     plan_matmul,
     prefetches_panels,
+    share,
 )
 from worker.compiler.schedules.processors import Machine
 
@@ -75,7 +77,34 @@ def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel
     assert plan_matmul(MatmulShape(rows, 128, columns, 32), AVX2).parallel is parallel
 
 
-XEON = Machine(vector_bits=512, registers=32, threads=2, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024)
+@pytest.mark.parametrize(("tiles", "chunks"), [(22, 4), (22, 3), (28, 2), (7, 7), (25, 1)])
+def test_chunks_have_every_tile_once_and_are_alike(tiles: int, chunks: int) -> None:
+    shares = [share(chunk, tiles, chunks) for chunk in range(chunks)]
+    assert [first + place for first, count in shares for place in range(count)] == list(range(tiles))
+    assert max(count for _, count in shares) - min(count for _, count in shares) <= 1
+
+
+@pytest.mark.parametrize("rows", [197, 392, 1024, 1576])
+@pytest.mark.parametrize("depth", [192, 384, 768])
+def test_no_thread_has_the_larger_chunks(rows: int, depth: int) -> None:
+    machine = replace(AVX512, l2_bytes=1024 * 1024)
+    plan = plan_matmul(MatmulShape(rows, depth, 3072, 32), machine, RightOperand(48))
+    tiles = ceil(rows / plan.tile.rows)
+    chunks = ceil(tiles / plan.chunk_tiles)
+    assert not plan.chunks_outside or tiles % chunks == 0 or chunks % machine.threads == 0
+
+
+@pytest.mark.parametrize(
+    ("depth", "ways", "most_rows"),
+    [(512, 8, 14), (768, 8, 14), (1024, 8, 9), (2048, 8, 9), (3072, 8, 9), (3072, 12, 13), (1000, 8, 14)],
+)
+def test_the_rows_of_a_tile_do_not_displace_each_other(depth: int, ways: int, most_rows: int) -> None:
+    machine = replace(AVX512, fma_ports=1, loads_per_cycle=1, l1_bytes=ways * 4096, l1_ways=ways)
+    tile = plan_matmul(MatmulShape(392, depth, 768, 32), machine, RightOperand(32)).tile
+    assert 7 <= tile.rows <= most_rows
+
+
+XEON = Machine(512, 32, threads=2, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024, l1_ways=12)
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,9 @@ class Captured:
 
     The last inputs are the model's state before the run, one for each of ``state_buffers``, and the last
     outputs are the same after it. The input before them may be the ``seed`` of the model's random numbers,
-    which the original does not take. ``call`` tells how the model's arguments and result are made of the other inputs and
-    outputs. The first of several entry points has the ``others``, and ``turns``: a sequence of calls in which
-    the originals share their state.
+    which the original does not take. ``call`` tells how the model's arguments and result are made of the
+    other inputs and outputs. The first of several entry points has the ``others``, and ``turns``: a sequence
+    of calls in which the originals share their state.
     """
 
     upload: Upload

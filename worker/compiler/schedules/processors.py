@@ -60,6 +60,7 @@ class Processor:
         fma_latency: cycles from one multiply-add to the next that adds to its result.
         loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
         l1_kib: first-level data cache.
+        l1_ways: how many lines of memory it keeps that lie a whole number of its ways apart.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: the document that describes the core.
         lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
@@ -79,13 +80,14 @@ class Processor:
     lane_factors: bool = False
     scalable: bool = False
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
+    l1_ways: int = 8
 
 
 SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
 AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
 AVX2 = Processor(256, 16, 2, 4, 1.5, 32, 256, f"{_COMMON}; loads by make bench-tiles on Zen 3")
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
-NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True)
+NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True, l1_ways=4)
 RVV = Processor(128, 31, 1, 4, 1, 32, 256, f"{_COMMON}; v0 holds masks")
 RVV_256 = replace(RVV, vector_bits=256)
 RVV_512 = replace(RVV, vector_bits=512)
@@ -93,26 +95,26 @@ SCALAR = Processor(128, 8, 0.25, 4, 0.25, 32, 128, f"{_COMMON}; four registers s
 
 _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
-_ALDER_LAKE = Processor(256, 16, 2, 4, 3, 48, 1280, _INTEL)
+_ALDER_LAKE = Processor(256, 16, 2, 4, 3, 48, 1280, _INTEL, l1_ways=12)
 _GRACEMONT = Processor(256, 16, 1, 6, 1, 32, 512, _INTEL)
 _SKYLAKE_X = Processor(512, 32, 2, 4, 2, 32, 1024, _INTEL)
-_ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL)
-_ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL)
-_SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by make bench-tiles")
+_ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL, l1_ways=12)
+_ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL, l1_ways=12)
+_SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by make bench-tiles", l1_ways=12)
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
 _ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, f"{_AMD_ZEN4}; far bytes by ResNet-18", far_bytes_per_cycle=4)
-_ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5)
-_NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True)
-_NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True)
-_NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"), lane_factors=True)
-_NEOVERSE_V2 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V2"), lane_factors=True)
-_CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER, lane_factors=True)
-_CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"), lane_factors=True)
-_CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"), lane_factors=True)
-_CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"), lane_factors=True)
-_A64FX = Processor(512, 32, 2, 9, 2, 64, 512, _FUJITSU, scalable=True)
+_ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5, l1_ways=12)
+_NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True, l1_ways=4)
+_NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True, l1_ways=4)
+_NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"), lane_factors=True, l1_ways=4)
+_NEOVERSE_V2 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V2"), lane_factors=True, l1_ways=4)
+_CORTEX_IN_ORDER = Processor(128, 32, 1, 4, 0.5, 32, 128, _IN_ORDER, lane_factors=True, l1_ways=4)
+_CORTEX_A72 = Processor(128, 32, 2, 4, 1, 32, 512, _ARM.format("Cortex-A72"), lane_factors=True, l1_ways=2)
+_CORTEX_A76 = Processor(128, 32, 2, 4, 2, 64, 256, _ARM.format("Cortex-A76"), lane_factors=True, l1_ways=4)
+_CORTEX_X1 = Processor(128, 32, 4, 4, 3, 64, 512, _ARM.format("Cortex-X1"), lane_factors=True, l1_ways=4)
+_A64FX = Processor(512, 32, 2, 9, 2, 64, 512, _FUJITSU, scalable=True, l1_ways=4)
 _APPLE_WIDE = Processor(128, 32, 4, 4, 3, 128, 3072, _APPLE, lane_factors=True)
 
 _ALIKE: dict[Processor, str] = {
@@ -216,6 +218,7 @@ class Machine:
     scalable: bool = False
     near_bytes_per_cycle: float = NEAR_BYTES_PER_CYCLE
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
+    l1_ways: int = 8
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -273,6 +276,7 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         dot_features=features & DOT_FEATURES,
         scalable=processor.scalable,
         far_bytes_per_cycle=processor.far_bytes_per_cycle,
+        l1_ways=processor.l1_ways,
     )
 
 

@@ -61,7 +61,7 @@ _MAX_SCATTERED = 8
 _MAX_JOINED = 1024
 _TAP_CYCLES = 0.5
 """The cost of a tap of a tile besides its multiply-adds: the loop's own instructions. Lanes as factors make
-one loop of several taps."""
+one loop of several taps, and if a single multiply-add starts in a cycle, others start beside it."""
 _TILE_CYCLES = 20
 """The cost of a tile besides its taps: a mispredicted loop end, the first loads."""
 _TASK_CYCLES = 150
@@ -74,8 +74,9 @@ _SCATTERED_COLUMN_COST = 0.03
 _MAX_UNROLLED_COLUMNS = 11
 _UNROLLED_REGISTERS = 32
 _MIN_UNROLLED_TAPS = 512
-"""Measured with AVX-512: unrolling the lanes of such tiles saves 3 to 14 percent of 3x3 convolutions and up
-to 13 of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed."""
+"""Measured on Xeons: unrolling the lanes of such tiles saves 3 to 14 percent of 3x3 convolutions and up to 13
+of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed. On Zen 4, it saves nothing,
+and loses a tenth of convolutions with strides."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,8 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
 def _unrolls(shape: ConvolutionShape, tile: ConvolutionTile, machine: Machine) -> bool:
     """Whether to unroll the lanes of an input block. LLVM then spills tiles of many columns."""
     fits = tile.columns <= _MAX_UNROLLED_COLUMNS and machine.registers >= _UNROLLED_REGISTERS
-    return fits and shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain and not machine.lane_factors
+    is_loop_hidden = machine.lane_factors or _hides_loops(machine)
+    return fits and shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain and not is_loop_hidden
 
 
 def plan_cycles(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine) -> float:
@@ -295,8 +297,13 @@ def _tile_cycles(tile: ConvolutionTile, columns: int, shape: ConvolutionShape, m
     if weights * shape.taps // tile.parts > machine.l1_bytes // 2:
         near = weights / machine.near_bytes_per_cycle
     slowest = max(multiply_adds, loads, near, machine.fma_latency)
-    loop = 0 if machine.lane_factors else _TAP_CYCLES
+    loop = 0 if machine.lane_factors or _hides_loops(machine) else _TAP_CYCLES
     return slowest + loop + _TILE_CYCLES * tile.parts / shape.taps
+
+
+def _hides_loops(machine: Machine) -> bool:
+    """Whether a loop's own instructions start beside its multiply-adds, of which one starts in a cycle."""
+    return machine.fma_ports <= 1
 
 
 def _loads(tile: ConvolutionTile) -> float:

@@ -13,7 +13,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel
-from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan, panels
+from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan, panels, share
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import CACHE_LINE
 
@@ -62,8 +62,7 @@ class Writer:
         """All loops."""
         if self.plan.parts_outside:
             return self._parts_outside()
-        chunks = nest.ceil_div(self._row_tiles, self.plan.chunk_tiles)
-        side_by_side = nest.ceil_div(self.product.column.size, self.plan.tile.columns)
+        chunks, side_by_side = self._chunks, nest.ceil_div(self.product.column.size, self.plan.tile.columns)
         tasks = self.product.batch_count * side_by_side * chunks
 
         def task(index: Any) -> tirx.Stmt:
@@ -93,6 +92,10 @@ class Writer:
         return nest.ceil_div(self.product.row_count, self.plan.tile.rows)
 
     @property
+    def _chunks(self) -> nest.Size:
+        return nest.ceil_div(self._row_tiles, self.plan.chunk_tiles)
+
+    @property
     def _narrow(self) -> bool:
         """Whether the product has fewer columns than a tile; dynamic columns are compared at run time."""
         return not self.product.column.is_dynamic and self.product.column.extent < self.plan.tile.columns
@@ -112,11 +115,9 @@ class Writer:
 
     def _tiles_of(self, chunk: Any, panel: Any, places: Places, copy: Any, tile_at: TileAt) -> tirx.Stmt:
         """The loop over the tiles of a chunk that use a panel."""
-        product, tile, tiles = self.product, self.plan.tile, self.plan.chunk_tiles
+        product, tile = self.product, self.plan.tile
         column = self._clamped(panel, tile.columns, product.column.size)
-        first = chunk * self.plan.chunk_tiles
-        if not isinstance(self._row_tiles, int):
-            tiles = nest.smaller(tiles, self._row_tiles - first)
+        first, tiles = self._share(chunk)
 
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
@@ -127,6 +128,16 @@ class Writer:
             )
 
         return nest.serial(tiles, of_row, self._index)
+
+    def _share(self, chunk: Any) -> tuple[Any, Any]:
+        """A chunk's first tile and the number of its tiles, which differs by one at most between chunks.
+
+        If the number of tiles is dynamic, the last chunk has what is left.
+        """
+        tiles, most, chunks = self._row_tiles, self.plan.chunk_tiles, self._chunks
+        if not isinstance(tiles, int) or not isinstance(chunks, int):
+            return chunk * most, nest.smaller(most, tiles - chunk * most)
+        return share(chunk, tiles, chunks)
 
     def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
         """The tiles of a panel, with the whole depth at once or with a part of it for all of them at a time.
