@@ -3,6 +3,7 @@ from math import ceil
 
 import pytest
 
+from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.matmul.plan import (
     MatmulShape,
     MatmulTile,
@@ -10,7 +11,6 @@ from worker.compiler.schedules.families.matmul.plan import (
     panels,
     plan_matmul,
     prefetches_panels,
-    share,
 )
 from worker.compiler.schedules.processors import Machine
 
@@ -79,7 +79,7 @@ def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel
 
 @pytest.mark.parametrize(("tiles", "chunks"), [(22, 4), (22, 3), (28, 2), (7, 7), (25, 1)])
 def test_chunks_have_every_tile_once_and_are_alike(tiles: int, chunks: int) -> None:
-    shares = [share(chunk, tiles, chunks) for chunk in range(chunks)]
+    shares = [nest.share(chunk, tiles, chunks) for chunk in range(chunks)]
     assert [first + place for first, count in shares for place in range(count)] == list(range(tiles))
     assert max(count for _, count in shares) - min(count for _, count in shares) <= 1
 

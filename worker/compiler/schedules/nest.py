@@ -188,6 +188,20 @@ def ceil_div(number: Size, by: Size) -> Size:
     return (number + by - 1) // by
 
 
+def share(chunk: Any, parts: int, chunks: int) -> tuple[Any, Any]:
+    """A chunk's first part and the number of its parts, which differs by one at most between chunks.
+
+    Args:
+        chunk: its index, a number or an expression.
+        parts: all parts.
+        chunks: all chunks.
+    """
+    if parts % chunks == 0:
+        return chunk * (parts // chunks), parts // chunks
+    first = chunk * parts // chunks
+    return first, (chunk + 1) * parts // chunks - first
+
+
 def smaller(one: Size, other: Size) -> Size:
     """The smaller of two sizes."""
     if isinstance(one, int) and isinstance(other, int):

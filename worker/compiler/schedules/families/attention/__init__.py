@@ -112,17 +112,14 @@ class _Writer(AttentionLoops):
         return self.named(*((place, "place") for place in places.values()), body=task)
 
     def _of_batch(self, batch: Places, chunk: Any, buffers: TaskBuffers) -> tirx.Stmt:
-        tile, groups = self.plan.tile, self.plan.groups
+        tile, (first, count) = self.plan.tile, self._share(chunk)
         last = self._number(self.blocks.row.size - tile.queries)
 
         def of_groups(body: Callable[[QueryGroup], tirx.Stmt]) -> tirx.Stmt:
             def of_group(number: Any) -> tirx.Stmt:
-                row = tirx.Min((chunk * groups + number) * tile.queries, last)
+                row = tirx.Min((first + number) * tile.queries, last)
                 return self.named((row, "row"), body=lambda row: body(QueryGroup(batch, number, row)))
 
-            count = groups
-            if self.shape.dynamic_queries:
-                count = tirx.Min(self.number(groups), self._groups - chunk * groups)
             return nest.serial(count, of_group, self.index)
 
         def window(number: Any) -> tirx.Stmt:
@@ -134,6 +131,13 @@ class _Writer(AttentionLoops):
             self.times(self._windows(chunk), window),
             *([] if self.is_whole else [of_groups(lambda group: self._finish(group, buffers))]),
         )
+
+    def _share(self, chunk: Any) -> tuple[Any, Any]:
+        """A chunk's first group and the number of its groups."""
+        most, groups = self.plan.groups, self._groups
+        if isinstance(groups, int):
+            return nest.share(chunk, groups, ceil(groups / most))
+        return chunk * most, tirx.Min(self.number(most), groups - chunk * most)
 
     def _number(self, size: nest.Size) -> Any:
         return self.number(size) if isinstance(size, int) else size
@@ -167,7 +171,8 @@ class _Writer(AttentionLoops):
         size = self.plan.window
         if self.blocks.causal is None:
             return self._all_windows
-        end = (chunk + 1) * (self.plan.groups * self.plan.tile.queries) + self.blocks.causal
+        first, count = self._share(chunk)
+        end = (first + count) * self.plan.tile.queries + self.blocks.causal
         return tirx.Min((end + (size - 1)) // size, self._all_windows)
 
     def _begin(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:

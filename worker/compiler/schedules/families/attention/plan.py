@@ -219,9 +219,11 @@ def _limit(shape: AttentionShape, machine: Machine) -> int:
 
 
 def _groups(groups: int, shape: AttentionShape, machine: Machine, parallel: bool) -> int:
-    """The groups of a task: as many as leave four tasks for each thread."""
-    wanted = 4 * machine.threads if parallel else 1
-    tasks = ceil(groups / min(_MAX_GROUPS, groups))
-    while shape.batches * tasks < wanted and tasks < groups:
-        tasks += 1
-    return ceil(groups / tasks)
+    """The most groups of a task: as many as leave the busiest thread the fewest groups."""
+    threads = machine.threads if parallel else 1
+
+    def busiest(most: int) -> int:
+        chunks = ceil(groups / most)
+        return ceil(ceil(shape.batches * chunks / threads) * groups / chunks)
+
+    return min(range(1, min(groups, _MAX_GROUPS) + 1), key=lambda most: (busiest(most), -most))

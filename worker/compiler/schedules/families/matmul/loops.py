@@ -13,7 +13,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Places, split_place
 from worker.compiler.schedules.families.matmul.panel import copy_panel
-from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan, panels, share
+from worker.compiler.schedules.families.matmul.plan import FEW_ROWS, MatmulPlan, panels
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import CACHE_LINE
 
@@ -137,7 +137,7 @@ class Writer:
         tiles, most, chunks = self._row_tiles, self.plan.chunk_tiles, self._chunks
         if not isinstance(tiles, int) or not isinstance(chunks, int):
             return chunk * most, nest.smaller(most, tiles - chunk * most)
-        return share(chunk, tiles, chunks)
+        return nest.share(chunk, tiles, chunks)
 
     def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
         """The tiles of a panel, with the whole depth at once or with a part of it for all of them at a time.

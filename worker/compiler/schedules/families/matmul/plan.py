@@ -43,7 +43,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd
-from typing import Any
 
 from worker.compiler.schedules.plans import by_rank, either
 from worker.compiler.schedules.processors import CACHE_LINE, LARGE_WEIGHTS, MIN_PARALLEL_CYCLES, Machine
@@ -264,20 +263,6 @@ def visits(shape: MatmulShape, plan: MatmulPlan) -> int:
 def panels(columns: int, tile: MatmulTile) -> int:
     """The number of tiles in a row of the output; the last one may overlap its neighbor."""
     return ceil(columns / tile.columns)
-
-
-def share(chunk: Any, tiles: int, chunks: int) -> tuple[Any, Any]:
-    """A chunk's first tile and the number of its tiles, which differs by one at most between chunks.
-
-    Args:
-        chunk: its index, a number or an expression.
-        tiles: all tiles.
-        chunks: all chunks.
-    """
-    if tiles % chunks == 0:
-        return chunk * (tiles // chunks), tiles // chunks
-    first = chunk * tiles // chunks
-    return first, (chunk + 1) * tiles // chunks - first
 
 
 def _plans_with(
