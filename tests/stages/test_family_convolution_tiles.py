@@ -96,10 +96,27 @@ def test_a_convolutions_tile_fits_the_registers_and_hides_latency(
     assert (tile.blocks, tile.columns, tile.joined) == expected
 
 
-@pytest.mark.parametrize(("machine", "unrolls"), [(AVX512, True), (ONE_PORT, False)])
-def test_lanes_are_unrolled_where_the_loop_would_take_time(machine: Machine, unrolls: bool) -> None:
-    plan = convolution_plans(shape(32, 7, 7), machine)[0]
-    assert plan.unrolls is unrolls
+NEAR, FAR = 1 << 17, 1 << 22
+"""The elements of an image that L2 holds, and of one that it does not."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "taps", "channels", "image", "unrolls"),
+    [
+        (AVX512, 576, 4, NEAR, True),
+        (AVX512, 256, 16, NEAR, False),
+        (ONE_PORT, 576, 4, NEAR, False),
+        (ONE_PORT, 576, 4, FAR, False),
+        (ONE_PORT, 512, 32, NEAR, False),
+        (ONE_PORT, 512, 32, FAR, True),
+        (ONE_PORT, 64, 4, FAR, False),
+    ],
+)
+def test_lanes_are_unrolled_where_loops_take_time_or_loads_begin_too_late(
+    machine: Machine, taps: int, channels: int, image: int, unrolls: bool
+) -> None:
+    asked = shape(32, 7, 7, taps=taps, channels=channels, image=image)
+    assert convolution_plans(asked, machine)[0].unrolls is unrolls
 
 
 def test_all_ranked_tiles_fit_and_are_different() -> None:

@@ -75,8 +75,10 @@ _MAX_UNROLLED_COLUMNS = 11
 _UNROLLED_REGISTERS = 32
 _MIN_UNROLLED_TAPS = 512
 """Measured on Xeons: unrolling the lanes of such tiles saves 3 to 14 percent of 3x3 convolutions and up to 13
-of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed. On Zen 4, it saves nothing,
-and loses a tenth of convolutions with strides."""
+of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed."""
+_MIN_FAR_TAPS = 256
+"""Measured on Zen 4: unrolling saves 5 to 27 percent of 1x1 convolutions of images from beyond L2, whose
+loads then begin earlier. Others lose up to a tenth."""
 
 
 @dataclass(frozen=True)
@@ -207,9 +209,17 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
 
 def _unrolls(shape: ConvolutionShape, tile: ConvolutionTile, machine: Machine) -> bool:
     """Whether to unroll the lanes of an input block. LLVM then spills tiles of many columns."""
-    fits = tile.columns <= _MAX_UNROLLED_COLUMNS and machine.registers >= _UNROLLED_REGISTERS
-    is_loop_hidden = machine.lane_factors or _hides_loops(machine)
-    return fits and shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain and not is_loop_hidden
+    if (
+        tile.columns > _MAX_UNROLLED_COLUMNS
+        or machine.registers < _UNROLLED_REGISTERS
+        or machine.lane_factors
+    ):
+        return False
+    if _hides_loops(machine):
+        is_far = shape.image * shape.bits // 8 > 2 * machine.l2_bytes
+        is_single = shape.taps == shape.channels * machine.lanes(shape.bits)
+        return is_far and is_single and shape.taps >= _MIN_FAR_TAPS
+    return shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain
 
 
 def plan_cycles(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine) -> float:

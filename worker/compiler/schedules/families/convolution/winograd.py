@@ -20,7 +20,9 @@ m^2``: 2.25 times fewer for m = 2, four times fewer for m = 4. A sequence's tile
 A strip goes on in the next row of tiles and the next image. L2 holds its transformed pixels and the products
 of one group, whose weights are read once for each strip, in the order in which they are packed. If there are
 few tiles, or many weights, parts give threads work: each transforms all pixels, and reads its share of the
-weights. The register tiles of a point prefetch the weights of the next point if they come from memory.
+weights. The register tiles of a point prefetch the weights of the next point if they come from memory. If the
+image comes from beyond L2, those of the last group prefetch the pixels of the next strip: each point one
+pixel of every tile.
 
 Registers hold the sums, the weights of one channel and one broadcast number of the image. The transforms
 compute on whole vectors (``winograd_transforms``).
@@ -38,8 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -137,6 +138,22 @@ class _Tile:
 
 
 @dataclass(frozen=True)
+class _Buffers:
+    """What a task computes for its strip, each with the lanes behind.
+
+    Attributes:
+        image: ``[point, input block, tile]``: the transformed pixels.
+        products: ``[point, tile, block]``: the products of a group of output blocks.
+        following: ``[tile]``: where the pixels of the next strip's tiles begin, in blocks of lanes, if they
+            are prefetched; without lanes.
+    """
+
+    image: Any
+    products: Any
+    following: Any | None
+
+
+@dataclass(frozen=True)
 class _Writer:
     """Writes the loops of one convolution."""
 
@@ -169,30 +186,53 @@ class _Writer:
         """All loops."""
         shape, plan = self._shape, self.plan
         strips, groups = ceil(shape.tiles / plan.strip), shape.groups // plan.parts
-        image = self._workspace("image", shape.points, shape.inputs, plan.strip)
-        products = self._workspace("products", shape.points, plan.strip, shape.blocks)
+        buffers = _Buffers(
+            image=self._workspace("image", shape.points, shape.inputs, plan.strip),
+            products=self._workspace("products", shape.points, plan.strip, shape.blocks),
+            following=nest.workspace((plan.strip,), self._index, "following") if self._is_far else None,
+        )
+
+        def first_of(index: Any) -> Any:
+            return self._clamped(index % strips, plan.strip, shape.tiles)
 
         def task(index: Any) -> tirx.Stmt:
-            strip = self._clamped(index % strips, plan.strip, shape.tiles)
-            return nest.named(strip, "first", lambda first: of_strip(first, index // strips))
+            return nest.named(first_of(index), "first", lambda first: of_strip(first, index))
 
-        def of_strip(first: Any, part: Any) -> tirx.Stmt:
+        def of_strip(first: Any, index: Any) -> tirx.Stmt:
             def of_group(number: Any) -> tirx.Stmt:
-                group = part * groups + number
+                group = index // strips * groups + number
                 return nest.sequence(
-                    self._multiply(image, products, group),
-                    self._each_tile(first, lambda tile: self._finish(products, group, tile)),
+                    self._multiply(buffers, group, number == groups - 1),
+                    self._each_tile(first, lambda tile: self._finish(buffers.products, group, tile)),
                 )
 
             return nest.sequence(
-                nest.declare(image),
-                nest.declare(products),
-                self._each_tile(first, lambda tile: self._transform(image, tile)),
+                *(nest.declare(buffer) for buffer in vars(buffers).values() if buffer is not None),
+                *self._find_following(buffers, first_of(index + 1)),
+                self._each_tile(first, lambda tile: self._transform(buffers.image, tile)),
                 nest.serial(groups, of_group, self._index),
             )
 
         loop = nest.parallel if self.parallel else nest.serial
         return loop(strips * plan.parts, task, self._index)
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether the image comes from beyond L2, so that the pixels of the next strip are prefetched."""
+        return prod(map(int, self.parts.image.shape)) * BYTES > self.machine.l2_bytes
+
+    def _find_following(self, buffers: _Buffers, first: Any) -> list[tirx.Stmt]:
+        """Note where the pixels of the next strip's tiles begin, in blocks of lanes."""
+        following, (top, left) = buffers.following, self.parts.before
+        if following is None:
+            return []
+        blocks, height, width = (int(size) for size in self.parts.image.shape[1:4])
+
+        def note(tile: _Tile) -> tirx.Stmt:
+            row = tile.batch * (blocks * height) + tile.row - top
+            return nest.store(following, row * width + tile.column - left, tile.place)
+
+        return [self._each_tile(first, note)]
 
     def _clamped(self, number: Any, side: int, size: int) -> Any:
         """The start of a strip or a register tile, moved back so that it ends within ``size``."""
@@ -282,16 +322,42 @@ class _Writer:
             rows, lambda i: nest.serial(columns, lambda j: body(i, j), self._index), self._index
         )
 
-    def _multiply(self, image: Any, products: Any, group: Any) -> tirx.Stmt:
-        """The products of a group of output blocks and all tiles of a strip, point by point."""
+    def _multiply(self, buffers: _Buffers, group: Any, is_last: Any) -> tirx.Stmt:
+        """The products of a group of output blocks and all tiles of a strip, point by point.
+
+        The last group asks for the pixels of the next strip: earlier ones would not stay in L2.
+        """
         register_tiles = ceil(self.plan.strip / self.plan.tiles)
 
         def register_tile(point: Any, number: Any) -> tirx.Stmt:
             first = self._clamped(number, self.plan.tiles, self.plan.strip)
-            following = partial(self._next_weights, (group, point + 1), (number, register_tiles))
-            return self._multiply_tiles(image, products, (group, point), first, following)
+
+            def prefetches(c: Any) -> list[tirx.Stmt]:
+                pixels = self._next_pixels(buffers, (point, c, first))
+                return [
+                    *self._next_weights((group, point + 1), (number, register_tiles), c),
+                    *(tirx.IfThenElse(is_last, each, None) for each in pixels),
+                ]
+
+            return self._multiply_tiles(buffers, (group, point), first, prefetches)
 
         return self._square((self._shape.points, register_tiles), register_tile)
+
+    def _next_pixels(self, buffers: _Buffers, place: tuple[Any, Any, Any]) -> list[tirx.Stmt]:
+        """Ask for a point's pixels of the next strip's tiles: those of a register tile and an input block.
+
+        Each point of a transformed tile stands for one of its pixels, of which there are as many.
+        """
+        (point, c, first), following, source = place, buffers.following, self.parts.image
+        if following is None:
+            return []
+        width, reach = int(source.shape[3]), self._shape.reach[1]
+
+        def of_tile(t: Any) -> tirx.Stmt:
+            column = following[first + t] + point // reach * width + point % reach
+            return nest.prefetch(source, 0, c, 0, column, 0, into=nest.FAR)
+
+        return [nest.serial(self.plan.tiles, of_tile, self._index)]
 
     def _next_weights(self, outer: tuple[Any, Any], visit: tuple[Any, int], c: Any) -> list[tirx.Stmt]:
         """Ask for a register tile's share of the weights of the next point, of an input block."""
@@ -307,17 +373,17 @@ class _Writer:
 
     def _multiply_tiles(
         self,
-        image: Any,
-        products: Any,
+        buffers: _Buffers,
         outer: tuple[Any, Any],
         first: Any,
-        following: Callable[[Any], list[tirx.Stmt]],
+        prefetches: Callable[[Any], list[tirx.Stmt]],
     ) -> tirx.Stmt:
         """The products of a register tile: sum over the input channels in registers, then store.
 
-        ``following`` has the prefetches of an input block.
+        ``prefetches`` are those of an input block.
         """
         shape, vectors, weights = self._shape, self._vectors, self.parts.weights
+        image, products = buffers.image, buffers.products
         _, point = outer
         sums = nest.registers((self.plan.tiles, shape.blocks, shape.lanes), vectors.dtype, "sums")
 
@@ -339,7 +405,7 @@ class _Writer:
 
         def of_block(c: Any) -> tirx.Stmt:
             channels = nest.serial(shape.lanes, lambda channel: step(c, channel), self._index)
-            return nest.sequence(*following(c), channels)
+            return nest.sequence(*prefetches(c), channels)
 
         return nest.sequence(
             nest.declare(sums),
