@@ -176,6 +176,34 @@ def test_edges_and_batches_are_right(server: CandidateClient, tmp_path: Path, la
     check(server, layer, "x86-64-v3", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("layer", "plan"),
+    [
+        (Layer(4, 2, 2, 64, 32, (56, 51), (1, 1), "relu"), WinogradPlan(5, 13, 1)),
+        (Layer(2, 2, 3, 64, 64, (40, 41), (0, 2), "residual"), WinogradPlan(4, 9, 2)),
+        (Layer(4, 2, 2, 64, 64, (3001,), (1,), "none"), WinogradPlan(4, 22, 1)),
+    ],
+    ids=["one group", "several parts", "a sequence"],
+)
+def test_a_layer_of_an_image_from_beyond_the_cache_is_right(
+    server: CandidateClient, tmp_path: Path, layer: Layer, plan: WinogradPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "winograd_plans", lambda *_: (plan,))
+    check(server, layer, "x86-64-v3", tmp_path)
+
+
+@pytest.mark.parametrize(("size", "prefetches"), [(56, True), (28, False)])
+def test_the_pixels_of_the_next_strip_are_prefetched_if_the_cache_cannot_hold_the_image(
+    size: int, prefetches: bool
+) -> None:
+    layer = Layer(4, 2, 1, 64, 32, (size, size), (1, 1), "relu")
+    data, weights, bias = numbers(1, 64, size, size), numbers(32, 64, 3, 3), numbers(32)
+    with forced(layer.side, layer.blocks):
+        module = scheduled(convolved(layer, data, weights, bias), target_of("x86-64-v3"))
+
+    assert ("following" in module.script()) is prefetches
+
+
 @pytest.mark.parametrize("plan", [WinogradPlan(3, 5, 2), WinogradPlan(1, 1, 1), WinogradPlan(4, 14, 1)])
 def test_every_plan_is_right(
     server: CandidateClient, tmp_path: Path, plan: WinogradPlan, monkeypatch: pytest.MonkeyPatch

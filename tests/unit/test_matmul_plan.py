@@ -5,12 +5,14 @@ import pytest
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.matmul.plan import (
+    MatmulPlan,
     MatmulShape,
     MatmulTile,
     RightOperand,
     panels,
     plan_matmul,
     prefetches_panels,
+    visits,
 )
 from worker.compiler.schedules.processors import Machine
 
@@ -77,26 +79,40 @@ def test_a_small_product_wakes_no_other_thread(rows: int, columns: int, parallel
     assert plan_matmul(MatmulShape(rows, 128, columns, 32), AVX2).parallel is parallel
 
 
-@pytest.mark.parametrize(("tiles", "chunks"), [(22, 4), (22, 3), (28, 2), (7, 7), (25, 1)])
-def test_chunks_have_every_tile_once_and_are_alike(tiles: int, chunks: int) -> None:
-    shares = [nest.share(chunk, tiles, chunks) for chunk in range(chunks)]
-    assert [first + place for first, count in shares for place in range(count)] == list(range(tiles))
-    assert max(count for _, count in shares) - min(count for _, count in shares) <= 1
-
-
-@pytest.mark.parametrize("rows", [197, 392, 1024, 1576])
-@pytest.mark.parametrize("depth", [192, 384, 768])
-def test_no_thread_has_the_larger_chunks(rows: int, depth: int) -> None:
-    machine = replace(AVX512, l2_bytes=1024 * 1024)
-    plan = plan_matmul(MatmulShape(rows, depth, 3072, 32), machine, RightOperand(48))
-    tiles = ceil(rows / plan.tile.rows)
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "threads"),
+    [
+        (1576, 768, 3072, 2),
+        (392, 1024, 4096, 2),
+        (1568, 384, 1536, 4),
+        (25088, 96, 384, 2),
+        (1040, 768, 200, 8),
+    ],
+)
+def test_no_thread_has_many_more_tiles_than_the_others(
+    rows: int, depth: int, columns: int, threads: int
+) -> None:
+    machine = replace(AVX512, threads=threads, l2_bytes=1024 * 1024)
+    plan = plan_matmul(MatmulShape(rows, depth, columns, 32), machine, RightOperand(48))
+    tiles, side = ceil(rows / plan.tile.rows), panels(columns, plan.tile)
     chunks = ceil(tiles / plan.chunk_tiles)
-    assert not plan.chunks_outside or tiles % chunks == 0 or chunks % machine.threads == 0
+    tasks = [nest.share(chunk, tiles, plan.chunk_tiles)[1] for chunk in range(chunks) for _ in range(side)]
+    each = ceil(len(tasks) / threads)
+    busiest = max(sum(tasks[first : first + each]) for first in range(0, len(tasks), each))
+
+    assert plan.chunks_outside
+    assert busiest <= 1.04 * tiles * side / threads
+
+
+def test_every_visit_of_a_smaller_chunk_asks_for_its_share_of_the_next_panel() -> None:
+    tile = MatmulTile(rows=9, vectors=3, lanes=16, chains=1)
+    plan = MatmulPlan(tile, 768, 8, True, False, chunks_outside=True, parts_outside=False)
+    assert visits(MatmulShape(197, 768, 3072, 32), plan) == 7
 
 
 @pytest.mark.parametrize(
     ("depth", "ways", "most_rows"),
-    [(512, 8, 14), (768, 8, 14), (1024, 8, 9), (2048, 8, 9), (3072, 8, 9), (3072, 12, 13), (1000, 8, 14)],
+    [(512, 8, 14), (768, 8, 14), (1024, 8, 10), (2048, 8, 10), (3072, 8, 10), (3072, 12, 14), (1000, 8, 14)],
 )
 def test_the_rows_of_a_tile_do_not_displace_each_other(depth: int, ways: int, most_rows: int) -> None:
     machine = replace(AVX512, fma_ports=1, loads_per_cycle=1, l1_bytes=ways * 4096, l1_ways=ways)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -188,14 +188,19 @@ def ceil_div(number: Size, by: Size) -> Size:
     return (number + by - 1) // by
 
 
-def share(chunk: Any, parts: int, chunks: int) -> tuple[Any, Any]:
+def share(chunk: Any, parts: Size, most: int) -> tuple[Any, Any]:
     """A chunk's first part and the number of its parts, which differs by one at most between chunks.
+
+    If the number of parts is dynamic, the last chunk has what is left.
 
     Args:
         chunk: its index, a number or an expression.
-        parts: all parts.
-        chunks: all chunks.
+        parts: the number of all parts.
+        most: the most parts of a chunk, which decides how many chunks there are.
     """
+    if not isinstance(parts, int):
+        return chunk * most, smaller(most, parts - chunk * most)
+    chunks = ceil(parts / most)
     if parts % chunks == 0:
         return chunk * (parts // chunks), parts // chunks
     first = chunk * parts // chunks

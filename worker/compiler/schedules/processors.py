@@ -60,7 +60,8 @@ class Processor:
         fma_latency: cycles from one multiply-add to the next that adds to its result.
         loads_per_cycle: vectors, or broadcast elements, that are loaded in a cycle.
         l1_kib: first-level data cache.
-        l1_ways: how many lines of memory it keeps that lie a whole number of its ways apart.
+        l1_ways: associativity of the first-level data cache.
+        hides_loops: whether a loop's own instructions issue beside the multiply-adds of a convolution.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: the document that describes the core.
         lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
@@ -81,6 +82,7 @@ class Processor:
     scalable: bool = False
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
     l1_ways: int = 8
+    hides_loops: bool = False
 
 
 SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
@@ -104,7 +106,18 @@ _SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by 
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
-_ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, f"{_AMD_ZEN4}; far bytes by ResNet-18", far_bytes_per_cycle=4)
+_ZEN4 = Processor(
+    512,
+    32,
+    1,
+    4,
+    1,
+    32,
+    1024,
+    f"{_AMD_ZEN4}; far bytes by ResNet-18, loops by 18 convolutions of ResNet-50",
+    far_bytes_per_cycle=4,
+    hides_loops=True,
+)
 _ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5, l1_ways=12)
 _NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True, l1_ways=4)
 _NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True, l1_ways=4)
@@ -219,6 +232,7 @@ class Machine:
     near_bytes_per_cycle: float = NEAR_BYTES_PER_CYCLE
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
     l1_ways: int = 8
+    hides_loops: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -277,6 +291,7 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         scalable=processor.scalable,
         far_bytes_per_cycle=processor.far_bytes_per_cycle,
         l1_ways=processor.l1_ways,
+        hides_loops=processor.hides_loops,
     )
 
 

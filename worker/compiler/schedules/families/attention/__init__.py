@@ -112,7 +112,8 @@ class _Writer(AttentionLoops):
         return self.named(*((place, "place") for place in places.values()), body=task)
 
     def _of_batch(self, batch: Places, chunk: Any, buffers: TaskBuffers) -> tirx.Stmt:
-        tile, (first, count) = self.plan.tile, self._share(chunk)
+        tile = self.plan.tile
+        first, count = nest.share(chunk, self._groups, self.plan.groups)
         last = self._number(self.blocks.row.size - tile.queries)
 
         def of_groups(body: Callable[[QueryGroup], tirx.Stmt]) -> tirx.Stmt:
@@ -131,13 +132,6 @@ class _Writer(AttentionLoops):
             self.times(self._windows(chunk), window),
             *([] if self.is_whole else [of_groups(lambda group: self._finish(group, buffers))]),
         )
-
-    def _share(self, chunk: Any) -> tuple[Any, Any]:
-        """A chunk's first group and the number of its groups."""
-        most, groups = self.plan.groups, self._groups
-        if isinstance(groups, int):
-            return nest.share(chunk, groups, ceil(groups / most))
-        return chunk * most, tirx.Min(self.number(most), groups - chunk * most)
 
     def _number(self, size: nest.Size) -> Any:
         return self.number(size) if isinstance(size, int) else size
@@ -171,7 +165,7 @@ class _Writer(AttentionLoops):
         size = self.plan.window
         if self.blocks.causal is None:
             return self._all_windows
-        first, count = self._share(chunk)
+        first, count = nest.share(chunk, self._groups, self.plan.groups)
         end = (first + count) * self.plan.tile.queries + self.blocks.causal
         return tirx.Min((end + (size - 1)) // size, self._all_windows)
 

@@ -36,6 +36,7 @@ _MIN_QUERIES = 4
 
 _ROW_KEYS = 8
 _MAX_GROUPS = 8
+_TASKS_PER_THREAD = 4
 _MAX_WHOLE = 256
 _MIN_WINDOW = 32
 _GUESSED_SIZE = 256
@@ -100,7 +101,7 @@ class AttentionPlan:
     Attributes:
         tile: the register tiles.
         window: keys of a window; if the number of keys is dynamic, the last window also takes the rest.
-        groups: groups of queries of a task; each window serves them all, one after another.
+        groups: the most groups of queries of a task; each window serves them all, one after another.
         parallel: whether to use several threads.
     """
 
@@ -219,11 +220,17 @@ def _limit(shape: AttentionShape, machine: Machine) -> int:
 
 
 def _groups(groups: int, shape: AttentionShape, machine: Machine, parallel: bool) -> int:
-    """The most groups of a task: as many as leave the busiest thread the fewest groups."""
+    """The most groups of a task: as many as leave the busiest thread the fewest groups.
+
+    Of these, the most that leave each thread four tasks, since users may run more threads.
+    """
     threads = machine.threads if parallel else 1
 
-    def busiest(most: int) -> int:
+    def merit(most: int) -> tuple[int, bool, int]:
         chunks = ceil(groups / most)
-        return ceil(ceil(shape.batches * chunks / threads) * groups / chunks)
+        tasks = shape.batches * chunks
+        busiest = ceil(ceil(tasks / threads) * groups / chunks)
+        return busiest, parallel and tasks < _TASKS_PER_THREAD * threads, -most
 
-    return min(range(1, min(groups, _MAX_GROUPS) + 1), key=lambda most: (busiest(most), -most))
+    most = min(range(1, min(groups, _MAX_GROUPS) + 1), key=merit)
+    return ceil(groups / ceil(groups / most))

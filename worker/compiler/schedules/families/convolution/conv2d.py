@@ -61,7 +61,7 @@ _MAX_SCATTERED = 8
 _MAX_JOINED = 1024
 _TAP_CYCLES = 0.5
 """The cost of a tap of a tile besides its multiply-adds: the loop's own instructions. Lanes as factors make
-one loop of several taps, and if a single multiply-add starts in a cycle, others start beside it."""
+one loop of several taps."""
 _TILE_CYCLES = 20
 """The cost of a tile besides its taps: a mispredicted loop end, the first loads."""
 _TASK_CYCLES = 150
@@ -77,8 +77,9 @@ _MIN_UNROLLED_TAPS = 512
 """Measured on Xeons: unrolling the lanes of such tiles saves 3 to 14 percent of 3x3 convolutions and up to 13
 of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed."""
 _MIN_FAR_TAPS = 256
-"""Measured on Zen 4: unrolling saves 5 to 27 percent of 1x1 convolutions of images from beyond L2, whose
-loads then begin earlier. Others lose up to a tenth."""
+_FAR_IMAGES = 2
+"""Measured on Zen 4: unrolling saves 5 to 21 percent of 1x1 convolutions of images of more than so many times
+L2, whose loads then begin earlier. Others lose up to a tenth."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +216,9 @@ def _unrolls(shape: ConvolutionShape, tile: ConvolutionTile, machine: Machine) -
         or machine.lane_factors
     ):
         return False
-    if _hides_loops(machine):
-        is_far = shape.image * shape.bits // 8 > 2 * machine.l2_bytes
-        is_single = shape.taps == shape.channels * machine.lanes(shape.bits)
+    if machine.hides_loops:
+        is_far = shape.image * shape.bits // 8 > _FAR_IMAGES * machine.l2_bytes
+        is_single = not shape.is_plain and shape.taps == shape.channels * machine.lanes(shape.bits)
         return is_far and is_single and shape.taps >= _MIN_FAR_TAPS
     return shape.taps >= _MIN_UNROLLED_TAPS and not shape.is_plain
 
@@ -307,13 +308,8 @@ def _tile_cycles(tile: ConvolutionTile, columns: int, shape: ConvolutionShape, m
     if weights * shape.taps // tile.parts > machine.l1_bytes // 2:
         near = weights / machine.near_bytes_per_cycle
     slowest = max(multiply_adds, loads, near, machine.fma_latency)
-    loop = 0 if machine.lane_factors or _hides_loops(machine) else _TAP_CYCLES
+    loop = 0 if machine.lane_factors or machine.hides_loops else _TAP_CYCLES
     return slowest + loop + _TILE_CYCLES * tile.parts / shape.taps
-
-
-def _hides_loops(machine: Machine) -> bool:
-    """Whether a loop's own instructions start beside its multiply-adds, of which one starts in a cycle."""
-    return machine.fma_ports <= 1
 
 
 def _loads(tile: ConvolutionTile) -> float:

@@ -139,13 +139,13 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Buffers:
-    """What a task computes for its strip, each with the lanes behind.
+    """What a task computes for its strip.
 
     Attributes:
-        image: ``[point, input block, tile]``: the transformed pixels.
-        products: ``[point, tile, block]``: the products of a group of output blocks.
+        image: ``[point, input block, tile, lane]``: the transformed pixels.
+        products: ``[point, tile, block, lane]``: the products of a group of output blocks.
         following: ``[tile]``: where the pixels of the next strip's tiles begin, in blocks of lanes, if they
-            are prefetched; without lanes.
+            are prefetched.
     """
 
     image: Any

@@ -117,7 +117,7 @@ class Writer:
         """The loop over the tiles of a chunk that use a panel."""
         product, tile = self.product, self.plan.tile
         column = self._clamped(panel, tile.columns, product.column.size)
-        first, tiles = self._share(chunk)
+        first, tiles = nest.share(chunk, self._row_tiles, self.plan.chunk_tiles)
 
         def of_row(index: Any) -> tirx.Stmt:
             row = self._clamped(first + index, tile.rows, product.row_count)
@@ -128,16 +128,6 @@ class Writer:
             )
 
         return nest.serial(tiles, of_row, self._index)
-
-    def _share(self, chunk: Any) -> tuple[Any, Any]:
-        """A chunk's first tile and the number of its tiles, which differs by one at most between chunks.
-
-        If the number of tiles is dynamic, the last chunk has what is left.
-        """
-        tiles, most, chunks = self._row_tiles, self.plan.chunk_tiles, self._chunks
-        if not isinstance(tiles, int) or not isinstance(chunks, int):
-            return chunk * most, nest.smaller(most, tiles - chunk * most)
-        return nest.share(chunk, tiles, chunks)
 
     def _all_depth(self, of_rows: OfRows, most_tiles: int) -> tirx.Stmt:
         """The tiles of a panel, with the whole depth at once or with a part of it for all of them at a time.

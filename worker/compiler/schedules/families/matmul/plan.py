@@ -6,12 +6,12 @@ It takes as many cycles as the slowest of::
     rows * vectors / fma_ports                arithmetic
     (rows + vectors) / loads_per_cycle        loads
     fma_latency / chains                      a sum waits for its previous multiply-add
-    row of the panel, bytes / 24              L2 bandwidth, if a panel outgrows half of L1
-    rows * line of the cache, bytes / 24      the same, if the rows displace each other in L1
+    bytes from L2 / 24                        a row of the panel, if a panel outgrows half of L1, and a line
+                                              of each row, if the rows displace each other in L1
 
-The rows of a tile are a row of the left operand apart. If that is a multiple of a way of L1, such as 4 KiB,
-they share its sets: on Zen 4, whose sets hold eight lines, a layer of 3,072 inputs runs at 210 GFLOP/s with
-tiles of up to ten rows and at 156 with fourteen.
+Consecutive rows of a tile lie one row of the left operand apart, which counts as ``depth`` elements. If that
+is a multiple of a way of L1, such as 4 KiB, the rows share its sets: on Zen 4, whose sets hold eight lines, a
+layer of 3,072 inputs runs at 210 GFLOP/s with tiles of up to ten rows and at 156 with fourteen.
 
 The product takes ``tiles * (depth * step + 5 * rows * vectors)`` cycles. The registers must hold
 ``rows * vectors * chains`` sums, the vectors that several rows share, and one number. ``chains`` sets of sums
@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, gcd
 
 from worker.compiler.schedules.plans import by_rank, either
@@ -56,8 +57,8 @@ _RESERVED_REGISTERS = 1
 _L2_BYTES_PER_CYCLE = 24
 """Bandwidth of L2, for panels of the right operand that do not fit L1."""
 
-_OVERLAPPING_LINES = 1
-"""So many lines more than a set holds cost nothing: later loads begin before earlier ones end."""
+_OVERLAPPING_LINES = 2
+"""Lines beyond the associativity of L1 that cost nothing: later loads begin before earlier ones end."""
 
 _TILE_CYCLES = 20
 """The cost of a tile of four vectors besides its multiply-adds: clear, store, compute addresses."""
@@ -91,6 +92,9 @@ _LEAST_STEPS = 512
 
 _MANY_PANELS = 8
 """With so many panels for each thread, their rest does not keep the other threads waiting for long."""
+
+_MANY_CHUNKS = 8
+"""With so many chunks for each thread, it does not matter which thread has the larger ones."""
 
 _LEAST_TILES = 8
 """For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
@@ -182,7 +186,7 @@ class MatmulPlan:
     Attributes:
         tile: the register tile.
         steps: the depth to sum before the sums join the total; rounding errors grow with it.
-        chunk_tiles: tiles of rows that one task computes with the same columns of the right operand.
+        chunk_tiles: the most tiles of rows that one task computes with the same columns of the right operand.
         parallel: whether to use several threads.
         copies: whether each task copies its columns of the right operand into a panel.
         chunks_outside: whether tasks order chunks outside panels, instead of panels outside chunks.
@@ -254,9 +258,9 @@ def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand,
 
 
 def visits(shape: MatmulShape, plan: MatmulPlan) -> int:
-    """The tiles of rows that a thread computes with a panel before it takes the next one; 0 if too many."""
+    """The fewest tiles of rows that a thread computes with a panel before the next one; 0 if too many."""
     tiles = ceil(shape.rows / plan.tile.rows)
-    found = min(plan.chunk_tiles, tiles) if plan.chunks_outside else tiles
+    found = tiles // ceil(tiles / plan.chunk_tiles) if plan.chunks_outside else tiles
     return found if found <= min(_MOST_VISITS, shape.steps) else 0
 
 
@@ -472,12 +476,31 @@ def _chunk_tiles(
         side = shape.batches * panels(shape.columns, tile)
         while side * chunks < 4 * machine.threads and (side * chunks) % machine.threads and chunks < tiles:
             chunks += 1
-        if outside:
-            chunks = _even(chunks, tiles, machine.threads)
+        if outside and chunks < _MANY_CHUNKS * machine.threads:
+            chunks = _even(chunks, tiles, side, machine.threads)
     return ceil(tiles / chunks)
 
 
-def _even(chunks: int, tiles: int, threads: int) -> int:
-    """As many chunks, or up to twice as many, so that no thread has a larger one than the others."""
-    counts = (ceil(tiles / ceil(tiles / count)) for count in range(chunks, min(2 * chunks, tiles) + 1))
-    return next((count for count in counts if tiles % count == 0 or count % threads == 0), chunks)
+def _even(chunks: int, tiles: int, side: int, threads: int) -> int:
+    """As many chunks, or up to twice as many, so that the busiest thread has the fewest tiles.
+
+    Args:
+        chunks: the number of chunks.
+        tiles: the tiles of rows in all chunks.
+        side: the panels that each chunk is multiplied with.
+        threads: each takes as many tasks, one after another, or fewer.
+    """
+
+    def busiest(count: int) -> int:
+        def before(task: int) -> int:
+            whole, rest = divmod(task, side)
+            first, following = whole * tiles // count, (whole + 1) * tiles // count
+            return first * side + rest * (following - first)
+
+        tasks = count * side
+        each = ceil(tasks / threads)
+        ends = [min(each * thread, tasks) for thread in range(threads + 1)]
+        return max(before(end) - before(start) for start, end in pairwise(ends))
+
+    counts = {ceil(tiles / ceil(tiles / count)) for count in range(chunks, min(2 * chunks, tiles) + 1)}
+    return min(counts, key=lambda count: (busiest(count), count))
