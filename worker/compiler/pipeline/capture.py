@@ -55,7 +55,13 @@ from worker.compiler.frontend.sample_inputs import (
 )
 from worker.compiler.frontend.seeds import draws, take_seed
 from worker.compiler.frontend.signature import match_inputs
-from worker.compiler.frontend.state import SharedTensors, expose_state, held_or_zeros, shared_state
+from worker.compiler.frontend.state import (
+    SharedTensors,
+    expose_state,
+    held_or_zeros,
+    shared_state,
+    state_name,
+)
 from worker.compiler.frontend.stateful import refuse_training, runs_differ, sets_attributes
 from worker.compiler.frontend.torchscript.convert import ScriptConversionError
 from worker.compiler.pipeline.capture_module import capture_module
@@ -100,6 +106,7 @@ def capture(upload: Upload, context: StageContext) -> Captured:
     graphs = GraphRecorder(context.output) if upload.request.inspect.graph else None
     first, *others = _with_shared_state(upload.entries, context, graphs)
     refuse_contradicting_states((first, *others))
+    refuse_names_of_states((first, *others))
     refuse_missing_images(upload.request.inspect.images, (first, *others))
     if not others:
         return first
@@ -215,6 +222,31 @@ def refuse_contradicting_states(entries: Sequence[Captured]) -> None:
                     f"entry '{entry.upload.entry}': the state '{name}' begins as {value.dtype}"
                     f"{list(value.shape)} with other values than in an earlier entry"
                 )
+                raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+
+
+def refuse_names_of_states(entries: Sequence[Captured]) -> None:
+    """Refuse a state with the name of a tensor of any entry point, or of another state.
+
+    Raises:
+        JobError: ``model-stateful``.
+    """
+    held: dict[str, str] = {}
+    for buffer in dict.fromkeys(buffer for entry in entries for buffer in entry.state_buffers):
+        known = held.setdefault(state_name(buffer), buffer)
+        if known != buffer:
+            detail = (
+                f"the states '{known}' and '{buffer}' would both be named '{state_name(buffer)}'; rename one"
+            )
+            raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+    for entry in entries:
+        own = (*entry.input_specs[: entry.own_inputs], *entry.output_specs[: entry.own_outputs])
+        for name in (spec.name for spec in own if spec.name in held):
+            detail = (
+                f"an input or output is named '{name}', as is the state that the model keeps in "
+                f"'{held[name]}'; rename the argument or the key of the result"
+            )
+            with in_entry(entry.upload.entry):
                 raise JobError(ErrorCode.MODEL_STATEFUL, detail)
 
 
@@ -352,10 +384,8 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
     """Load the original again, and run it beside the program with exposed state.
 
     Raises:
-        JobError: ``model-stateful``: the program does not do in every call what the original does, or one of
-            its tensors has the name of a state.
+        JobError: ``model-stateful``: the program does not do in every call what the original does.
     """
-    _refuse_names_of_states(captured, stateful)
     model = _loaded_anew(captured)
     program = stateful.program.module(check_guards=False)
     state = stateful.initial(model.original)
@@ -382,17 +412,6 @@ def _with_state(captured: Captured, stateful: StatefulProgram, calls: tuple[Tens
         samples=tuple(samples[1:]),
         state_buffers=stateful.buffers,
     )
-
-
-def _refuse_names_of_states(captured: Captured, stateful: StatefulProgram) -> None:
-    taken = {spec.name for spec in (*captured.input_specs, *captured.output_specs)}
-    for buffer, name in zip(stateful.buffers, stateful.names, strict=True):
-        if name in taken:
-            detail = (
-                f"an input or output is named '{name}', as is the state that the model keeps in '{buffer}'; "
-                "rename the argument or the key of the result"
-            )
-            raise JobError(ErrorCode.MODEL_STATEFUL, detail)
 
 
 def _with_seed(captured: Captured) -> Captured:
