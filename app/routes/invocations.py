@@ -238,7 +238,7 @@ async def _receive(service: TenantService, request: Request, expected: Digest | 
 
 
 def _needs(job: Compilation) -> Needs | None:
-    """What a worker must have. While a search goes on, only the target of the request is known."""
+    """What a worker must have. A bundle that an earlier release published early has the request's target."""
     if job.target is not None:
         return needs_of_library(job.target)
     return needs_of(job.request.target)

@@ -213,7 +213,7 @@ class Compilation(Document):
         default=None, description="Its place in the queue; null unless it is queued."
     )
     target: ResolvedTarget | None = Field(
-        default=None, description="The target with every choice made; null until it succeeds."
+        default=None, description="The target with every choice made; null until a bundle can be downloaded."
     )
     stage: Stage | None = Field(
         default=None, description="The running stage, or the last one that ran; null before the first."

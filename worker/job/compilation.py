@@ -140,7 +140,8 @@ def _publish(benchmarked: Benchmarked, publish: Callable[[EarlyBundleMade], Earl
     """Why an early bundle in the output folder was not published; empty if it was."""
     if benchmarked.result is None:
         return "the library was not measured"
-    return publish(EarlyBundleMade(figures=_figures(benchmarked, benchmarked.result))).refusal
+    target = benchmarked.verified.captured.upload.target.resolved
+    return publish(EarlyBundleMade(target=target, figures=_figures(benchmarked, benchmarked.result))).refusal
 
 
 def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compiled:

@@ -128,6 +128,7 @@ class EarlyBundleMade(Document):
     """The job waits until a bundle in its ``output`` folder is checked and published."""
 
     kind: Literal["early-bundle-made"] = "early-bundle-made"
+    target: ResolvedTarget
     figures: Annotated[Figures, AfterValidator(_finite)]
 
 

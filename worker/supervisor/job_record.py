@@ -10,6 +10,7 @@ from bessemer.contract.job import Artifact, Figures, Progress
 from bessemer.contract.report import ModelEstimate, StageTime
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
+from bessemer.contract.target import ResolvedTarget
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs
 from bessemer.store.rows.lifecycle import Attempt
@@ -154,9 +155,9 @@ class CompilationRecord(JobRecord):
         if finished:
             self._finished = stage
 
-    def published(self, figures: Figures, artifacts: tuple[Artifact, ...]) -> None:
+    def published(self, target: ResolvedTarget, figures: Figures, artifacts: tuple[Artifact, ...]) -> None:
         """Record that a bundle can be downloaded while the job runs."""
-        self._record(partial(self._jobs.publish, *self._job, figures, artifacts))
+        self._record(partial(self._jobs.publish, *self._job, target, figures, artifacts))
 
     def waits(self, detail: str) -> None:
         """Record what the job waits for, as the progress of the stage that runs."""

@@ -91,12 +91,20 @@ class Jobs(CancellableRows):
         self._advance(job_id, attempt, {"progress": document}, EventType.PROGRESS, document)
 
     def publish(
-        self, job_id: JobId, attempt: Attempt, figures: Figures | None, artifacts: tuple[Artifact, ...]
+        self,
+        job_id: JobId,
+        attempt: Attempt,
+        target: ResolvedTarget,
+        figures: Figures | None,
+        artifacts: tuple[Artifact, ...],
     ) -> None:
-        """Make files of a running job downloadable, in place of earlier ones; they are stored already."""
+        """Make files of a running job downloadable, in place of earlier ones, and record their target.
+
+        They are stored already.
+        """
         files = _documents(artifacts)
         shown = {"figures": figures.model_dump(mode="json") if figures else None, "artifacts": files}
-        published = {"artifacts": files}
+        published = {"artifacts": files, "target": target.model_dump(mode="json")}
         with self._moving(job_id, attempt, published, EventType.PUBLISHED, shown) as connection:
             _refer(connection, job_id, artifacts)
 

@@ -56,7 +56,7 @@ def test_the_data_of_every_event_is_documented(store: Store) -> None:
     store.jobs.stage_started(JOB, attempt, Stage.TUNE)
     progress(store, attempt, 7)
     store.jobs.stage_finished(JOB, attempt, StageTime(stage=Stage.TUNE, seconds=1))
-    store.jobs.publish(JOB, attempt, FIGURES, ARTIFACTS)
+    store.jobs.publish(JOB, attempt, TARGET, FIGURES, ARTIFACTS)
     store.jobs.succeed(JOB, attempt, TARGET, True, FIGURES, ARTIFACTS)
     store.jobs.fail("job-failed", begun(store, "job-failed"), a_problem(), ARTIFACTS)
     store.jobs.cancel_finished("job-cancelled", begun(store, "job-cancelled"))

@@ -31,7 +31,7 @@ OWNERS_MOVES: dict[str, Callable[[Store, Attempt], object]] = {
     "progress": lambda store, attempt: store.jobs.progress(
         JOB, attempt, Progress(stage=Stage.TUNE, done=1, total=2)
     ),
-    "publish": lambda store, attempt: store.jobs.publish(JOB, attempt, FIGURES, ARTIFACTS),
+    "publish": lambda store, attempt: store.jobs.publish(JOB, attempt, TARGET, FIGURES, ARTIFACTS),
     "succeed": lambda store, attempt: store.jobs.succeed(JOB, attempt, TARGET, True, FIGURES, ARTIFACTS),
     "fail": lambda store, attempt: store.jobs.fail(JOB, attempt, a_problem()),
     "cancel_finished": lambda store, attempt: store.jobs.cancel_finished(JOB, attempt),
@@ -104,9 +104,9 @@ def published(store: Store) -> Attempt:
     """A running job whose second bundle has replaced the first."""
     own(store).jobs.submit(JOB, a_request())
     attempt = started(store.jobs, JOB, "worker-1")
-    store.jobs.publish(JOB, attempt, FIGURES, (BUNDLE,))
+    store.jobs.publish(JOB, attempt, TARGET, FIGURES, (BUNDLE,))
     assert get(store).artifacts == (BUNDLE,)
-    store.jobs.publish(JOB, attempt, FIGURES, (BETTER,))
+    store.jobs.publish(JOB, attempt, TARGET, FIGURES, (BETTER,))
     return attempt
 
 
@@ -114,6 +114,7 @@ def test_a_bundle_published_early_replaces_the_one_before_it(store: Store) -> No
     published(store)
     job = get(store)
     assert (job.state, job.artifacts, job.figures) == (JobState.RUNNING, (BETTER,), None)
+    assert job.target == TARGET
     assert event_types(store)[-2:] == [EventType.PUBLISHED] * 2
     event = own(store).jobs.events_after(JOB, 0)[-1]
     assert [file["digest"] for file in event.data["artifacts"]] == [BETTER.digest]
@@ -123,7 +124,7 @@ def test_a_bundle_published_early_replaces_the_one_before_it(store: Store) -> No
 def test_a_job_that_fails_later_keeps_the_bundle_it_published(store: Store) -> None:
     attempt = published(store)
     store.jobs.fail(JOB, attempt, a_problem(), (LOG_FILE,))
-    assert get(store).artifacts == (BETTER, LOG_FILE)
+    assert (get(store).artifacts, get(store).target) == ((BETTER, LOG_FILE), TARGET)
 
 
 def test_a_job_that_is_cancelled_or_lost_later_keeps_the_bundle_it_published(store: Store) -> None:
@@ -131,7 +132,7 @@ def test_a_job_that_is_cancelled_or_lost_later_keeps_the_bundle_it_published(sto
     started(store.jobs, JOB, "worker-2")
     assert get(store).artifacts == (BETTER,)
     with pytest.raises(FencedError):
-        store.jobs.publish(JOB, attempt, FIGURES, (BUNDLE,))
+        store.jobs.publish(JOB, attempt, TARGET, FIGURES, (BUNDLE,))
     own(store).jobs.request_cancel(JOB)
     assert get(store).artifacts == (BETTER,)
 
@@ -139,7 +140,7 @@ def test_a_job_that_is_cancelled_or_lost_later_keeps_the_bundle_it_published(sto
 def test_the_last_bundle_replaces_those_published_early(store: Store) -> None:
     attempt = published(store)
     store.jobs.succeed(JOB, attempt, TARGET, True, FIGURES, (BETTER, LOG_FILE))
-    assert get(store).artifacts == (BETTER, LOG_FILE)
+    assert (get(store).artifacts, get(store).target) == ((BETTER, LOG_FILE), TARGET)
 
 
 def test_a_job_runs_through_all_its_moves(store: Store) -> None:

@@ -137,7 +137,8 @@ EARLY = """
     print(os.read(devices._answers, 4096), flush=True)
     os._exit(3)
 """
-EARLY_LINE = EarlyBundleMade(figures=COMPILED.figures).model_dump_json().encode() + b"\n"
+EARLY_MADE = EarlyBundleMade(target=COMPILED.target, figures=COMPILED.figures)
+EARLY_LINE = EARLY_MADE.model_dump_json().encode() + b"\n"
 PUBLISHING = TuneOptions(trials=1, publish_early=True)
 
 
