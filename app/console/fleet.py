@@ -74,6 +74,7 @@ def _meters(tenant: TenantService) -> tuple[Meter, ...]:
         Meter("Queued compilations", usage.queued_jobs, ""),
         Meter("Uploads in progress", usage.uploads, ""),
         Meter("Stored files", usage.stored_bytes, "bytes"),
+        Meter("Tuning records", usage.record_bytes, "bytes"),
         Meter("Worker time today", usage.worker_seconds, "seconds"),
     )
 

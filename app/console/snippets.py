@@ -119,8 +119,8 @@ def _path(file: str) -> str:
 
 
 def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
-    if not _has_command(document.get("target")):
-        return "# the command line gives all targets the same options: send the request as JSON"
+    if reason := _why_no_command(document):
+        return f"# the command line gives {reason}: send the request as JSON"
     parts = [f"bessemer compile {shlex.quote(model.path)}"]
     target = document.get("target")
     for name, value in _targets(target):
@@ -131,11 +131,7 @@ def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
         parts.append(f"--dimension {name}={DimensionRange.model_validate(limits)}")
     for name, value in document.get("constants", {}).items():
         parts.append(f"--constant {shlex.quote(f'{name}={json.dumps(value)}')}")
-    names = document.get("extension_names", {})
-    parts += [
-        f"--extension {shlex.quote(names.get(each, 'FILE.py'))}" for each in document.get("extensions", ())
-    ]
-    parts += [f"--extension {shlex.quote(_path(file))}" for file in model.extensions]
+    parts += _extension_options(document, model)
     for name, entry in document.get("entries", {}).items():
         parts.append(f"--entry {shlex.quote(_entry(name, entry))}")
     for name in ("device", "name"):
@@ -143,10 +139,36 @@ def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
             parts.append(f"--{name} {shlex.quote(str(document[name]))}")
     for name, value in document.get("labels", {}).items():
         parts.append(f"--label {shlex.quote(f'{name}={value}')}")
-    options = {name: value for name, value in document.items() if name not in FLAGS}
-    parts += [f"--option {shlex.quote(f'{path}={text}')}" for path, text in _leaves(options)]
+    options = _leaves({name: value for name, value in document.items() if name not in FLAGS})
+    parts += [
+        f"--option {shlex.quote(f'{path}={text}')}"
+        for path, text in options
+        if not path.startswith("tune.schedules.")
+    ]
     parts.append(f"--url {shlex.quote(url)}")
     return _joined(parts)
+
+
+def _extension_options(document: Mapping[str, Any], model: Model) -> Iterator[str]:
+    """The options for files of schedules and of other extensions."""
+    names, of_schedules = document.get("extension_names", {}), set[str]()
+    for function, source in document.get("tune", {}).get("schedules", {}).items():
+        file, colon, own = source.partition(":")
+        of_schedules.add(file)
+        yield f"--schedule {shlex.quote(f'{function}={names.get(file, file)}{colon}{own}')}"
+    for digest in document.get("extensions", ()):
+        if of_schedules.isdisjoint({digest, names.get(digest)}):
+            yield f"--extension {shlex.quote(names.get(digest, 'FILE.py'))}"
+    yield from (f"--extension {shlex.quote(_path(file))}" for file in model.extensions)
+
+
+def _why_no_command(document: Mapping[str, Any]) -> str:
+    """What options of the command line cannot say of a request; empty if they say all."""
+    if not _has_command(document.get("target")):
+        return "all targets the same options"
+    if not all(map(_is_short, document.get("entries", {}).values())):
+        return "all entry points the same constants and dimensions"
+    return ""
 
 
 def _has_command(target: Any) -> bool:
@@ -183,9 +205,16 @@ def _target_name(target: Any) -> str:
     return str(target.get("preset", ""))
 
 
+def _is_short(entry: Any) -> bool:
+    """Whether ``--entry`` describes an entry point."""
+    return not isinstance(entry, Mapping) or not (entry.get("constants") or entry.get("dimensions"))
+
+
 def _entry(name: str, entry: Any) -> str:
-    method = f"={entry['method']}" if isinstance(entry, Mapping) and entry.get("method") else ""
-    return f"{name}{method}"
+    fields = entry if isinstance(entry, Mapping) else {}
+    own = f"={fields['method']}" if fields.get("method") else f"={name}.pt2" if fields.get("model") else ""
+    inputs = (str(InputSpec.model_validate(spec)) for spec in fields.get("inputs", ()))
+    return ",".join((f"{name}{own}", *inputs))
 
 
 def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -213,9 +242,17 @@ def _python(document: Mapping[str, Any], model: Model, url: str) -> str:
         "",
         f"client = Client({url!r})",
         f"{'group' if several else 'job'} = {call}",
-        "group.wait()" if several else 'job.wait().download("bundle")',
+        "group.wait()" if several else f"job.wait(){'' if _stops_early(document) else _DOWNLOAD}",
     ]
     return "\n".join(lines)
+
+
+_DOWNLOAD = '.download("bundle")'
+
+
+def _stops_early(document: Mapping[str, Any]) -> bool:
+    """Whether a request has no bundle."""
+    return str(document.get("stop_after", "package")) != "package"
 
 
 def _python_document(document: Mapping[str, Any], model: Model, url: str) -> str:

@@ -22,8 +22,11 @@ def tick(milliseconds: float) -> str:
 
 def seconds(value: float) -> str:
     """A time of a stage or a compilation."""
-    minutes, rest = divmod(value, 60)
-    return f"{minutes:.0f} min {rest:.0f} s" if minutes else f"{value:.1f} s"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def size(count: int) -> str:

@@ -128,6 +128,11 @@ def compile_model(
             schedules,
         )
         draft = replace(draft, records=records)
+        if detach and output is not None:
+            raise InvalidArgumentError(
+                "--detach does not wait for a bundle: leave out --output, and fetch it with "
+                "`bessemer download ID --output DIR`"
+            )
         if follow_best and (output is None or draft.targets or detach):
             raise InvalidArgumentError("--follow-best needs --output, one target, and no --detach")
         if output is not None:

@@ -170,9 +170,15 @@ def _run(session: "Session", entry: "Entry", tokens: Sequence[int], position: in
     import numpy as np
 
     values = (tokens, range(position, position + len(tokens)))
+    specs = _without_seed(entry)
+    largest = np.iinfo(specs[0].dtype).max
+    if max(tokens) > largest:
+        raise InvalidArgumentError(
+            f"token {max(tokens)} is larger than {largest}, the most of {specs[0].dtype}"
+        )
     inputs = {
         spec.name: np.array(value, spec.dtype).reshape(spec.shape)
-        for spec, value in zip(_without_seed(entry), values, strict=False)
+        for spec, value in zip(specs, values, strict=False)
     }
     outputs = session.run(inputs, entry.name)
     logits = outputs[entry.outputs[0].name]

@@ -48,7 +48,8 @@ def invoke(
     ] = (DEFAULT_RUNS),
     entry: RunEntryOption = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
+        Path | None,
+        typer.Option(metavar="FILE.npz", dir_okay=False, help="Write the outputs to this file, by name."),
     ] = None,
     json: JsonOption = False,
     url: UrlOption = None,

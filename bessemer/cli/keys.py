@@ -1,6 +1,7 @@
 """``bessemer keys``: create, list, revoke and rotate API keys, straight in the database."""
 
 import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -148,7 +149,15 @@ def _existing(stored: "Keys", text: str) -> ApiKey:
 
 
 def _record(audit: "Audit", action: str, key: ApiKey) -> None:
-    audit.record(f"cli:{getpass.getuser()}", key.tenant, f"keys {action}", f"/v1/keys/{key.id}")
+    audit.record(f"cli:{_user()}", key.tenant, f"keys {action}", f"/v1/keys/{key.id}")
+
+
+def _user() -> str:
+    """The user's name, or its number where the system has no name for it, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _show(created: NewApiKey, json: bool) -> None:

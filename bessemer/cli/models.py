@@ -47,10 +47,11 @@ from bessemer.contract.fleet import OfferedPreset, TargetList
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, graph_rows
 from bessemer.contract.job import JobState
 from bessemer.contract.model import Model, ModelFormat, ModelPage, ModelState
+from bessemer.contract.problem import ErrorCode
 from bessemer.contract.service import Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Preset
-from bessemer.errors import InvalidArgumentError, ModelRejectedError
+from bessemer.errors import InvalidArgumentError, ModelRejectedError, RequestRefusedError
 
 WIDTH = 100
 TARGET_HEADINGS = ("target", "build", "verify", "measure", "description")
@@ -96,16 +97,31 @@ def targets(json: JsonOption = False, url: UrlOption = None) -> None:
     """List the targets for compilations, and how the live workers build, verify and measure each."""
     with connected(url) as client:
         found = client.targets()
-        print_result(found, target_lines(found, client.workers().items), json)
+        print_result(found, target_lines(found, _workers(client)), json)
+
+
+def _workers(client: Client) -> tuple[Worker, ...] | None:
+    """The live workers; None for a key that may not list them."""
+    try:
+        return client.workers().items
+    except RequestRefusedError as error:
+        if error.problem.code is ErrorCode.FORBIDDEN:
+            return None
+        raise
 
 
 NO_WORKER = "no worker is live, so nothing can be built, verified or measured now"
 
 
-def target_lines(targets: TargetList, workers: Iterable[Worker] = ()) -> Iterator[str]:
-    """The presets with what the fleet can do for each, and the processors."""
-    live = tuple(workers)
-    if not live:
+def target_lines(targets: TargetList, workers: Iterable[Worker] | None = ()) -> Iterator[str]:
+    """The presets with what the fleet can do for each, and the processors.
+
+    Args:
+        targets: what the server offers.
+        workers: the live workers; None if they are unknown.
+    """
+    live = tuple(workers or ())
+    if workers is not None and not live:
         yield NO_WORKER
     rows = [(preset.name, *_means(preset), _described(preset, live)) for preset in targets.items]
     yield from aligned([TARGET_HEADINGS, *rows])

@@ -8,9 +8,18 @@ from typing import Annotated
 import typer
 
 from bessemer.cli.arguments import LimitOption, aware
-from bessemer.cli.output import JsonOption, UrlOption, connected, print_lines, print_result, results, table
+from bessemer.cli.output import (
+    JsonOption,
+    UrlOption,
+    connected,
+    errors,
+    print_lines,
+    print_result,
+    results,
+    table,
+)
 from bessemer.contract.cost_model import LearnedCostModel, RankedFamily
-from bessemer.contract.records import RecordPage, TuningRecord
+from bessemer.contract.records import MAX_EXPORTED, RecordPage, TuningRecord
 from bessemer.figures.words import percent
 
 HEADINGS = (
@@ -90,12 +99,16 @@ def export(
     since: SinceFilter = None,
     url: UrlOption = None,
 ) -> None:
-    """Write tuning records as a JSON database of TVM's MetaSchedule."""
+    """Write tuning records, at most 2,000, as a JSON database of TVM's MetaSchedule."""
     with connected(url) as client:
         count = client.export_records(
             folder, target=target, threads=threads, workload=workload, won=won, since=aware(since)
         )
         print_lines(results, f"{folder}: {count} records")
+        if count >= MAX_EXPORTED:
+            print_lines(
+                errors, f"an export has at most {MAX_EXPORTED} records: narrow it with --target or --since"
+            )
 
 
 @records.command("import")

@@ -17,7 +17,14 @@ from bessemer.client import Client, Job
 from bessemer.client.outages import Outage
 from bessemer.contract.job import Compilation, Event, JobState
 from bessemer.contract.queue import QueuePlace
-from bessemer.errors import BessemerError, CompilationCancelledError, CompilationFailedError, ConflictError
+from bessemer.errors import (
+    BessemerError,
+    CompilationCancelledError,
+    CompilationFailedError,
+    ConflictError,
+    ProblemError,
+    UnreachableError,
+)
 
 FIRST_PAUSE_SECONDS = 0.05
 SOON_SECONDS = 0.2
@@ -203,6 +210,7 @@ class QueueLimit:
 
 
 def print_missing_worker(client: Client, console: Console) -> None:
-    """Print a note if no worker is alive: the job waits until one starts."""
-    if not client.readiness().workers:
-        print_lines(console, "queued, waiting for a live worker")
+    """Print a note if no worker is alive: the job waits until one starts. A proxy may hide whether one is."""
+    with suppress(UnreachableError, ProblemError):
+        if not client.readiness().workers:
+            print_lines(console, "queued, waiting for a live worker")

@@ -289,7 +289,8 @@ def _arrange(
         return tuple(arguments.values()), {}
     _check_names({**arguments, **constants}, parameters)
     leading = list(parameters)[: len(arguments)]
-    if set(leading) == set(arguments):
+    by_place = all(parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY for name in leading)
+    if by_place and set(leading) == set(arguments):
         return tuple(arguments[name] for name in leading), {}
     return (), arguments
 

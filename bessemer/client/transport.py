@@ -155,7 +155,7 @@ class _Driver:
             with closing(flow):
                 yield
         except UnreachableError as error:
-            text = f"cannot reach a Bessemer server at {self._settings.url}: {error}"
+            text = f"cannot reach a Bessemer server at {self.address}: {error}"
             raise type(error)(text) from error.__cause__
 
 

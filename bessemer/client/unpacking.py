@@ -35,7 +35,8 @@ def unpack(archive: Path, directory: Path, caps: Caps = Caps()) -> Path:
         BundleError: the archive is damaged or too large, contains a link, a device or an unsafe path, does
             not match its checksums, or cannot be written.
     """
-    parent = directory.absolute().parent
+    # an existing directory may be on another file system than its parent, or its parent may not be writable
+    parent = directory.resolve() if directory.is_dir() else directory.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bessemer-", dir=parent) as name:
         folder = Path(name)

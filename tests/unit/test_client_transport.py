@@ -1,6 +1,7 @@
 """Retries, errors and requests of both clients, on httpx's mock transport."""
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -238,6 +239,16 @@ def test_the_url_comes_from_the_argument_then_the_environment(monkeypatch: pytes
     assert make_settings("http://here:2", 1).url == "http://here:2"
     monkeypatch.delenv("BESSEMER_URL")
     assert make_settings(None, 1).url == "http://127.0.0.1:8000"
+
+
+def test_an_unreachable_server_is_named_without_its_password() -> None:
+    page = httpx.MockTransport(lambda _: httpx.Response(200, html="<h1>a login page</h1>"))
+    with (
+        Client("http://me:secret@there:8000", transport=page) as client,
+        pytest.raises(UnreachableError, match=re.escape("at http://me:[secure]@there:8000: ")) as caught,
+    ):
+        client.targets()
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Client, "Client"), (AsyncClient, "AsyncClient")])

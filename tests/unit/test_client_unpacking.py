@@ -77,6 +77,15 @@ def test_a_correct_bundle_is_unpacked(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == bundle_files()
 
 
+def test_a_bundle_is_unpacked_within_a_folder_that_exists(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "link").symlink_to(elsewhere)
+    folder = unpack(pack_files(tmp_path / "b.tar.zst", bundle_files()), tmp_path / "link")
+    assert (folder / "model.so").read_bytes() == LIBRARY
+    assert sorted(path.name for path in elsewhere.iterdir()) == sorted(bundle_files())
+
+
 def test_a_second_bundle_replaces_the_first(tmp_path: Path) -> None:
     archive = pack_files(tmp_path / "b.tar.zst", bundle_files())
     folder = unpack(archive, tmp_path / "out")

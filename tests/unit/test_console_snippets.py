@@ -171,6 +171,36 @@ def test_the_code_has_the_files_of_extensions_that_the_form_uploads() -> None:
     assert "client.upload_extension(file)" in document and "'extensions': extensions" in document
 
 
+def test_the_command_names_the_files_of_schedules_and_not_as_extensions() -> None:
+    request = {
+        "target": "host",
+        "extensions": [DIGEST, OTHER],
+        "extension_names": {DIGEST: "mine.py", OTHER: "tiles.py"},
+        "tune": {"schedules": {"fused_linear*": f"{OTHER}:tile"}},
+    }
+    command = snippets(request, Model("mlp.pt2", ""), URL, False).command
+    assert "--schedule 'fused_linear*=tiles.py:tile'" in command
+    assert "--extension mine.py" in command
+    assert "--extension tiles.py" not in command
+    assert "--option" not in command
+
+
+def test_the_command_has_the_inputs_of_entry_points_or_says_that_it_cannot() -> None:
+    x = {"name": "x", "shape": [1, 784]}
+    entries = {"large": {"inputs": [{**x, "shape": [64, 784]}]}, "small": {"inputs": [x], "method": "step"}}
+    request = {"target": "host", "entries": entries}
+    command = snippets(request, Model("mlp.pt2", ""), URL, False).command
+    assert "--entry large,x=64x784:float32" in command
+    assert "--entry small=step,x=1x784:float32" in command
+    constant = {"target": "host", "entries": {"small": {"constants": {"sr": 8000}}}}
+    assert snippets(constant, Model("mlp.pt2", ""), URL, False).command.startswith("# the command line gives")
+
+
+def test_the_code_of_a_preflight_downloads_nothing() -> None:
+    code = snippets({"target": "host", "stop_after": "translate"}, Model("mlp.pt2", ""), URL, False)
+    assert code.python.splitlines()[-1] == "job.wait()"
+
+
 @pytest.mark.parametrize("case", [case for case in REQUESTS if case not in NO_COMMAND])
 def test_the_command_line_makes_the_request(case: str) -> None:
     text = snippets(REQUESTS[case], Model("mlp.pt2", ""), URL, False).command

@@ -326,6 +326,21 @@ def test_the_printed_command_line_makes_the_same_request(request_: CompilationRe
     assert parse_command(line) == request_
 
 
+def test_the_printed_command_line_names_extensions_and_the_files_of_schedules() -> None:
+    mine, tiles = "1" * 64, "2" * 64
+    names = {mine: "mine.py", tiles: "tiles.py"}
+    request = CompilationRequest(
+        model=MODEL,
+        target=PresetTarget(preset="host"),
+        extensions=(mine, tiles),
+        extension_names=names,
+        tune=TuneOptions(schedules={"matmul": f"{tiles}:tile"}),
+    )
+    line = " ".join(command_lines(request, names))
+    asked = "--target host --schedule matmul=tiles.py:tile --extension mine.py"
+    assert line == f"bessemer compile MODEL {asked} --output DIR"
+
+
 OPTIONS = ("--input", "--dimension", "--option", "--constant")
 
 

@@ -2,9 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from bessemer.contract.model import ModelFormat
@@ -22,7 +23,9 @@ from bessemer.figures import charts, words
 from bessemer.figures.headline import Headline, make_headline
 from worker.measure.statistics import agrees, largest, total_ms
 
-ARGUMENTS = ("model", "name", "inputs", "dimensions", "constants", "entries", "extensions")
+ARGUMENTS = frozenset(
+    {"model", "name", "inputs", "dimensions", "constants", "entries", "extensions", "extension_names"}
+)
 """Fields of a request that have their own command-line options."""
 
 SHOWN_CURVES = 12
@@ -156,7 +159,7 @@ def make_view(report: Report) -> View:
         phases=group_passes(report.passes),
         passes_seconds=sum(entry.seconds for entry in report.passes),
         operators=tuple(sorted(report.operators.items(), key=lambda item: (-item[1], item[0]))),
-        reproduce=command_lines(report.request, (each.name for each in report.extensions)),
+        reproduce=command_lines(report.request, {each.digest: each.name for each in report.extensions}),
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
@@ -242,12 +245,14 @@ def group_passes(passes: tuple[PassTime, ...]) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def command_lines(request: CompilationRequest, extensions: Iterable[str] = ()) -> tuple[str, ...]:
+def command_lines(
+    request: CompilationRequest, extensions: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
     """The command that requests the same compilation, one argument per line.
 
     Args:
         request: the request.
-        extensions: the file names of its extensions.
+        extensions: the file names of its extensions, by digest.
     """
     target = request.target
     parts = ["bessemer compile MODEL"]
@@ -258,7 +263,13 @@ def command_lines(request: CompilationRequest, extensions: Iterable[str] = ()) -
     constants = {name: json.dumps(value) for name, value in request.constants.items()}
     parts += [f"--constant {shlex.quote(f'{name}={value}')}" for name, value in constants.items()]
     parts += [f"--entry {shlex.quote(_entry_text(*entry))}" for entry in request.entries.items()]
-    parts += [f"--extension {shlex.quote(name)}" for name in extensions]
+    of_schedules = set()
+    for function, source in request.tune.schedules.items():
+        file, colon, own = source.partition(":")
+        of_schedules.add(file)
+        parts.append(f"--schedule {shlex.quote(f'{function}={extensions.get(file, file)}{colon}{own}')}")
+    others = (name for digest, name in extensions.items() if of_schedules.isdisjoint({digest, name}))
+    parts += [f"--extension {shlex.quote(name)}" for name in others]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 
@@ -271,6 +282,7 @@ def _entry_text(name: str, entry: Entry) -> str:
 def changed_options(request: CompilationRequest) -> tuple[tuple[str, str], ...]:
     """The options with non-default values, as pairs of dotted name and command-line value."""
     given: dict[str, Any] = request.model_dump(mode="json", exclude_defaults=True)
+    given.get("tune", {}).pop("schedules", None)
     asked = {name: value for name, value in given.items() if name not in ARGUMENTS}
     options = ((name, _option_text(value)) for name, value in _leaves(asked, ""))
     return tuple(option for option in options if option[0] != "target.preset")

@@ -37,7 +37,8 @@
     const response = await fetch(`${root}/console/uploads${path}`, { method, headers, body, signal });
     if (response.ok) return response.status === 204 ? null : response.json();
     const problem = await response.json().catch(() => null);
-    if (response.status < 500 && response.status !== 429) {
+    const mayEnd = response.status === 429 && problem?.code !== "quota-exceeded";
+    if (response.status < 500 && !mayEnd) {
       throw new Refused(problem ? problem.detail : `The service answered ${response.status}.`);
     }
     throw new Error(problem ? problem.detail : `The service answered ${response.status}.`);

@@ -410,6 +410,12 @@ def test_a_bundle_path_is_an_error_when_the_job_stops_before_package(
     assert "stop_after=translate produces none" in ran.stderr
 
 
+def test_a_detached_job_takes_no_folder_for_its_bundle(server: str, model: Path, tmp_path: Path) -> None:
+    ran = bessemer(server, "compile", model, "--target", "host", "--output", tmp_path / "out", "--detach")
+    assert ran.returncode == 2
+    assert "leave out --output, and fetch it with `bessemer download ID --output DIR`" in ran.stderr
+
+
 def test_a_nonempty_folder_is_refused_before_submission(
     server: str, client: Client, model: Path, tmp_path: Path
 ) -> None:

@@ -291,6 +291,18 @@ def test_containers_and_constants_are_exported(tmp_path: Path) -> None:
     torch.testing.assert_close(found, X * 6 + ones)
 
 
+class KeywordOnly(torch.nn.Module):
+    def forward(self, x: torch.Tensor, *, mask: torch.Tensor) -> torch.Tensor:
+        return x * mask
+
+
+def test_arguments_that_only_have_names_are_exported_by_name(tmp_path: Path) -> None:
+    exported = save_module(KeywordOnly(), {"x": (3, 4), "mask": (3, 4)}, tmp_path)
+    assert [spec.name for spec in exported.inputs] == ["x", "mask"]
+    program = torch.export.load(str(exported.path)).module()
+    torch.testing.assert_close(program(X[:3, :4], mask=X[:3, :4] * 2), X[:3, :4] ** 2 * 2)
+
+
 @pytest.mark.parametrize(
     ("dimensions", "says"), [({}, "'batch'.*has no range"), ({"batch": (1, 8), "rows": (1, 8)}, "'rows'")]
 )
