@@ -299,7 +299,7 @@ class KeywordOnly(torch.nn.Module):
 def test_arguments_that_only_have_names_are_exported_by_name(tmp_path: Path) -> None:
     exported = save_module(KeywordOnly(), {"x": (2, 4), "mask": (2, 4)}, tmp_path)
     program = torch.export.load(str(exported.path)).module()
-    torch.testing.assert_close(program(X, mask=X * 2), X**2 * 2)
+    torch.testing.assert_close(program(x=X, mask=X * 2), X**2 * 2)
 
 
 @pytest.mark.parametrize(
