@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.extension import file_options
 from bessemer.contract.target_names import CUDA
 from bessemer.contract.tensor import InputSpec
 
@@ -151,14 +152,10 @@ def _command(document: Mapping[str, Any], model: Model, url: str) -> str:
 
 def _extension_options(document: Mapping[str, Any], model: Model) -> Iterator[str]:
     """The options for files of schedules and of other extensions."""
-    names, of_schedules = document.get("extension_names", {}), set[str]()
-    for function, source in document.get("tune", {}).get("schedules", {}).items():
-        file, colon, own = source.partition(":")
-        of_schedules.add(file)
-        yield f"--schedule {shlex.quote(f'{function}={names.get(file, file)}{colon}{own}')}"
-    for digest in document.get("extensions", ()):
-        if of_schedules.isdisjoint({digest, names.get(digest)}):
-            yield f"--extension {shlex.quote(names.get(digest, 'FILE.py'))}"
+    known = document.get("extension_names", {})
+    names = {digest: known.get(digest, "FILE.py") for digest in document.get("extensions", ())}
+    for option, value in file_options(names, document.get("tune", {}).get("schedules", {})):
+        yield f"{option} {shlex.quote(value)}"
     yield from (f"--extension {shlex.quote(_path(file))}" for file in model.extensions)
 
 

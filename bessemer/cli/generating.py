@@ -97,9 +97,11 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
     """Read a prompt and write ``steps`` tokens, greedily.
 
     Raises:
-        InvalidArgumentError: the model has no entry point that takes one token, or its cache is too short.
+        InvalidArgumentError: the model has no entry point that takes one token, its cache is too short, or
+            a token does not fit its dtype.
     """
     session, entries = model.session(), token_entries(model)
+    _check_tokens(entries[1], prompt)
     _check_length(model, entries[1], len(prompt), steps)
     began = time.perf_counter()
     at = 0
@@ -112,6 +114,15 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
     for position in range(len(prompt), len(prompt) + steps - 1):
         written.append(_run(session, entries[1], written[-1:], position))
     return Generated(tuple(prompt), tuple(written), read - began, time.perf_counter() - read)
+
+
+def _check_tokens(entry: "Entry", prompt: Sequence[int]) -> None:
+    """Refuse tokens that the decoder's dtype cannot hold."""
+    import numpy as np
+
+    dtype = _without_seed(entry)[0].dtype
+    if max(prompt) > np.iinfo(dtype).max:
+        raise InvalidArgumentError(f"token {max(prompt)} does not fit the decoder's {dtype}")
 
 
 def _check_length(model: "Model", entry: "Entry", prompt: int, steps: int) -> None:
@@ -170,15 +181,9 @@ def _run(session: "Session", entry: "Entry", tokens: Sequence[int], position: in
     import numpy as np
 
     values = (tokens, range(position, position + len(tokens)))
-    specs = _without_seed(entry)
-    largest = np.iinfo(specs[0].dtype).max
-    if max(tokens) > largest:
-        raise InvalidArgumentError(
-            f"token {max(tokens)} is larger than {largest}, the most of {specs[0].dtype}"
-        )
     inputs = {
         spec.name: np.array(value, spec.dtype).reshape(spec.shape)
-        for spec, value in zip(specs, values, strict=False)
+        for spec, value in zip(_without_seed(entry), values, strict=False)
     }
     outputs = session.run(inputs, entry.name)
     logits = outputs[entry.outputs[0].name]

@@ -1,6 +1,7 @@
 """Uploaded extensions: Python files that a request brings for its own compilation."""
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from pydantic import Field
@@ -43,3 +44,20 @@ def extension_name(path: str) -> str | None:
 def shown_name(digest: Digest, name: str | None) -> str:
     """The file name by which reports and errors call an extension."""
     return name or f"extension-{digest[:12]}{SUFFIX}"
+
+
+def file_options(names: Mapping[str, str], schedules: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The command line's options for the files of a request, each with its value.
+
+    Args:
+        names: the file names of its extensions, by digest.
+        schedules: its ``tune.schedules``.
+    """
+    of_schedules = set[str]()
+    for function, source in schedules.items():
+        file, colon, own = source.partition(":")
+        of_schedules.add(file)
+        yield "--schedule", f"{function}={names.get(file, file)}{colon}{own}"
+    for digest, name in names.items():
+        if of_schedules.isdisjoint({digest, name}):
+            yield "--extension", name

@@ -8,6 +8,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
+from bessemer.contract.extension import file_options
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import (
     BenchmarkResult,
@@ -263,13 +264,8 @@ def command_lines(
     constants = {name: json.dumps(value) for name, value in request.constants.items()}
     parts += [f"--constant {shlex.quote(f'{name}={value}')}" for name, value in constants.items()]
     parts += [f"--entry {shlex.quote(_entry_text(*entry))}" for entry in request.entries.items()]
-    of_schedules = set()
-    for function, source in request.tune.schedules.items():
-        file, colon, own = source.partition(":")
-        of_schedules.add(file)
-        parts.append(f"--schedule {shlex.quote(f'{function}={extensions.get(file, file)}{colon}{own}')}")
-    others = (name for digest, name in extensions.items() if of_schedules.isdisjoint({digest, name}))
-    parts += [f"--extension {shlex.quote(name)}" for name in others]
+    files = file_options(extensions, request.tune.schedules)
+    parts += [f"{option} {shlex.quote(value)}" for option, value in files]
     parts += [f"--option {shlex.quote(f'{name}={value}')}" for name, value in changed_options(request)]
     return (*parts, "--output DIR")
 

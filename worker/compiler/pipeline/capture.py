@@ -233,11 +233,10 @@ def refuse_names_of_states(entries: Sequence[Captured]) -> None:
     """
     held: dict[str, str] = {}
     for buffer in dict.fromkeys(buffer for entry in entries for buffer in entry.state_buffers):
-        known = held.setdefault(state_name(buffer), buffer)
+        name = state_name(buffer)
+        known = held.setdefault(name, buffer)
         if known != buffer:
-            detail = (
-                f"the states '{known}' and '{buffer}' would both be named '{state_name(buffer)}'; rename one"
-            )
+            detail = f"the states '{known}' and '{buffer}' would both be named '{name}'; rename one"
             raise JobError(ErrorCode.MODEL_STATEFUL, detail)
     for entry in entries:
         own = (*entry.input_specs[: entry.own_inputs], *entry.output_specs[: entry.own_outputs])

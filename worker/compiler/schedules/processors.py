@@ -38,7 +38,10 @@ LARGE_WEIGHTS = 0.25
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966; uops.info"
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
 _AMD_ZEN3 = "Software Optimization Guide for AMD Family 19h Processors, 56665"
-_AMD_ZEN4 = "Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647"
+_AMD_ZEN4 = (
+    "Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647; far bytes by ResNet-18, loops by "
+    "18 convolutions of ResNet-50"
+)
 _AMD_ZEN5 = "Software Optimization Guide for the AMD Zen5 Microarchitecture, 58455"
 _ARM = "Arm {} Software Optimization Guide"
 _IN_ORDER = "ncnn, docs/developer-guide/arm-a53-a55-dual-issue.md; Arm Cortex-A55 Software Optimization Guide"
@@ -106,18 +109,7 @@ _SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by 
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
-_ZEN4 = Processor(
-    512,
-    32,
-    1,
-    4,
-    1,
-    32,
-    1024,
-    f"{_AMD_ZEN4}; far bytes by ResNet-18, loops by 18 convolutions of ResNet-50",
-    far_bytes_per_cycle=4,
-    hides_loops=True,
-)
+_ZEN4 = Processor(512, 32, 1, 4, 1, 32, 1024, _AMD_ZEN4, far_bytes_per_cycle=4, hides_loops=True)
 _ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5, l1_ways=12)
 _NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True, l1_ways=4)
 _NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True, l1_ways=4)
