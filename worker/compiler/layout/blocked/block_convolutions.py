@@ -35,6 +35,7 @@ from worker.compiler.layout.blocked.operator_rules import (
     divide,
     join,
     map_elements,
+    multiply_flat,
     permute,
     pool,
     pool_adaptively,
@@ -69,7 +70,7 @@ def block_convolutions(
     return block
 
 
-def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | Postponed | None:
+def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | Postponed | relax.Expr | None:
     part = cut_of(value, graph.bound)
     if part is not None:
         return cut(value, part, graph)
@@ -79,8 +80,8 @@ def _apply_rule(value: relax.Expr, graph: BlockedGraph) -> Blocked | Postponed |
     return None if rule is None else rule(value, graph)
 
 
-Rule = Callable[[relax.Call, BlockedGraph], Blocked | Postponed | None]
-"""Computes a call in blocks, postpones it, or returns None to leave it alone."""
+Rule = Callable[[relax.Call, BlockedGraph], Blocked | Postponed | relax.Expr | None]
+"""Computes a call in blocks, postpones it, computes a plain result, or returns None to leave it alone."""
 
 _DIMENSIONS = (1, 2, 3)
 
@@ -92,6 +93,7 @@ RULES: dict[str, Rule] = {
     **{f"relax.nn.adaptive_avg_pool{dimensions}d": pool_adaptively for dimensions in _DIMENSIONS},
     "relax.mean": average,
     "relax.concat": join,
+    "relax.matmul": multiply_flat,
     "relax.astype": cast,
     "relax.divide": divide,
     "relax.split": split,

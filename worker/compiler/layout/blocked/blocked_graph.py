@@ -104,7 +104,7 @@ class BlockedGraph(PyExprMutator):
         self,
         module: tvm.IRModule,
         machine: Machine,
-        apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | Postponed | None],
+        apply_rule: Callable[[relax.Expr, BlockedGraph], Blocked | Postponed | relax.Expr | None],
         winograd_error: float,
         choices: LayoutChoices,
     ) -> None:
@@ -125,6 +125,10 @@ class BlockedGraph(PyExprMutator):
         self._values[binding.var] = binding.value
         self._name = str(binding.var.name)
         blocked = self._apply_rule(binding.value, self)
+        if isinstance(blocked, relax.Expr):
+            self._plain.add(binding.var)
+            super().visit_var_binding_(relax.VarBinding(binding.var, blocked))
+            return
         if isinstance(blocked, Blocked):
             self._blocked[binding.var] = blocked
         elif blocked is not None:

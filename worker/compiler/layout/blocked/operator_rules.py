@@ -3,12 +3,14 @@
 An elementwise operator applies to the blocks unchanged; constants of one number per channel are put in blocks
 at compile time. ``concat`` along channels joins blocks. Slices of whole blocks are slices; other slices, and
 shuffles of channels, only say in which slots the channels lie. A pool, or a mean over pixels, becomes a
-kernel of ``compute``. A rule returns None where the plain tensor must be read.
+kernel of ``compute``. A product reads a flattened image in the order of the blocks, by constant weights whose
+rows are in the same order. A rule returns None where the plain tensor must be read.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import tvm_ffi
@@ -138,8 +140,10 @@ def permute(call: relax.Call, graph: BlockedGraph) -> Postponed | None:
 
 
 def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:
-    """Reshape the sizes of an image whose batch and channels stay the same, or its channels only."""
+    """Reshape the sizes of an image, or its channels, or flatten both; its batch stays the same."""
     data, output = graph.spread(call.args[0]), image_of(call)
+    if data is not None and _is_flat(call, data):
+        return Postponed(data)
     if data is None or output is None or output.channels != data.channels:
         return _reshape_channels(call, graph)
     batch, blocks, rows, columns, lanes = data.variable.ty.shape
@@ -149,6 +153,27 @@ def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None
     if shape != (int(rows), int(columns)):
         variable = graph.emit_result(relax.op.reshape(variable, (batch, blocks, *shape, lanes)))
     return replace(data, variable=variable, sizes=output.sizes)
+
+
+def _is_flat(operand: relax.Expr, data: Blocked) -> bool:
+    """Whether an operand holds an image in one row for each batch."""
+    batch, *sizes = operand.ty.shape
+    size = data.channels * prod(data.sizes)
+    return sizes == [size] and tvm_ffi.structural_equal(batch, data.variable.ty.shape[0])
+
+
+def multiply_flat(call: relax.Call, graph: BlockedGraph) -> relax.Expr | None:
+    """Multiply a flattened image by a constant matrix whose rows are put in the order of the blocks."""
+    flat, weights = graph.postponed(call.args[0]), graph.constant(call.args[1])
+    if flat is None or weights is None or weights.ndim != 2 or not _is_flat(call.args[0], flat.data):
+        return None
+    data = flat.data
+    depth, pixels = data.blocks * data.lanes, prod(data.sizes)
+    by_channel = weights.reshape(data.channels, pixels, -1)
+    spread = spread_channels(by_channel, 0, data.places, depth).reshape(data.blocks, data.lanes, pixels, -1)
+    rows = spread.swapaxes(1, 2).reshape(depth * pixels, -1)
+    image = relax.op.reshape(data.variable, (data.variable.ty.shape[0], depth * pixels))
+    return relax.op.matmul(graph.emit(image), _constant(rows), call.attrs.out_dtype)
 
 
 def _reshape_channels(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:

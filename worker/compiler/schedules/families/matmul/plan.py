@@ -424,8 +424,8 @@ def _cycles(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> float:
 
 def _cost(tile: MatmulTile, shape: MatmulShape, machine: Machine) -> tuple[float, int, int]:
     """Cycles, with the imbalance of threads; ties go to the larger tile, then to fewer chains."""
-    tasks = shape.batches * panels(shape.columns, tile)
-    unequal = ceil(tasks / machine.threads) * machine.threads / tasks if shape.rows <= tile.rows else 1.0
+    tasks = shape.batches * ceil(shape.rows / tile.rows) * panels(shape.columns, tile)
+    unequal = ceil(tasks / machine.threads) * machine.threads / tasks
     return _cycles(tile, shape, machine) * unequal, -tile.rows * tile.vectors, tile.chains
 
 
