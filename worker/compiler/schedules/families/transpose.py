@@ -22,6 +22,7 @@ Optimization Reference Manual", 8 x 8 matrix transpose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, prod
@@ -49,7 +50,7 @@ _GROUP_BITS = 128
 """The instructions that interleave two vectors work within groups of this width."""
 _MAX_LANES = 16
 _MIN_LANES = 4
-_NOT_IN_VECTORS = frozenset({"bool", "bfloat16"})
+NOT_IN_VECTORS = frozenset({"bool", "bfloat16"})
 """TVM 0.27 stores bfloat16 as integers, except in variables that hold vectors."""
 
 
@@ -101,6 +102,31 @@ def transposing_network(lanes: int, bits: int) -> Network:
         unit *= 2
     columns = [vector[0][1] for vector in square]
     return Network(tuple(steps), tuple(columns.index(column) for column in range(lanes)))
+
+
+def transposed(rows: Sequence[Any], dtype: str) -> tuple[list[tirx.Stmt], list[Any]]:
+    """Statements that transpose a square in registers, and the variables that hold its columns after them.
+
+    Args:
+        rows: vectors of as many elements; their number is a power of two.
+        dtype: the elements' type.
+    """
+    statements: list[tirx.Stmt] = []
+
+    def bound(value: Any) -> Any:
+        variable = tirx.Var("v", f"{dtype}x{len(rows)}")
+        statements.append(tirx.Bind(variable, value))
+        return variable
+
+    def picked(vectors: list[Any], lanes: tuple[int, ...]) -> Any:
+        return bound(tirx.Shuffle(vectors, [tirx.IntImm("int32", lane) for lane in lanes]))
+
+    network = transposing_network(len(rows), int(tvm.DataType(dtype).bits))
+    vectors = list(map(bound, rows))
+    for step in network.steps:
+        both = [vectors[step.first], vectors[step.second]]
+        vectors[step.first], vectors[step.second] = picked(both, step.low), picked(both, step.high)
+    return statements, [vectors[number] for number in network.order]
 
 
 def write_transpose(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChooser) -> tirx.PrimFunc | None:
@@ -187,7 +213,7 @@ def _along(block: Block, loads: tuple[Any, ...]) -> Axis | None:
 def _lanes(found: Transposition, machine: Machine) -> int:
     """The lanes of the widest transposed elements, a power of two up to the extents of both axes."""
     dtypes = {str(load.source.dtype) for load in found.loads}
-    if not dtypes.isdisjoint(_NOT_IN_VECTORS):
+    if not dtypes.isdisjoint(NOT_IN_VECTORS):
         return 0
     bits = max(int(tvm.DataType(dtype).bits) for dtype in dtypes)
     lanes = min(machine.lanes(bits), _MAX_LANES)
@@ -257,32 +283,18 @@ class _Writer:
 
     def _transposed(self, load: Any, tile: Any, start: dict[Any, Any]) -> list[tirx.Stmt]:
         """Fill a tile with the elements of a read; its rows are along the output's last axis."""
-        dtype, across = f"{load.source.dtype}x{self.lanes}", self.found.across.var
-        statements: list[tirx.Stmt] = []
-
-        def bound(value: Any) -> Any:
-            variable = tirx.Var("v", dtype)
-            statements.append(tirx.Bind(variable, value))
-            return variable
+        across, line = self.found.across.var, tirx.Ramp(self._number(0), self._number(1), self.lanes)
 
         def vector(number: int) -> Any:
             place = {**start, across: start[across] + number}
             *outer, last = (nest.substitute(index, place) for index in load.indices)
             return load.source[(*outer, tirx.Ramp(last, self._number(1), self.lanes))]
 
-        network = transposing_network(self.lanes, int(tvm.DataType(str(load.source.dtype)).bits))
-        vectors = [bound(vector(number)) for number in range(self.lanes)]
-        for step in network.steps:
-            both = [vectors[step.first], vectors[step.second]]
-            vectors[step.first] = bound(tirx.Shuffle(both, [self._lane(lane) for lane in step.low]))
-            vectors[step.second] = bound(tirx.Shuffle(both, [self._lane(lane) for lane in step.high]))
-        for place, number in enumerate(network.order):
-            line = tirx.Ramp(self._number(0), self._number(1), self.lanes)
-            statements.append(nest.store(tile, vectors[number], self._number(place), line))
-        return statements
-
-    def _lane(self, lane: int) -> Any:
-        return tirx.IntImm("int32", lane)
+        statements, columns = transposed(list(map(vector, range(self.lanes))), str(load.source.dtype))
+        stores = [
+            nest.store(tile, column, self._number(place), line) for place, column in enumerate(columns)
+        ]
+        return [*statements, *stores]
 
     def _stored(self, tiles: list[Any], start: dict[Any, Any], place: int) -> tirx.Stmt:
         """Compute and store one vector of the output from a row of the tiles."""

@@ -54,6 +54,7 @@ from worker.compiler.schedules.families.attention.blocks import AttentionBlocks,
 from worker.compiler.schedules.families.attention.loops import AttentionLoops, QueryGroup, TaskBuffers, Window
 from worker.compiler.schedules.families.attention.plan import attention_versions
 from worker.compiler.schedules.families.attention.scores import Scores
+from worker.compiler.schedules.families.transpose import NOT_IN_VECTORS, transposed
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
 
@@ -172,13 +173,6 @@ class _Writer(AttentionLoops):
     def _begin(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
         """Transpose the queries of a group and initialize its state."""
 
-        def element(r: Any, step: Any) -> tirx.Stmt:
-            number = self.blocks.query(group.batch, group.row + r, step)
-            return nest.store(buffers.queries, number, group.number, step, r)
-
-        def row(r: Any) -> tirx.Stmt:
-            return nest.serial(self.shape.depth, lambda step: element(r, step), self.index)
-
         def clear(*at: Any) -> tirx.Stmt:
             place = (group.number, self.place(*at))
             return nest.sequence(
@@ -187,10 +181,49 @@ class _Writer(AttentionLoops):
             )
 
         return nest.sequence(
-            nest.serial(self.plan.tile.queries, row, self.index),
+            self._transposed_queries(group, buffers),
             self.each_query(clear),
             *([self._find_seen(group, buffers)] if self.counts_keys else []),
         )
+
+    def _transposed_queries(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
+        """Copy the queries of a group, with the queries in the lanes: squares in registers, if they can be."""
+        lanes, depth = self.plan.tile.lanes, self.shape.depth
+        load = self.blocks.query_load
+        if load is None or str(load.source.dtype) in NOT_IN_VECTORS or not 1 < lanes <= depth:
+            return self._copied_queries(group, buffers)
+
+        def square(v: Any, first: Any) -> tirx.Stmt:
+            def row(r: int) -> Any:
+                query = self.blocks.query(group.batch, group.row + v * lanes + r, first)
+                *outer, last = query.indices
+                return query.source[(*outer, tirx.Ramp(last, self.number(1), lanes))]
+
+            statements, columns = transposed(list(map(row, range(lanes))), str(load.source.dtype))
+            line = tirx.Ramp(v * lanes, self.number(1), lanes)
+            stores = [
+                nest.store(buffers.queries, column, group.number, first + step, line)
+                for step, column in enumerate(columns)
+            ]
+            return nest.sequence(*statements, *stores)
+
+        def squares(v: Any) -> tirx.Stmt:
+            last = self.number(depth - lanes)
+            return nest.serial(
+                ceil(depth / lanes), lambda number: square(v, tirx.Min(number * lanes, last)), self.index
+            )
+
+        return nest.serial(self.plan.tile.vectors, squares, self.index)
+
+    def _copied_queries(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
+        def element(r: Any, step: Any) -> tirx.Stmt:
+            number = self.blocks.query(group.batch, group.row + r, step)
+            return nest.store(buffers.queries, number, group.number, step, r)
+
+        def row(r: Any) -> tirx.Stmt:
+            return nest.serial(self.shape.depth, lambda step: element(r, step), self.index)
+
+        return nest.serial(self.plan.tile.queries, row, self.index)
 
     def _find_seen(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
         """Store which keys lie between those that the group sees, searching with keys in the lanes."""

@@ -10,12 +10,13 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import ATTENTION, CAUSAL, SAFE
-from worker.compiler.schedules.blocks import Axis, Block, Places, read_blocks
+from worker.compiler.schedules.blocks import Axis, Block, Places, read_blocks, step_along
 from worker.compiler.schedules.families.attention.plan import AttentionShape
 
 Expression = Any
@@ -107,6 +108,13 @@ class AttentionBlocks:
     def query(self, batch: Places, row: Any, step: Any) -> Expression:
         """An element of a query."""
         return nest.substitute(self.query_number, {**batch, self.row.var: row, self.step.var: step})
+
+    @property
+    def query_load(self) -> Any | None:
+        """The load of an element of a query, if it is all of it and the head's size is contiguous."""
+        load = self.query_number
+        is_contiguous = isinstance(load, TensorLoad) and step_along(load, self.step) == 1
+        return load if is_contiguous else None
 
     def of_key(self, batch: Places, key: Any, step: Any) -> Expression:
         """An element of a key."""
