@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -35,6 +36,7 @@ from worker.compiler.pipeline.early import EarlyBundles
 from worker.compiler.pipeline.tune import known_tasks, tune
 from worker.compiler.pipeline.without_records import build_or_drop_records
 from worker.compiler.target import compile_target
+from worker.compiler.tuning.replays import Replays
 from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workload_of
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
@@ -181,6 +183,34 @@ def test_what_a_search_stores_schedules_a_compilation_without_trials(
     assert tuned.result.stored is not None
     assert (tuned.result.stored.hits, tuned.result.stored.misses, tuned.result.trials) == (2, 0, 0)
     check_outputs(server, tuned.module, tmp_path)
+
+
+HOSTILE: dict[str, list[Any]] = {
+    "it ends the process": [
+        ["SampleCategorical", [], [[1], [1.0]], ["v1"]],
+        ["Annotate", [None, "v1"], ["bessemer.plan.rows"], []],
+    ],
+    "TVM raises IndexError": [
+        ["GetSBlock", [], ["root", "main"], ["b0"]],
+        ["Unannotate", ["b0"], ["nope"], []],
+    ],
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("trials", [0, 4])
+def test_a_record_that_ends_the_compiler_is_a_misfit(
+    hostile: str, trials: int, server: CandidateClient, tmp_path: Path
+) -> None:
+    asked = KeptHere()
+    run(server, tmp_path / "asked", TuneOptions(), asked)
+    workload = asked.asked[0].functions[0]
+    record = StoredTrial(workload=workload, trace=json.dumps([HOSTILE[hostile], []]), seconds=1e-9, won=True)
+    tuned = run(
+        server, tmp_path / "misled", TuneOptions(trials=trials), KeptHere(RecordsAnswer(records=(record,)))
+    )
+    assert tuned.result.stored is not None
+    assert (tuned.result.stored.hits, tuned.result.stored.misfits) == (0, 1)
 
 
 @pytest.mark.sampled
@@ -367,10 +397,10 @@ class BuiltHere:
     tuned: Any
 
 
-def test_a_search_that_asks_again_counts_its_time_once() -> None:
+def test_a_search_that_asks_again_counts_its_time_once(server: CandidateClient) -> None:
     kept = KeptHere(RecordsAnswer(count=3, elapsed_seconds=5.0))
     scope = scope_of(compile_target(HOST).llvm, 2)
-    journal = SearchJournal(kept, scope)
+    journal = SearchJournal(kept, scope, Replays(server))
     journal.open([])
     kept.found = RecordsAnswer(count=4, elapsed_seconds=60.0, stop=True)
     journal.open([])

@@ -87,6 +87,7 @@ from worker.compiler.tuning.record_selection import (
     uncompared,
     winners,
 )
+from worker.compiler.tuning.replays import Replays
 from worker.compiler.tuning.search import TaskSearch, Trial
 from worker.compiler.tuning.session import (
     EVALUATION,
@@ -207,10 +208,9 @@ def _by_records(
         return _Scheduled(scheduled, _no_search(scheduled))
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
-    into = ms.database.MemoryDatabase()
-    found = find_schedules(
-        functions, context.stored, scope, target, into, followed, laid_out, may_lay_out, expected
-    )
+    into, replays = ms.database.MemoryDatabase(), Replays(context.candidates)
+    asked = (functions, context.stored, replays, scope, target, into)
+    found = find_schedules(*asked, followed, laid_out, may_lay_out, expected)
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )
@@ -630,7 +630,8 @@ def _open_session(optimized: Optimized, context: StageContext, target: tvm.targe
 def _journal(context: StageContext, target: tvm.target.Target, threads: int) -> SearchJournal | None:
     if context.stored is None:
         return None
-    return SearchJournal(context.stored, scope_of(target, threads, context.extensions))
+    scope = scope_of(target, threads, context.extensions)
+    return SearchJournal(context.stored, scope, Replays(context.candidates))
 
 
 def _tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:

@@ -279,7 +279,7 @@ def _difference(one: Any, other: Any) -> int | None:
 
 Step = Callable[[s_tir.Schedule], object]
 
-REFUSALS = (s_tir.ScheduleError, tvm.error.InternalError, RuntimeError, TypeError, ValueError)
+REFUSALS = (s_tir.ScheduleError, tvm.error.InternalError, IndexError, RuntimeError, TypeError, ValueError)
 """The exceptions of TVM's primitives when they do not apply."""
 
 

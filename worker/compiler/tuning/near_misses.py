@@ -14,15 +14,14 @@ from typing import Any
 
 import tvm
 from tvm import s_tir
-from tvm.s_tir.schedule import Trace
 
 from bessemer.contract.records import SizedFunction
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.plans import PLAN, Numbers, noted_plan
-from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.function_kinds import heaviest_nest, kinds_of
+from worker.compiler.tuning.replays import MisfitError, applied
 from worker.compiler.tuning.session import tuning_logger
-from worker.compiler.tuning.stored_records import Function, applied, workload_of
+from worker.compiler.tuning.stored_records import Function, workload_of
 from worker.errors import ran_out_of_memory, short_message
 
 _ENTRY = "main"
@@ -61,12 +60,21 @@ def advice_of(module: tvm.IRModule, traces: Sequence[str]) -> Advice:
             continue
         try:
             noted = noted_plan(applied(trace, module).mod[_ENTRY])
-        except REFUSALS as error:
+        except (MisfitError, TypeError, ValueError) as error:
             _pass_over(error)
             continue
         if noted is not None:
             plans.append(noted)
     return Advice(tuple(plans), tuple(trace for trace in traces if PLAN not in trace))
+
+
+def replayed(trace: str, module: tvm.IRModule) -> None:
+    """Do with a trace what ``advice_of`` and ``adapted`` do first.
+
+    Raises:
+        MisfitError: it does not apply.
+    """
+    applied(trace if PLAN in trace else _decisions_of(trace), module)
 
 
 def adapted(trace: str, module: tvm.IRModule, postprocessors: Sequence[Any]) -> s_tir.Schedule | None:
@@ -78,10 +86,7 @@ def adapted(trace: str, module: tvm.IRModule, postprocessors: Sequence[Any]) -> 
         postprocessors: MetaSchedule's, which finish a schedule for its own sizes.
     """
     try:
-        decisions = _before_postprocessing(json.loads(trace))
-        schedule = s_tir.Schedule(module)
-        Trace.apply_json_to_schedule(decisions, schedule)
-        refuse_foreign_code(decisions, module, schedule.mod)
+        schedule = applied(_decisions_of(trace), module)
         schedule.enter_postproc()
         if all(each.apply(schedule) for each in postprocessors):
             return schedule
@@ -90,8 +95,19 @@ def adapted(trace: str, module: tvm.IRModule, postprocessors: Sequence[Any]) -> 
     return None
 
 
+def _decisions_of(trace: str) -> str:
+    """A trace without the steps that postprocessing has added.
+
+    Raises:
+        MisfitError: the text is not a trace.
+    """
+    try:
+        return json.dumps(_before_postprocessing(json.loads(trace)))
+    except (RecursionError, TypeError, ValueError) as error:
+        raise MisfitError(short_message(error)) from error
+
+
 def _before_postprocessing(trace: Any) -> list[Any]:
-    """A trace without the steps that postprocessing has added."""
     match trace:
         case [[*steps], [*decisions]] if all(each and isinstance(each, list) for each in steps + decisions):
             names = [step[0] for step in steps]

@@ -26,7 +26,6 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-from tvm.s_tir.schedule import Trace
 
 from bessemer.contract.base import Digest
 from bessemer.contract.cost_model import MeasuredFunction
@@ -57,8 +56,8 @@ from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import follow_plans
 from worker.compiler.schedules.families.convolution.layers import algorithm_of
 from worker.compiler.schedules.version import SCHEDULES_VERSION
-from worker.compiler.tuning.foreign_code import refuse_foreign_code
 from worker.compiler.tuning.function_kinds import heaviest_nest, kinds_of
+from worker.compiler.tuning.replays import MisfitError, Replays, applied
 from worker.compiler.tuning.session import tuning_logger
 from worker.errors import ran_out_of_memory, short_message, without_server_details
 from worker.measure.records import Records
@@ -122,17 +121,6 @@ def scope_of(
     )
 
 
-def applied(trace: str, module: tvm.IRModule) -> s_tir.Schedule:
-    """A function's schedule after a trace in TVM's JSON.
-
-    Raises ``REFUSALS`` if it does not apply, or if it brings code along.
-    """
-    schedule, instructions = s_tir.Schedule(module), json.loads(trace)
-    Trace.apply_json_to_schedule(instructions, schedule)
-    refuse_foreign_code(instructions, module, schedule.mod)
-    return schedule
-
-
 def trace_text(schedule: s_tir.Schedule) -> str:
     """A schedule's trace in TVM's JSON."""
     return json.dumps(_plain(schedule.trace.as_json()), separators=(",", ":"))
@@ -150,6 +138,7 @@ class StoredSchedules(NamedTuple):
 def find_schedules(
     functions: Sequence[Function],
     stored: Records,
+    replays: Replays,
     scope: SearchScope,
     target: tvm.target.Target,
     into: Database,
@@ -166,6 +155,7 @@ def find_schedules(
     Args:
         functions: the functions without schedules.
         stored: the records.
+        replays: tries their traces.
         scope: what they must be about.
         target: the target.
         into: a database for the functions.
@@ -175,11 +165,12 @@ def find_schedules(
         expected: the functions that the layout phase makes without records.
     """
     answer = stored.ask(_question((*laid_out, *functions), scope, applies=True))
+    modules = {workload_of(function.module): function.module for function in functions}
+    winners = [trial for trial in answer.records if trial.won and trial.workload in modules]
     by_workload: dict[str, list[StoredTrial]] = {}
-    for trial in answer.records:
-        if trial.won:
-            by_workload.setdefault(trial.workload, []).append(trial)
-    records, judged, misfits = [], [], 0
+    for trial in (survivors := replays.surviving(modules, winners)):
+        by_workload.setdefault(trial.workload, []).append(trial)
+    records, judged, misfits = [], [], len(winners) - len(survivors)
     choices = followed
     model = model_of(function.module for function in expected)
     for function in functions:
@@ -268,6 +259,7 @@ class SearchJournal:
     Attributes:
         stored: where they are stored.
         scope: what they are about.
+        replays: tries the traces of others.
         stopped: whether the user wants the best so far.
         count: the trials of this compilation, over all attempts.
         searched_seconds: how long earlier attempts have searched.
@@ -276,6 +268,7 @@ class SearchJournal:
 
     stored: Records
     scope: SearchScope
+    replays: Replays
     stopped: bool = False
     count: int = 0
     searched_seconds: float = 0.0
@@ -368,7 +361,7 @@ def records_for(
             continue
         try:
             schedule = applied(trial.trace, module)
-        except REFUSALS as error:
+        except MisfitError as error:
             misfits += _skip(error)
             continue
         if LAID_OUT in trial.trace:
@@ -389,7 +382,7 @@ def restored(module: tvm.IRModule, trials: Sequence[MeasuredTrial]) -> Iterator[
         candidate: MeasureCandidate | None = None
         try:
             candidate = MeasureCandidate(applied(trial.trace, module), arguments)
-        except REFUSALS as error:
+        except MisfitError as error:
             _skip(error)
         failure = None if seconds else trial.failure or "it failed in an earlier attempt"
         yield RestoredTrial(trial.space, candidate, RunnerResult(seconds, failure), trial.default_seconds)

@@ -11,7 +11,7 @@ from bessemer.contract.options import STORED_OF_A_FUNCTION, SearchMethod
 from bessemer.contract.report import StoredRecordsUse
 from worker.compiler.spaces.space import RECORDS
 from worker.compiler.tuning.cost_model.measured import measured_function
-from worker.compiler.tuning.near_misses import advice_of, sized_function
+from worker.compiler.tuning.near_misses import advice_of, replayed, sized_function
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import TuningSession, tuning_logger
 from worker.compiler.tuning.stored_records import (
@@ -34,11 +34,17 @@ def open_journal(tasks: Sequence[TaskSearch], session: TuningSession) -> StoredR
         return None
     answer = session.journal.open([Function(task.name, task.module) for task in tasks])
     own = {(trial.workload, trial.trace) for trial in answer.trials if trial.space != RECORDS}
-    records = [record for record in answer.records if (record.workload, record.trace) not in own]
+    modules = {workload_of(task.module): task.module for task in tasks}
+    others = [
+        record
+        for record in answer.records
+        if (record.workload, record.trace) not in own and record.workload in modules
+    ]
+    records = session.journal.replays.surviving(modules, others)
     uncompiled: dict[str, set[str]] = {}
     for trial in answer.uncompiled:
         uncompiled.setdefault(trial.workload, set()).add(trial.digest)
-    hits, misfits, restored_trials = 0, 0, 0
+    hits, misfits, restored_trials = 0, len(others) - len(records), 0
     for task in tasks:
         found, misfit = records_for(task.module, records, session.target, session.database)
         given = {str(record.trace) for record in task.records}
@@ -71,8 +77,10 @@ def with_search_figures(use: StoredRecordsUse | None, tasks: Sequence[TaskSearch
 def _advise(tasks: Sequence[TaskSearch], journal: SearchJournal) -> None:
     """Give each task the schedules that were fast for functions similar to its own."""
     sized = [(task, found) for task in tasks if (found := sized_function(task.function)) is not None]
+    modules = {function.workload: task.module for task, function in sized}
+    answer = list(journal.near([function for _, function in sized]))
     traces: dict[str, list[str]] = {}
-    for near in journal.near([function for _, function in sized]):
+    for near in journal.replays.surviving(modules, answer, replayed):
         traces.setdefault(near.workload, []).append(near.trace)
     for task, function in sized:
         task.advice = advice_of(task.module, traces.get(function.workload, ()))

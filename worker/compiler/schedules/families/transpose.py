@@ -291,9 +291,7 @@ class _Writer:
             return load.source[(*outer, tirx.Ramp(last, self._number(1), self.lanes))]
 
         statements, columns = transposed(list(map(vector, range(self.lanes))), str(load.source.dtype))
-        stores = [
-            nest.store(tile, column, self._number(place), line) for place, column in enumerate(columns)
-        ]
+        stores = [nest.store(tile, column, self._number(place), line) for place, column in enumerate(columns)]
         return [*statements, *stores]
 
     def _stored(self, tiles: list[Any], start: dict[Any, Any], place: int) -> tirx.Stmt:

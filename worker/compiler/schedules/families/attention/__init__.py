@@ -187,7 +187,7 @@ class _Writer(AttentionLoops):
         )
 
     def _transposed_queries(self, group: QueryGroup, buffers: TaskBuffers) -> tirx.Stmt:
-        """Copy the queries of a group, with the queries in the lanes: squares in registers, if they can be."""
+        """Copy the queries of a group, with the queries in the lanes; squares in registers where possible."""
         lanes, depth = self.plan.tile.lanes, self.shape.depth
         load = self.blocks.query_load
         if load is None or str(load.source.dtype) in NOT_IN_VECTORS or not 1 < lanes <= depth:
