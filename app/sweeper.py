@@ -35,14 +35,20 @@ def sweep(service: Service) -> int:
 
 
 def enqueue_missing(service: Service) -> int:
-    """Enqueue the tasks of rows whose app stopped before it could."""
+    """Enqueue the tasks of rows whose app stopped before it could. None that fails stops the others."""
     age_seconds = service.settings.sweep_age_seconds
     tasks = [task for rows in service.store.task_rows for task in rows.unenqueued(age_seconds)]
+    count = 0
     for task in tasks:
         with log_fields(**task.log_fields):
-            service.enqueue(task)
-            log.warning("%s was not in the queue and is enqueued now", task.id)
-    return len(tasks)
+            try:
+                service.enqueue(task)
+            except Exception:
+                log.exception("%s is not in the queue and cannot be enqueued; retrying", task.id)
+            else:
+                count += 1
+                log.warning("%s was not in the queue and is enqueued now", task.id)
+    return count
 
 
 def requeue_given_up(service: Service) -> int:

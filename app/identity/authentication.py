@@ -62,6 +62,20 @@ class Authentication(Middleware):
                 await self._app(scope, receive, send)
 
 
+async def is_still_admitted(request: Request) -> bool:
+    """Whether the caller of a long response may still send its request: its key may have been revoked.
+
+    Raises:
+        StoreError: the keys cannot be read.
+    """
+    access: Access = request.app.state.access
+    try:
+        await _admitted(request, access.login)
+    except RefusalError:
+        return False
+    return True
+
+
 async def _admitted(request: Request, login: Login) -> Caller:
     """The caller, if its scope suffices."""
     caller = await login.caller(request)

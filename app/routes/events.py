@@ -1,12 +1,14 @@
 """A compilation's server-sent events."""
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from app.identity.authentication import is_still_admitted
 from app.openapi.document import LOOKUP, described, problems
 from app.routes.lookup import CompilationDep
 from app.service import ServiceDep, TenantService
@@ -14,6 +16,8 @@ from bessemer.contract.job import Compilation, Event
 
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 
+ADMITTED_SECONDS = 1.0
+"""How long a stream goes on without looking at the caller's key, which apps remember for some seconds."""
 MAX_SEQ = (1 << 31) - 1
 LastEventId = Annotated[
     int,
@@ -55,16 +59,21 @@ STREAM: dict[str, Any] = {
     | problems(*LOOKUP),
 )
 async def follow_compilation(
-    service: ServiceDep, job: CompilationDep, last_event_id: LastEventId = 0
+    request: Request, service: ServiceDep, job: CompilationDep, last_event_id: LastEventId = 0
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream all past events, then new events as they happen. The stream ends with the compilation.
 
     Comments keep an idle connection alive. If the stream ends without a final event, the connection was
-    lost: reconnect with `Last-Event-ID`.
+    lost, or the key was revoked: reconnect with `Last-Event-ID`.
     """
+    admitted_at = time.monotonic()
     with service.metrics.following():
         async with aclosing(follow(service, job, last_event_id)) as events:
             async for event in events:
+                if time.monotonic() - admitted_at > ADMITTED_SECONDS:
+                    if not await is_still_admitted(request):
+                        return
+                    admitted_at = time.monotonic()
                 yield ServerSentEvent(
                     id=str(event.seq), event=event.type.value, raw_data=event.model_dump_json()
                 )

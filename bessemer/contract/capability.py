@@ -116,7 +116,7 @@ class Needs:
     def parse(cls, text: str) -> Self:
         """Parse the text that ``str`` produces."""
         platform, mcpu, *words = text.split(" ")
-        features = tuple(word for word in words if word[:1] in "+-")
+        features = tuple(word for word in words if word.startswith(("+", "-")))
         gpus = tuple(word for word in words if word not in features and word != _COMPILE_ONLY)
         return cls(platform, mcpu, features, gpus, _COMPILE_ONLY not in words)
 

@@ -156,7 +156,7 @@ def _distinct_targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
         raise ValueError("expected at least one target")
     known: set[str] = set()
     for target in targets:
-        code = resolve_target(target, HOST, 0).model_dump_json(exclude={"name"})
+        code = resolve_target(target, HOST, 1).model_dump_json(exclude={"name"})
         if code in known:
             raise ValueError(f"the target '{target_name(target)}' is given twice")
         known.add(code)

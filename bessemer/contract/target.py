@@ -84,17 +84,17 @@ Target = PresetTarget | ExplicitTarget | CudaTarget
 class ResolvedTarget(Document):
     """A target with every choice made, as the worker compiled for it."""
 
-    name: str = Field(
+    name: Word = Field(
         description="The preset's name, the mcpu of an explicit target, or `cuda-` and a GPU's architecture."
     )
     kind: Literal["llvm", "cuda"] = Field(description="The compiler's backend.")
-    mcpu: str = Field(description="LLVM's name of the processor; for `host`, the worker's.")
-    triple: str = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
-    features: tuple[str, ...] = Field(
+    mcpu: Word = Field(description="LLVM's name of the processor; for `host`, the worker's.")
+    triple: Word = Field(description="LLVM's target triple: architecture, vendor, system and C library.")
+    features: tuple[Feature, ...] = Field(
         description="LLVM features added to those of `mcpu` (`+`) or removed (`-`)."
     )
-    cores: int = Field(description="Number of threads that the library uses.")
-    gpus: tuple[str, ...] = Field(
+    cores: Cores = Field(description="Number of threads that the library uses.")
+    gpus: tuple[Word, ...] = Field(
         default=(),
         description="The GPU architectures that the library has machine code for; empty for `llvm`.",
     )

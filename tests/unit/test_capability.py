@@ -61,6 +61,7 @@ def test_a_target_needs_its_processor_and_its_features(target: Target, text: str
         ("riscv64 sifive-u74", ()),
         ("x86_64-musl x86-64-v3", ()),
         ("x86_64 unheard-of", ()),
+        ("x86_64 znver4 ", (NO_CUDA,)),
         ("unheard-of generic", ()),
     ],
     ids=str,

@@ -9,7 +9,6 @@ import pytest
 from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.job import Artifact, Figures
 from bessemer.contract.report import Latency
-from bessemer.contract.target import ResolvedTarget
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
@@ -20,11 +19,10 @@ LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, std
 
 
 def compiled() -> Compiled:
-    target = ResolvedTarget(name="host", kind="llvm", mcpu="znver3", triple="t", features=(), cores=2)
     figures = Figures(
         latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0
     )
-    return Compiled(target=target, verified=True, figures=figures, files=("bundle.tar.zst",))
+    return Compiled(verified=True, figures=figures, files=("bundle.tar.zst",))
 
 
 def plain(file: Path) -> None:

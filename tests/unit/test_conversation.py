@@ -11,8 +11,6 @@ from bessemer.contract.records import SearchScope
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.triple import LINUX_X86_64
 from worker.errors import MisbehavedError
 from worker.protocol.conversation import FIRST_MESSAGES, MESSAGES_PER_SECOND, Conversation
 from worker.protocol.messages import (
@@ -49,8 +47,7 @@ FIGURES = Figures(
     peak_memory_bytes=1,
     max_absolute_error=0,
 )
-TARGET = ResolvedTarget(name="host", kind="llvm", mcpu="generic", triple=LINUX_X86_64, features=(), cores=1)
-EARLY = EarlyBundleMade(target=TARGET, figures=FIGURES)
+EARLY = EarlyBundleMade(figures=FIGURES)
 SCOPE = SearchScope(target="x86_64 znver4", threads=2, compiler="tvm", tvm_target="{}")
 ASKED = RecordsRequested(scope=SCOPE, functions=("1",), applies=False)
 NEAR = NearRecordsRequested(functions=())

@@ -24,17 +24,8 @@ FIGURES = {
     "peak_memory_bytes": 1,
     "max_absolute_error": 0.0,
 }
-TARGET = {
-    "name": "host",
-    "kind": "llvm",
-    "mcpu": "znver4",
-    "triple": "x86_64-unknown-linux-gnu",
-    "features": [],
-    "cores": 2,
-}
 COMPILED = {
     "kind": "compiled",
-    "target": TARGET,
     "verified": True,
     "figures": FIGURES,
     "files": ["report.html", "bundle.tar.zst"],
@@ -71,6 +62,8 @@ def test_an_honest_message_is_read(message: dict[str, Any]) -> None:
         COMPILED | {"files": ["report.html"]},
         COMPILED | {"files": ["bundle.tar.zst", "bundle.tar.zst"]},
         COMPILED | {"files": ["bundle.tar.zst", "log.txt"]},
+        COMPILED | {"target": "another"},
+        COMPILED | {"figures": FIGURES | {"library_bytes": 10**400}},
         COMPILED | {"figures": FIGURES | {"max_absolute_error": float("nan")}},
         COMPILED | {"figures": FIGURES | {"latency": {"runs": 3, **LATENCY, "p50_ms": float("inf")}}},
         COMPILED | {"verified": None},

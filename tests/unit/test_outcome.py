@@ -7,8 +7,7 @@ from bessemer.contract.model import Inspection, ModelFormat, Signature
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import PresetTarget, ResolvedTarget
-from bessemer.contract.triple import LINUX_X86_64
+from bessemer.contract.target import PresetTarget
 from worker.protocol.messages import Compiled, Failed, Inspected, ProgressMade
 from worker.supervisor.outcome import JobOutcome, conclude, refuse_early_end
 from worker.supervisor.watch import Termination
@@ -105,10 +104,7 @@ def test_a_childs_problem_has_its_codes_own_words() -> None:
 def test_only_a_job_with_an_early_stop_may_stop_early(
     stopped_after: Stage, requested: Stage | None, is_refused: bool
 ) -> None:
-    target = ResolvedTarget(name="host", kind="llvm", mcpu="x", triple=LINUX_X86_64, features=(), cores=1)
-    stopped = Compiled(
-        target=target, verified=None, figures=None, files=("report.json",), stopped_after=stopped_after
-    )
+    stopped = Compiled(verified=None, figures=None, files=("report.json",), stopped_after=stopped_after)
     request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), stop_after=requested)
     result = refuse_early_end(stopped, request)
     assert isinstance(result, Problem) == is_refused

@@ -140,8 +140,7 @@ def _publish(benchmarked: Benchmarked, publish: Callable[[EarlyBundleMade], Earl
     """Why an early bundle in the output folder was not published; empty if it was."""
     if benchmarked.result is None:
         return "the library was not measured"
-    target = benchmarked.verified.captured.upload.target.resolved
-    return publish(EarlyBundleMade(target=target, figures=_figures(benchmarked, benchmarked.result))).refusal
+    return publish(EarlyBundleMade(figures=_figures(benchmarked, benchmarked.result))).refusal
 
 
 def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compiled:
@@ -157,7 +156,6 @@ def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compile
     left_to_device = upload.request.is_verified and verified is not None and not verified.ran
     has_verdict = reached.stage.includes(Stage.VERIFY) and not left_to_device
     return Compiled(
-        target=upload.target.resolved,
         verified=upload.request.is_verified if has_verdict else None,
         figures=None if benchmarked is None or measured is None else _figures(benchmarked, measured),
         measured=benchmarked is None or measured is not None,

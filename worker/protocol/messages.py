@@ -34,7 +34,7 @@ from bessemer.contract.records import (
 from bessemer.contract.report import Latency, ModelEstimate, TuneVerdict
 from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import MAX_CORES, ResolvedTarget
+from bessemer.contract.target import MAX_CORES
 from bessemer.contract.tensor import TensorSpec
 
 MAX_LINE_BYTES = 1 << 19
@@ -55,8 +55,15 @@ Measured = TypeVar("Measured", Figures, Latency, BundleCheck, TuneVerdict, Model
 
 
 def _finite(measured: Measured) -> Measured:
-    json.dumps(measured.model_dump(), allow_nan=False)
+    json.loads(json.dumps(measured.model_dump(mode="json"), allow_nan=False), parse_int=_bounded)
     return measured
+
+
+def _bounded(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > MAX_COUNT:
+        raise ValueError(f"expected at most {MAX_COUNT}, not a number of {len(digits)} digits")
+    return number
 
 
 class Confined(Document):
@@ -128,7 +135,6 @@ class EarlyBundleMade(Document):
     """The job waits until a bundle in its ``output`` folder is checked and published."""
 
     kind: Literal["early-bundle-made"] = "early-bundle-made"
-    target: ResolvedTarget
     figures: Annotated[Figures, AfterValidator(_finite)]
 
 
@@ -284,7 +290,6 @@ class Compiled(Document):
     """
 
     kind: Literal["compiled"] = "compiled"
-    target: ResolvedTarget
     verified: bool | None
     figures: Annotated[Figures, AfterValidator(_finite)] | None
     files: Annotated[tuple[str, ...], Field(max_length=64), AfterValidator(_distinct)]

@@ -10,7 +10,7 @@ from bessemer.contract.base import Digest, now
 from bessemer.contract.identity import WorkerKind, identity_of
 from bessemer.contract.job import Artifact, Compilation
 from bessemer.contract.problem import ErrorCode, Problem
-from bessemer.contract.target import gpus_of
+from bessemer.contract.target import ResolvedTarget, gpus_of
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
 from bessemer.store.queue_port import Task
@@ -47,6 +47,7 @@ class CompilationTask(RowTask[Compilation]):
         self.kind = task.kind
         self._jobs = runner.store.jobs
         self._identity: Digest | None = None
+        self._target: ResolvedTarget | None = None
         self._bundle: Mapping[str, Digest] = {}
         self._provenance: Mapping[str, bytes] = {}
         self._stored: dict[str, Artifact] = {}
@@ -91,6 +92,7 @@ class CompilationTask(RowTask[Compilation]):
         gpus = tuple(gpu.name for gpu in ready.capability.gpus)
         kind = WorkerKind(ready.compiler, ready.mcpu, processor(), settings.cores, gpus)
         making = Making(row, tuple(uploads), ready, self._runner.worker_id, settings.cores)
+        self._target = making.target
         self._identity = identity_of(row.request, {file.digest: file.name for file in uploads}, kind)
         of_row = (row, attempt.tenant, self._runner.store)
         use_device = partial(may_use_device, *of_row)
@@ -170,12 +172,13 @@ class CompilationTask(RowTask[Compilation]):
         artifacts = self._runner.store.artifacts.for_tenant(attempt.tenant)
         limit_bytes = self._runner.settings.limit_disk_bytes
         if isinstance(result, Compiled):
+            assert self._target is not None
             try:
                 files = self._collected(folder, result, artifacts)
             except MisbehavedError as error:
                 result = error.problem(None)
             else:
-                found = (result.target, result.verified, result.figures, files)
+                found = (self._target, result.verified, result.figures, files)
                 is_whole = self._records is None or not self._records.stopped
                 self._settle_records(succeeded=result.verified is True)
                 self._jobs.succeed(self._id, attempt, *found, self._identity if is_whole else None)

@@ -13,7 +13,7 @@ from bessemer.contract.device import MAX_TIMES, DeviceTask
 from bessemer.contract.job import Compilation
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.report import DeviceRun
-from bessemer.contract.target import cores_of
+from bessemer.contract.target import HOST, cores_of, resolve_target
 from bessemer.contract.triple import platform_of
 from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.rows.device_tasks import Wanted, new_task_id
@@ -84,7 +84,7 @@ async def run_on_device(
         detail = "the job left the verification to a device although this worker can run the library"
         return make_problem(ErrorCode.CHILD_MISBEHAVED, detail)
     is_needed = checked.check is None or row.request.device is not None
-    if not is_needed and platform_of_target(compiled.target) == OWN_PLATFORM:
+    if not is_needed and _platform(row) == OWN_PLATFORM:
         return DeviceStep(compiled, {})
     artifacts = runner.store.artifacts.for_tenant(attempt.tenant)
     store = partial(collect_file, folder.path, ARCHIVE, artifacts, runner.settings.limit_disk_bytes)
@@ -100,6 +100,10 @@ async def run_on_device(
         return amended
     figures = compiled.figures or device_figures(run, size_of(folder.path, LIBRARY), compiled.tune)
     return DeviceStep(compiled.model_copy(update={"verified": True, "figures": figures}), amended)
+
+
+def _platform(row: Compilation) -> str:
+    return platform_of_target(resolve_target(row.request.target, HOST, 1))
 
 
 def _offer(
@@ -120,8 +124,8 @@ def _offer(
         memory_bytes=settings.limit_memory_bytes,
         disk_bytes=settings.limit_disk_bytes,
     )
-    platform, features = platform_of_target(compiled.target), frozenset(compiled.device_features)
-    wanted = Wanted(attempt.tenant, platform, row.request.device, features)
+    features = frozenset(compiled.device_features)
+    wanted = Wanted(attempt.tenant, _platform(row), row.request.device, features)
     return Offer(row.id, attempt, task, wanted, required, work_seconds=task.timeout_seconds)
 
 

@@ -68,7 +68,7 @@ class EarlyBundles:
             figures, files = found
             signed = partial(self._signed, blob.digest, files, fresh.path / ARCHIVE)
             published = await runner.store_retry.call(signed)
-        await runner.store_retry.call(partial(self.record.published, bundle.target, figures, published))
+        await runner.store_retry.call(partial(self.record.published, self.making.target, figures, published))
         return EarlyBundleTaken()
 
     async def _checked(

@@ -35,7 +35,7 @@ from bessemer.bundle.provenance import (
 from bessemer.bundle.signing import SigningKey
 from bessemer.contract.base import Digest
 from bessemer.contract.job import Compilation
-from bessemer.contract.target import resolve_target
+from bessemer.contract.target import ResolvedTarget, resolve_target
 from worker.errors import MisbehavedError
 from worker.measure.machine import processor
 from worker.protocol.order import ExtensionFile, Ready
@@ -62,6 +62,11 @@ class Making:
     worker_id: str
     cores: int
 
+    @property
+    def target(self) -> ResolvedTarget:
+        """The target with every choice made."""
+        return resolve_target(self.row.request.target, self.ready.mcpu, self.cores)
+
 
 def make_statement(making: Making, files: Mapping[str, Digest], finished_at: datetime) -> Statement:
     """The statement about a bundle. Only the digests come from a job.
@@ -71,8 +76,7 @@ def make_statement(making: Making, files: Mapping[str, Digest], finished_at: dat
         files: the digests of the bundle's files by path.
         finished_at: when it was made.
     """
-    row, ready = making.row, making.ready
-    target = resolve_target(row.request.target, ready.mcpu, making.cores)
+    row, ready, target = making.row, making.ready, making.target
     definition = BuildDefinition(
         build_type=BUILD_TYPE,
         external_parameters={"request": row.request.model_dump(mode="json")},

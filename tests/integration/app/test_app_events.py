@@ -8,10 +8,15 @@ import pytest
 from app_samples import PlayedWorker
 from fastapi import FastAPI
 from httpx import AsyncClient
+from starlette.requests import Request
 from starlette.types import Message, Scope
 
+from app.identity.authentication import is_still_admitted
 from app.service import Service
+from bessemer.contract import access
+from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.job import Event
+from bessemer.contract.keys import KeyRequest
 
 
 def parsed(text: str) -> list[dict[str, str]]:
@@ -47,6 +52,27 @@ async def test_a_finished_compilation_is_told_from_its_start(
     documents = [Event.model_validate_json(event["data"]) for event in events]
     assert [document.seq for document in documents] == [int(event["id"]) for event in events]
     assert [document.type.value for document in documents] == [event["event"] for event in events]
+
+
+@pytest.fixture
+def unremembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app looks at keys in each request."""
+    monkeypatch.setattr("app.identity.login.CACHE_SECONDS", 0.0)
+
+
+async def test_a_stream_ends_after_its_key_is_revoked(
+    unremembered: None, api: AsyncClient, front: Service, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = front.store.keys.create(KeyRequest(tenant=DEFAULT_TENANT, scope=access.Scope.READ))
+
+    async def revoke_first(request: Request) -> bool:
+        front.store.keys.revoke(key.id)
+        return await is_still_admitted(request)
+
+    monkeypatch.setattr("app.routes.events.ADMITTED_SECONDS", 0.0)
+    monkeypatch.setattr("app.routes.events.is_still_admitted", revoke_first)
+    async with asyncio.timeout(30):
+        assert await follow(api, job, Authorization=f"Bearer {key.key}") == []
 
 
 async def test_a_running_compilation_is_told_as_it_happens_and_ends_with_it(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, worker
@@ -21,6 +22,7 @@ from bessemer.contract.model import ModelState
 from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.blobs.object_stores import INCOMING
+from bessemer.store.errors import StoreUnavailableError
 from bessemer.store.queue.dbos_consumer import open_consumer
 from bessemer.store.queue.reaper import Leases, Reaper
 from bessemer.store.queue_port import Handle, Task, TaskKind
@@ -85,6 +87,24 @@ async def test_what_never_reached_the_queue_is_enqueued(
         ("0" * 32, None),
         (None, model_id),
     ]
+
+
+async def test_a_task_that_cannot_be_enqueued_stops_no_other(
+    eager: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(eager.store).models.add(DIGEST, 1)
+    submit(eager, "0" * 32)
+    submit(eager, "1" * 32)
+    enqueue = eager.queue.enqueue
+
+    def refuse_first(task: Task, *others: Any, **named: Any) -> None:
+        if task.id == "0" * 32:
+            raise StoreUnavailableError("the row is too large for the index")
+        enqueue(task, *others, **named)
+
+    monkeypatch.setattr(eager.queue, "enqueue", refuse_first)
+    assert sweep(eager) == 2
+    assert "cannot be enqueued" in caplog.text
 
 
 async def test_a_job_that_the_queue_gave_up_is_handled_again(eager: Service) -> None:

@@ -17,17 +17,12 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.stage import Stage
-from bessemer.contract.target import ResolvedTarget
-from bessemer.contract.triple import LINUX_X86_64
 from tests.tenant_data import own
 from worker.protocol.messages import Compiled, EarlyBundleMade
 
 Rig = Any
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 COMPILED = Compiled(
-    target=ResolvedTarget(
-        name="host", kind="llvm", mcpu="generic", triple=LINUX_X86_64, features=(), cores=1
-    ),
     verified=True,
     figures=Figures(
         latency=LATENCY, baselines=(), library_bytes=1, peak_memory_bytes=1, max_absolute_error=0
@@ -137,7 +132,7 @@ EARLY = """
     print(os.read(devices._answers, 4096), flush=True)
     os._exit(3)
 """
-EARLY_MADE = EarlyBundleMade(target=COMPILED.target, figures=COMPILED.figures)
+EARLY_MADE = EarlyBundleMade(figures=COMPILED.figures)
 EARLY_LINE = EARLY_MADE.model_dump_json().encode() + b"\n"
 PUBLISHING = TuneOptions(trials=1, publish_early=True)
 
