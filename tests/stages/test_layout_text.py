@@ -273,6 +273,26 @@ def test_joins_slices_and_means_stay_in_blocks() -> None:
     )
 
 
+def test_a_flattened_image_is_multiplied_in_the_order_of_its_blocks() -> None:
+    check(
+        BLOCK_CONVOLUTIONS,
+        "x: (2, 16, 4, 4)",
+        before="""
+            c = R.nn.conv2d(x, W)
+            f = R.reshape(c, R.shape([2, 192]))
+            out = R.matmul(f, M)
+        """,
+        after="""
+            lv = R.call_tir(to_blocks, (x,), (2, 2, 4, 4, 8))
+            lv1 = R.call_tir(conv2d, (lv, const(2, 2, 1, 1, 8, 8)), (2, 2, 4, 4, 8))
+            lv2 = R.reshape(lv1, R.shape([2, 256]))
+            out = R.matmul(lv2, const(256, 5))
+        """,
+        W=array(12, 16, 1, 1),
+        M=array(192, 5),
+    )
+
+
 def test_an_operator_without_a_rule_reads_the_plain_tensor() -> None:
     check(
         BLOCK_CONVOLUTIONS,

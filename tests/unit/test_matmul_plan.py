@@ -104,6 +104,14 @@ def test_no_thread_has_many_more_tiles_than_the_others(
     assert busiest <= 1.04 * tiles * side / threads
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(8, 100), (5, 128), (12, 80), (8, 1000)])
+def test_tiles_of_few_rows_share_out_evenly(rows: int, columns: int) -> None:
+    machine = replace(AVX512, fma_ports=1, loads_per_cycle=1, l2_bytes=1024 * 1024)
+    tile = plan_matmul(MatmulShape(rows, 5408, columns, 32), machine).tile
+    tiles = ceil(rows / tile.rows) * panels(columns, tile)
+    assert ceil(tiles / 2) * 2 <= 1.1 * tiles
+
+
 def test_every_visit_of_a_smaller_chunk_asks_for_its_share_of_the_next_panel() -> None:
     tile = MatmulTile(rows=9, vectors=3, lanes=16, chains=1)
     plan = MatmulPlan(tile, 768, 8, True, False, chunks_outside=True, parts_outside=False)
