@@ -332,9 +332,10 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ),
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
-        "The worker cannot verify code for this target, because its processor or GPU cannot run it",
-        "Choose a target that the worker supports, add a worker with such a processor or GPU, or ask for "
-        "`verification: none`.",
+        "The worker cannot run this library, so it cannot verify it",
+        "`detail` says why. If the sizes are the reason, fix them, without `dimensions`. Otherwise choose a "
+        "target that a worker's own processor or GPU runs, add such a worker, or ask for "
+        "`verification: none` (on the command line: `--option verification=none`).",
     ),
     ErrorCode.VERIFY_MISMATCH: ErrorText(
         422,

@@ -110,7 +110,7 @@ def test_what_this_machine_cannot_run_is_refused_without_a_device(context: Stage
     with pytest.raises(JobError) as raised:
         verify(built, context)
     assert raised.value.code is ErrorCode.TARGET_NOT_RUNNABLE
-    with pytest.raises(JobError, match="has no program that could run for this target: because"):
+    with pytest.raises(JobError, match="this library has none: because"):
         verify(replace(built, program=None, no_program="because"), replace(context, by_device=True))
 
 

@@ -115,7 +115,10 @@ def _widened(tolerance: Tolerance, reference: Array, exact: Array) -> Tolerance:
 
 
 def _no_program(built: Built) -> JobError:
-    detail = f"the library has no program that could run for this target: {built.no_program}"
+    detail = (
+        "only the bundle's program `run` could run on this target, in an emulator or on a device, and this "
+        f"library has none: {built.no_program}"
+    )
     return JobError(ErrorCode.TARGET_NOT_RUNNABLE, detail)
 
 
