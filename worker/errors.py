@@ -44,6 +44,7 @@ FinalistCrashedError          one of two schedules of a model crashed           
 NotPlannableError             the calls of a function cannot be made by C        standalone/plan.py
 NotLaunchableError            a function does more than start kernels            cuda/kernels.py
 ProgramFailedError            a program ended with another status than 0       candidates/execute.py
+MisfitError                   a trace does not apply to a function              tuning/replays.py
 NoSuchPlanError               a plan does not belong to its family               schedules/plans.py
 NoProductError                a search space does not fit a function             spaces/matmul_block.py
 ControlFlowError              a branch or a loop cannot be a part of a program   torchscript/nested_values.py
