@@ -83,6 +83,7 @@ _ERFC_FLOAT64 = (
 _ERF_FLOAT64_END = 6.0
 
 _LOG2_E = 1.4426950408889634
+_LOG_2 = 0.6931471805599453
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
 _SMALL_TANH = 0.625
 
@@ -104,8 +105,10 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
         return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
 
     def normal(x: Expression) -> Expression:
-        value = let(clamped(x, form.exp_lowest, form.exp_highest - doublings), reduced)
-        return tirx.Select(x < form(form.exp_lowest), form(0.0), value)
+        highest = form.exp_highest - doublings * _LOG_2
+        value = let(clamped(x, form.exp_lowest, highest), reduced)
+        finite = tirx.Select(x > form(highest), form(inf), value)
+        return tirx.Select(x < form(form.exp_lowest), form(0.0), finite)
 
     return let(x, normal)
 

@@ -17,7 +17,7 @@ Expression = Any
 class Format:
     """A floating-point format and its coefficients; polynomials begin with the highest power.
 
-    ``exp_lowest`` is the lowest number whose exponential is a normal number.
+    Between ``exp_lowest`` and ``exp_highest`` exponentials are normal numbers.
     """
 
     dtype: str
@@ -51,7 +51,7 @@ FLOAT32 = Format(
     smallest_normal=1.1754943508222875e-38,
     largest=3.4028234663852886e38,
     exp_lowest=-87.33654022216797,
-    exp_highest=89.0,
+    exp_highest=88.72283172607422,
     log2=(0.693359375, -2.12194440e-4),
     exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
     log=(0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693),
@@ -76,7 +76,7 @@ FLOAT64 = Format(
     smallest_normal=2.2250738585072014e-308,
     largest=1.7976931348623157e308,
     exp_lowest=-708.3964185322641,
-    exp_highest=710.0,
+    exp_highest=709.7827128933839,
     log2=(6.93145751953125e-1, 1.42860682030941723212e-6),
     exp=(
         2.09147553258932e-09,
@@ -150,15 +150,8 @@ def below_zero(x: Expression) -> Expression:
 
 
 def times_power_of_two(value: Expression, n: Expression) -> Expression:
-    """``value * 2 ** n`` in two steps, whose factors are normal numbers."""
+    """``value * 2 ** n`` by an addition to the bits, where the result is a normal number."""
     form = format_of(value)
-
-    def power(exponent: Expression) -> Expression:
-        biased = tirx.Cast(form.integer, exponent + tirx.IntImm("int32", form.bias))
-        return tirx.reinterpret(form.dtype, tirx.op.shift_left(biased, form.whole(form.mantissa_bits)))
-
-    def scaled(whole: Expression) -> Expression:
-        half = tirx.op.shift_right(whole, tirx.IntImm("int32", 1))
-        return let(half, lambda half: value * power(half) * power(whole - half))
-
-    return let(tirx.Cast("int32", n), scaled)
+    whole = tirx.Cast(form.integer, tirx.Cast("int32", n))
+    shifted = tirx.op.shift_left(whole, form.whole(form.mantissa_bits))
+    return tirx.reinterpret(form.dtype, tirx.reinterpret(form.integer, value) + shifted)

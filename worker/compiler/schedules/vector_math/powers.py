@@ -66,7 +66,8 @@ def power(base: Expression, exponent: Expression) -> Expression | None:
 def exp2(x: Expression) -> Expression:
     """A power of two times ``e ** (r * log(2))``, ``|r|`` at most one half; zero where it is denormal."""
     form = format_of(x)
-    lowest, highest = float(1 - form.bias), form.exp_highest / _LOG_2
+    lowest = float(1 - form.bias)
+    highest = (form.bias + 1) * (1 - 0.5 ** (form.mantissa_bits + 1))
 
     def scaled(x: Expression, n: Expression) -> Expression:
         return let((x - n) * form(_LOG_2), lambda r: times_power_of_two(small_exp(r), n))
@@ -75,7 +76,9 @@ def exp2(x: Expression) -> Expression:
         return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
 
     def normal(x: Expression) -> Expression:
-        return tirx.Select(x < form(lowest), form(0.0), let(clamped(x, lowest, highest), reduced))
+        value = let(clamped(x, lowest, highest), reduced)
+        finite = tirx.Select(x > form(highest), form(inf), value)
+        return tirx.Select(x < form(lowest), form(0.0), finite)
 
     return let(x, normal)
 
