@@ -28,7 +28,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.attention.attention_compute import Attention, Edit, Operand, attention_function
 from worker.compiler.layout.attention.match_attention import Match, Step, find_attentions, is_masked
-from worker.compiler.layout.relax_graph import Graph, are_known, operator_of, read_graph, shape_of
+from worker.compiler.layout.relax_graph import (
+    Graph,
+    are_known,
+    operator_of,
+    read_graph,
+    shape_of,
+    static_shape,
+)
 from worker.compiler.layout.views import View, read_through, scalar_of
 
 Array = NDArray[Any]
@@ -149,8 +156,14 @@ class _Fusion:
         return Operand(self._parameter(relax.const(swapped, str(swapped.dtype))), (_transposed(axes),))
 
     def _constant(self, operand: relax.Expr | None) -> Array | None:
-        bound = None if operand is None else self._graph.lookup(operand)
-        return bound.value.numpy() if isinstance(bound, GenericConst) else None
+        """The value of a constant, or of a reshaped one; None for others."""
+        shape = None if operand is None else static_shape(operand)
+        if shape is None:
+            return None
+        bound = self._graph.lookup(operand)
+        while operator_of(bound) in ("expand_dims", "reshape"):
+            bound = self._graph.lookup(bound.args[0])
+        return bound.value.numpy().reshape(shape) if isinstance(bound, GenericConst) else None
 
     def _seen(self, step: Step, match: Match) -> Array | None:
         """The keys ``[..., T, S]`` that a query sees by a constant mask; None for other steps."""
