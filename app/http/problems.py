@@ -32,6 +32,7 @@ from bessemer.store.errors import (
     TooManyDevicesError,
     TooManyUploadsError,
     UploadStalledError,
+    is_disk_full,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -105,11 +106,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _answer_unexpected)
 
 
+_NO_ANSWER = "The database, the queue or the artifact store did not answer."
+_DISK_FULL = "The disk of the database or of the artifact store is full: its operator must free some space."
+
+
 def store_problem(error: StoreError) -> Problem:
     """The problem for a store error. Details for the operator go to the log only."""
     code = STORE_CODES[type(error)]
     if code is ErrorCode.UNAVAILABLE:
-        return make_problem(code, "The database, the queue or the artifact store did not answer.")
+        return make_problem(code, _DISK_FULL if is_disk_full(error) else _NO_ANSWER)
     if code is ErrorCode.INTERNAL:
         return internal_problem()
     if isinstance(error, CursorInvalidError):

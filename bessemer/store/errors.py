@@ -148,5 +148,15 @@ class DamagedError(StoreError):
         self.digest = digest
 
 
+_DISK_FULL = ("disk is full", "disk full", "no space left on device")
+"""What SQLite, PostgreSQL and systems say."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a store is unavailable because its disk is full."""
+    said = str(error).lower()
+    return any(text in said for text in _DISK_FULL)
+
+
 class StoreUnavailableError(StoreError):
     """The database, the job engine or the artifact store cannot be reached; a retry can help."""

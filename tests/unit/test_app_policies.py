@@ -100,6 +100,19 @@ def test_every_error_of_the_store_has_a_code() -> None:
     assert set(STORE_CODES) == every_subclass(StoreError)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_named"),
+    [
+        ("the database cannot be used: (sqlite3.OperationalError) database or disk is full", True),
+        ("the artifact store cannot be used: No space left on device (os error 28)", True),
+        ("the artifact store cannot be used: connection refused", False),
+    ],
+)
+def test_a_full_disk_is_named(said: str, is_named: bool) -> None:
+    problem = store_problem(StoreUnavailableError(said))
+    assert ("is full" in problem.detail) is is_named
+
+
 def test_internal_details_of_store_errors_stay_private() -> None:
     problem = store_problem(StoreUnavailableError("postgresql://user:secret@host"))
     assert (problem.code, "secret" in problem.detail) == (ErrorCode.UNAVAILABLE, False)
